@@ -1,0 +1,171 @@
+"""The clients: one named method an operation, sync and async alike."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from cpaas_provider.api import operations
+from cpaas_provider.api.core import Call, Reply, Step, converse
+from cpaas_provider.api.exchange import Pause
+from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.settings import ClientOptions, ClientSettings
+from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, P], T]:
+    def method(self: CpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._carry_out(operation(*args, **kwargs))
+
+    _introduce(method, operation)
+    return method
+
+
+def _async(operation: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncCpaasClient, P], Awaitable[T]]:
+    async def method(self: AsyncCpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._carry_out(operation(*args, **kwargs))
+
+    _introduce(method, operation)
+    return method
+
+
+def _introduce(method: Any, operation: Callable[..., Any]) -> None:
+    """Give a method the name, documentation and signature of its operation, for help() and editors."""
+    method.__name__ = operation.__name__
+    method.__doc__ = operation.__doc__
+    signature = inspect.signature(operation)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    returned = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    method.__signature__ = signature.replace(
+        parameters=[itself, *signature.parameters.values()], return_annotation=returned
+    )
+
+
+class _Client:
+    """What both clients are made of.
+
+    :param base_url: the service's address
+    :param api_key: the account's key
+    :param options: see ``ClientSettings``, which also says what is refused
+    """
+
+    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
+        self.settings = ClientSettings(base_url, api_key, **options)
+        self._pacer = Pacer(self.settings.requests_per_second)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.settings.base_url}>"
+
+
+class CpaasClient(_Client):
+    """The service for ordinary code. Safe to share between threads; close it, or use it in a ``with`` block."""
+
+    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
+        super().__init__(base_url, api_key, **options)
+        self._transport = SyncTransport(self.settings)
+        self._slots = threading.BoundedSemaphore(self.settings.max_concurrency)
+
+    def _carry_out(self, call: Call[T]) -> T:
+        conversation = converse(call, self.settings, self._pacer)
+        reply: Reply = None
+        while True:
+            try:
+                step = conversation.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            reply = self._do(step)
+
+    def _do(self, step: Step) -> Reply:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        with self._slots:
+            return self._transport.send(step)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    send_sms = _sync(operations.send_sms)
+    send_email = _sync(operations.send_email)
+    request_otp = _sync(operations.request_otp)
+    verify_otp = _sync(operations.verify_otp)
+    get_otp = _sync(operations.get_otp)
+    find_otps = _sync(operations.find_otps)
+    revoke_otp = _sync(operations.revoke_otp)
+    buy_airtime = _sync(operations.buy_airtime)
+    get_contact_table = _sync(operations.get_contact_table)
+    get_contact_row = _sync(operations.get_contact_row)
+    create_contact_row = _sync(operations.create_contact_row)
+    update_contact_row = _sync(operations.update_contact_row)
+    delete_contact_row = _sync(operations.delete_contact_row)
+    lookup_phone = _sync(operations.lookup_phone)
+
+
+class AsyncCpaasClient(_Client):
+    """The service for coroutines of one event loop; close it, or use it in an ``async with`` block."""
+
+    def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
+        super().__init__(base_url, api_key, **options)
+        self._transport = AsyncTransport(self.settings)
+        self._slots = asyncio.Semaphore(self.settings.max_concurrency)
+
+    async def _carry_out(self, call: Call[T]) -> T:
+        conversation = converse(call, self.settings, self._pacer)
+        reply: Reply = None
+        while True:
+            try:
+                step = conversation.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            reply = await self._do(step)
+
+    async def _do(self, step: Step) -> Reply:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        async with self._slots:
+            return await self._transport.send(step)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    send_sms = _async(operations.send_sms)
+    send_email = _async(operations.send_email)
+    request_otp = _async(operations.request_otp)
+    verify_otp = _async(operations.verify_otp)
+    get_otp = _async(operations.get_otp)
+    find_otps = _async(operations.find_otps)
+    revoke_otp = _async(operations.revoke_otp)
+    buy_airtime = _async(operations.buy_airtime)
+    get_contact_table = _async(operations.get_contact_table)
+    get_contact_row = _async(operations.get_contact_row)
+    create_contact_row = _async(operations.create_contact_row)
+    update_contact_row = _async(operations.update_contact_row)
+    delete_contact_row = _async(operations.delete_contact_row)
+    lookup_phone = _async(operations.lookup_phone)

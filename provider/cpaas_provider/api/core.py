@@ -1,0 +1,154 @@
+"""One call from its arguments to its result, without a socket: sync and async clients share all of it.
+
+``converse`` is a generator. It yields what is to be done (let time pass, send a request), is given what came of it,
+and returns the resource or raises the error. A client only carries out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+from pydantic import ValidationError
+
+from cpaas_provider import __version__
+from cpaas_provider.api import errors
+from cpaas_provider.api.answers import describe, failure, read_answer
+from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint
+from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
+from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.scrub import private_values
+from cpaas_provider.api.settings import ClientSettings
+
+T_co = TypeVar("T_co", covariant=True)
+
+Step = OutgoingRequest | Pause
+Reply = Answer | Failure | None
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF = 0.5
+_LONGEST_BACKOFF = 30.0
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T_co]):
+    """One operation with its arguments, not yet checked."""
+
+    endpoint: Endpoint[T_co]
+    fields: Mapping[str, Any]
+
+
+def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
+    """Check a call against the contract and return the request beside the fields it was made from.
+
+    :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
+    """
+    endpoint = call.endpoint
+    given = {name: value for name, value in call.fields.items() if value is not None}
+    try:
+        request = endpoint.request.model_validate(given, context={"default_region": settings.default_region})
+    except ValidationError as error:
+        raise _invalid(endpoint, error) from None
+    fields = request.wire_fields()
+    path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
+    in_path = _PLACEHOLDER.findall(path)
+    url = settings.base_url + _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
+    rest = {name: value for name, value in fields.items() if name not in in_path}
+    headers = {
+        "Authorization": settings.authorization,
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": f"airflow-provider-cpaas/{__version__}",
+    }
+    if endpoint.in_query:
+        return OutgoingRequest(endpoint.method, f"{url}?{urlencode(rest)}", headers), fields
+    if not rest:
+        return OutgoingRequest(endpoint.method, url, headers), fields
+    body = json.dumps(rest, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
+
+
+def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Generator[Step, Reply, T_co]:
+    """Carry one call through: under the rate limit, repeated where that is safe (PROMISES.md).
+
+    :raises CpaasError: what became of the call when it did not succeed
+    """
+    request, fields = build(call, settings)
+    maybe_done = False
+    for attempt in itertools.count(1):
+        if (wait := pacer.reserve()) > 0:
+            yield Pause(wait)
+        try:
+            return _outcome(call, settings, fields, (yield request))
+        except errors.CpaasNotFoundError:
+            if maybe_done and call.endpoint.empty_answer:
+                # An earlier attempt may have been carried out, and what was to go is gone.
+                return None  # type: ignore[return-value]  # such endpoints return None
+            raise
+        except errors.CpaasError as error:
+            pause = _pause_before_repeat(error, attempt, settings)
+            if pause is None:
+                raise
+            maybe_done = maybe_done or error.maybe_sent
+            if error.retry_after:
+                pacer.hold(pause)
+            log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.repeats + 1, pause)
+        yield Pause(pause)
+    raise AssertionError("unreachable")
+
+
+def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
+    if isinstance(reply, Answer):
+        private = {settings.api_key, *private_values(fields)}
+        result: T_co = read_answer(call.endpoint, reply, private)
+        return result
+    if isinstance(reply, Failure):
+        raise failure(call.endpoint, reply)
+    raise TypeError("a request is answered with an Answer or a Failure")
+
+
+def _pause_before_repeat(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
+    """Return the seconds to wait before the next attempt, or ``None`` where there is to be none."""
+    if not error.retryable or attempt > settings.repeats:
+        return None
+    if error.retry_after is not None:
+        return error.retry_after if error.retry_after <= settings.retry_after_cap else None
+    # Full jitter, so that many clients that failed together do not come back together.
+    return random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
+
+
+def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:
+    # Dots alone would climb the path, quoted or not.
+    if not value.strip("."):
+        item = errors.ErrorItem(name, "is not an id")
+        raise errors.CpaasInvalidRequestError(
+            f"{endpoint.operation}: {describe(item)}. Nothing was sent.", operation=endpoint.operation, items=(item,)
+        )
+    return quote(value, safe="")
+
+
+def _invalid(endpoint: Endpoint[Any], error: ValidationError) -> errors.CpaasInvalidRequestError:
+    items = tuple(
+        errors.ErrorItem(
+            ".".join(str(part) for part in entry["loc"]) or None,
+            entry["msg"].removeprefix("Value error, "),
+            entry["type"],
+        )
+        for entry in error.errors(include_url=False, include_input=False, include_context=False)
+    )
+    named = "; ".join(": ".join(part for part in (item.field, item.message) if part) for item in items[:10])
+    more = f"; and {len(items) - 10} more" if len(items) > 10 else ""
+    return errors.CpaasInvalidRequestError(
+        f"{endpoint.operation}: the request breaks the service's contract: {named}{more}. Nothing was sent.",
+        operation=endpoint.operation,
+        items=items,
+    )

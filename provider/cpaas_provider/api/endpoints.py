@@ -1,0 +1,167 @@
+"""The 14 operations of the service as data (INTERFACE.md section 4).
+
+``{placeholders}`` of a path are filled from the request's fields of the same name; what is left of the fields goes
+into the query or the JSON body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from cpaas_provider.api import errors
+from cpaas_provider.api.models.airtime import AirtimePurchase, BuyAirtimeRequest
+from cpaas_provider.api.models.base import WireRequest
+from cpaas_provider.api.models.contacts import (
+    ContactRowRecord,
+    ContactTable,
+    CreateRowRequest,
+    RowReference,
+    UpdateRowRequest,
+)
+from cpaas_provider.api.models.email import EmailMessage, SendEmailRequest
+from cpaas_provider.api.models.lookup import LookupPhoneRequest, PhoneLookup
+from cpaas_provider.api.models.otp import (
+    FindOtpsRequest,
+    OtpReference,
+    OtpToken,
+    RequestOtpRequest,
+    VerifyOtpRequest,
+)
+from cpaas_provider.api.models.sms import SendSmsRequest, SmsMessage
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Effect(Enum):
+    """What a request does to the world, and so when it may be made again (PROMISES.md, outcomes)."""
+
+    READ = "read"
+    """Changes nothing: repeated on everything but a rejection."""
+    SET = "set"
+    """Twice is the same as once (update, delete, revoke): repeated like a read."""
+    PAID_READ = "paid read"
+    """Changes nothing but is charged: repeated unless a success was answered, readable or not."""
+    SEND = "send"
+    """Reaches a person or creates something: repeated only when surely nothing was done."""
+    PURCHASE = "purchase"
+    """Spends money at once: like a send, and a 503 proves nothing."""
+
+
+class NoBody(WireRequest):
+    """A request without fields."""
+
+
+@dataclass(frozen=True)
+class Endpoint(Generic[T_co]):
+    """One operation: how it is asked and how its answer is read."""
+
+    operation: str
+    method: str
+    path: str
+    request: type[WireRequest]
+    answer: TypeAdapter[Any]
+    effect: Effect
+    in_query: bool = False
+    empty_answer: bool = False
+    rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
+    """The errors that rejections of this operation bear, by status; ``None`` stands for all that are not listed."""
+
+
+_GONE = (404, 405, 410)
+
+SEND_SMS: Endpoint[SmsMessage] = Endpoint(
+    "send_sms", "POST", "/sms/send", SendSmsRequest, TypeAdapter(SmsMessage), Effect.SEND
+)
+SEND_EMAIL: Endpoint[EmailMessage] = Endpoint(
+    "send_email", "POST", "/email/send", SendEmailRequest, TypeAdapter(EmailMessage), Effect.SEND
+)
+REQUEST_OTP: Endpoint[OtpToken] = Endpoint(
+    "request_otp", "POST", "/otp/request_token", RequestOtpRequest, TypeAdapter(OtpToken), Effect.SEND
+)
+VERIFY_OTP: Endpoint[OtpToken] = Endpoint(
+    "verify_otp",
+    "POST",
+    "/otp/verify",
+    VerifyOtpRequest,
+    TypeAdapter(OtpToken),
+    Effect.SEND,
+    rejections={None: errors.CpaasNotVerifiedError},
+)
+GET_OTP: Endpoint[OtpToken] = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, TypeAdapter(OtpToken), Effect.READ)
+FIND_OTPS: Endpoint[list[OtpToken]] = Endpoint(
+    "find_otps",
+    "GET",
+    "/otp/get-by-recipient",
+    FindOtpsRequest,
+    TypeAdapter(list[OtpToken]),
+    Effect.READ,
+    in_query=True,
+)
+REVOKE_OTP: Endpoint[None] = Endpoint(
+    "revoke_otp", "DELETE", "/otp/{id}", OtpReference, TypeAdapter(Any), Effect.SET, empty_answer=True
+)
+BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
+    "buy_airtime",
+    "POST",
+    "/airtime/buy",
+    BuyAirtimeRequest,
+    TypeAdapter(AirtimePurchase),
+    Effect.PURCHASE,
+    rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
+)
+GET_CONTACT_TABLE: Endpoint[ContactTable] = Endpoint(
+    "get_contact_table", "GET", "/lists/contact", NoBody, TypeAdapter(ContactTable), Effect.READ
+)
+GET_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
+    "get_contact_row", "GET", "/lists/contact/row/{row_id}", RowReference, TypeAdapter(ContactRowRecord), Effect.READ
+)
+CREATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
+    "create_contact_row",
+    "POST",
+    "/lists/contact/rows",
+    CreateRowRequest,
+    TypeAdapter(ContactRowRecord),
+    Effect.SEND,
+)
+UPDATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
+    "update_contact_row",
+    "PATCH",
+    "/lists/contact/rows/{row_id}",
+    UpdateRowRequest,
+    TypeAdapter(ContactRowRecord),
+    Effect.SET,
+)
+DELETE_CONTACT_ROW: Endpoint[None] = Endpoint(
+    "delete_contact_row",
+    "DELETE",
+    "/lists/contact/rows/{row_id}",
+    RowReference,
+    TypeAdapter(Any),
+    Effect.SET,
+    empty_answer=True,
+)
+LOOKUP_PHONE: Endpoint[PhoneLookup] = Endpoint(
+    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, TypeAdapter(PhoneLookup), Effect.PAID_READ
+)
+
+ENDPOINTS: tuple[Endpoint[Any], ...] = (
+    SEND_SMS,
+    SEND_EMAIL,
+    REQUEST_OTP,
+    VERIFY_OTP,
+    GET_OTP,
+    FIND_OTPS,
+    REVOKE_OTP,
+    BUY_AIRTIME,
+    GET_CONTACT_TABLE,
+    GET_CONTACT_ROW,
+    CREATE_CONTACT_ROW,
+    UPDATE_CONTACT_ROW,
+    DELETE_CONTACT_ROW,
+    LOOKUP_PHONE,
+)

@@ -1,0 +1,1 @@
+"""The service's requests and resources, a module a resource."""

@@ -1,0 +1,66 @@
+"""Airtime top-ups (INTERFACE.md 2.1, 4.1; deprecated by the service)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from cpaas_provider.api.models.base import (
+    CallbackUrl,
+    Identifier,
+    Msisdn,
+    Number,
+    OptionalInstant,
+    Reference,
+    WireRequest,
+    WireResource,
+)
+from cpaas_provider.api.models.meta import PurchaseMeta
+
+Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
+NETWORKS: tuple[str, ...] = ("Airtel", "MTN", "Glo", "9mobile", "NTEL")
+SMALLEST_AMOUNT = 50
+
+_SPELLING = {network.lower(): network for network in NETWORKS}
+
+
+def _network(value: object) -> object:
+    return _SPELLING.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+def _whole_where_possible(value: object) -> object:
+    """Send 100, not 100.0, and take "100" as a rendered template gives it; a boolean is no amount of money."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    try:
+        number = float(value)  # type: ignore[arg-type]  # anything else raises TypeError, caught below
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("must be a number") from None
+    return int(number) if number.is_integer() else number
+
+
+class BuyAirtimeRequest(WireRequest):
+    """Body of ``POST /airtime/buy``."""
+
+    network: Annotated[Network, BeforeValidator(_network)]
+    amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_whole_where_possible)]
+    recipient: Msisdn
+    callback: CallbackUrl | None = None
+    external_ref: Reference | None = None
+
+
+class AirtimePurchase(WireResource):
+    """A purchase the service accepted; ``meta.charge`` says what it did to the balance.
+
+    ``status`` is pending, sent, success, failed, error or duplicate, or a word the contract does not know.
+    """
+
+    id: Identifier
+    recipient: str | None = None
+    external_ref: str | None = None
+    callback: str | None = None
+    status: str | None = None
+    created_datetime: OptionalInstant = None
+    network: str | None = None
+    meta: PurchaseMeta | None = None

@@ -1,0 +1,113 @@
+"""The two manners of our models: what we send is checked strictly, what we receive is read leniently."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Self
+
+import pendulum
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from cpaas_provider.api.addresses import normalise_email
+from cpaas_provider.api.numbers import normalise_msisdn
+
+Number = int | float
+
+_DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
+
+
+class WireRequest(BaseModel):
+    """A request body, path or query: unknown fields are refused, and ``None`` is never sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    def wire_fields(self) -> dict[str, Any]:
+        """Return the fields as JSON values, those that are ``None`` left out."""
+        fields = self.model_dump(mode="json")
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class WireResource(BaseModel):
+    """A resource the service returns: extra fields are kept, unknown enum values are plain strings."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+        arbitrary_types_allowed=True,
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _drop_unreadable_extras(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take an answer whose required fields are sound: an optional one that cannot be read counts as absent."""
+        try:
+            return read(data)
+        except ValidationError as error:
+            unreadable = {str(part["loc"][0]) for part in error.errors(include_input=False) if part["loc"]}
+            optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+            if not isinstance(data, dict) or not unreadable <= optional:
+                raise
+            return read({name: value for name, value in data.items() if name not in unreadable})
+
+
+def _msisdn(value: object, info: ValidationInfo) -> str:
+    context = info.context or {}
+    return normalise_msisdn(value, context.get("default_region"))
+
+
+def _instant(value: object) -> object:
+    """Read an ISO 8601 timestamp into an aware datetime; one without offset is UTC."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    # pendulum also reads "now" and times of day, which no service means.
+    if not _DATE_AND_TIME.match(text):
+        raise ValueError("is not a timestamp")
+    try:
+        return pendulum.parse(text)
+    except (ValueError, OverflowError):
+        raise ValueError("is not a timestamp") from None
+
+
+def split_list(value: object) -> object:
+    """Read ``"a, b"``, one number or any iterable of values as a list; used for recipients."""
+    if isinstance(value, str):
+        return [part for part in (part.strip() for part in value.split(",")) if part]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [value]
+    if isinstance(value, (list, tuple, set, frozenset)) or hasattr(value, "__next__"):
+        return list(value)  # type: ignore[call-overload]  # checked by hand: Any iterator has __next__
+    return value
+
+
+def unique(values: list[str]) -> list[str]:
+    """Drop repeats, keep order: nobody is to get one message twice because a list names them twice."""
+    return list(dict.fromkeys(values))
+
+
+def no_line_breaks(value: str) -> str:
+    """Refuse what could forge a header line."""
+    if re.search(r"[\r\n]", value):
+        raise ValueError("must not contain line breaks")
+    return value
+
+
+Msisdn = Annotated[str, BeforeValidator(_msisdn)]
+EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
+Instant = Annotated[pendulum.DateTime, BeforeValidator(_instant)]
+OptionalInstant = Instant | None
+Text = Annotated[str, StringConstraints(min_length=1)]
+Reference = Annotated[str, StringConstraints(min_length=1)]
+Identifier = Annotated[str, StringConstraints(min_length=1)]
+CallbackUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$")]

@@ -1,0 +1,63 @@
+"""The contact table, its columns and rows (INTERFACE.md 2.5, 4.9 to 4.13)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cpaas_provider.api.models.base import Identifier, OptionalInstant, Reference, WireRequest, WireResource
+
+ColumnId = Annotated[str, Field(min_length=1)]
+Cells = Annotated[dict[ColumnId, Any], Field(min_length=1)]
+
+
+class RowReference(WireRequest):
+    """Path of the operations on one row."""
+
+    row_id: Reference
+
+
+class CreateRowRequest(WireRequest):
+    """Body of ``POST /lists/contact/rows``; a cell that is ``None`` is sent as null."""
+
+    columns: Cells
+
+
+class UpdateRowRequest(RowReference):
+    """Path and body of ``PATCH /lists/contact/rows/{row_id}``."""
+
+    columns: Cells
+
+
+class ContactColumn(WireResource):
+    """A typed column. ``type`` is one of the eight of the contract, or a word it does not know."""
+
+    id: Identifier
+    name: str
+    type: str
+
+
+class ContactTable(WireResource):
+    """The one contact table with its columns."""
+
+    id: Identifier
+    columns: list[ContactColumn]
+    created_datetime: OptionalInstant = None
+    updated_datetime: OptionalInstant = None
+
+
+class ContactRow(WireResource):
+    """A row; ``columns`` maps column id to cell value."""
+
+    id: Identifier
+    columns: dict[str, Any]
+    created_datetime: OptionalInstant = None
+    updated_datetime: OptionalInstant = None
+
+
+class ContactRowRecord(WireResource):
+    """The answer to reading, creating or updating a row: the row beside the table it is in."""
+
+    row: ContactRow
+    table: ContactTable | None = None

@@ -1,0 +1,21 @@
+"""Phone lookup (INTERFACE.md 2.6, 4.14)."""
+
+from __future__ import annotations
+
+from cpaas_provider.api.models.base import Msisdn, WireRequest, WireResource
+
+
+class LookupPhoneRequest(WireRequest):
+    """Body of ``GET /lookup/phone``."""
+
+    phone: Msisdn
+
+
+class PhoneLookup(WireResource):
+    """What is known of a number; only ``msisdn`` is sure to be there (FACTS.md)."""
+
+    msisdn: str
+    operator: str | None = None
+    country: str | None = None
+    ported: bool | None = None
+    dnd: bool | None = None

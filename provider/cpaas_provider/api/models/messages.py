@@ -1,0 +1,105 @@
+"""What SMS and email have in common: recipients, personalisation, and one of content or template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
+
+from cpaas_provider.api.models.base import (
+    CallbackUrl,
+    EmailAddress,
+    Identifier,
+    Msisdn,
+    OptionalInstant,
+    Reference,
+    Text,
+    WireRequest,
+    WireResource,
+    split_list,
+    unique,
+)
+from cpaas_provider.api.models.meta import MessageMeta
+
+
+def _substitutions(value: object) -> object:
+    """Any JSON value may stand in for a placeholder, but nothing may not: it would be sent as ``None``."""
+    if isinstance(value, Mapping):
+        if any(substitution is None for substitution in value.values()):
+            raise ValueError("has a placeholder without a value (None)")
+        return dict(value)
+    return value
+
+
+Substitutions = Annotated[dict[str, Any], BeforeValidator(_substitutions)]
+MsisdnList = Annotated[list[Msisdn], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
+EmailList = Annotated[list[EmailAddress], Field(min_length=1), BeforeValidator(split_list), AfterValidator(unique)]
+
+
+class SmsPersonalisation(WireRequest):
+    """The substitutions of one SMS recipient."""
+
+    to: Msisdn
+    substitutions: Substitutions
+
+
+class EmailPersonalisation(WireRequest):
+    """The substitutions of one email recipient."""
+
+    to: EmailAddress
+    substitutions: Substitutions
+
+
+class MessageRequest(WireRequest):
+    """The fields and rules of both kinds of message (INTERFACE.md 4.2, 4.3)."""
+
+    recipients: list[str]
+    sender_id: str
+    content: Text | None = None
+    template_id: Reference | None = None
+    external_ref: Reference | None = None
+    callback: CallbackUrl | None = None
+    personalisation: Any = None
+
+    @field_serializer("recipients")
+    def _comma_separated(self, recipients: list[str]) -> str:
+        return ",".join(recipients)
+
+    @model_validator(mode="after")
+    def _something_to_say(self) -> Self:
+        if self.content is None and self.template_id is None:
+            raise ValueError("needs content or template_id")
+        return self
+
+    @model_validator(mode="after")
+    def _personalised_once_each(self) -> Self:
+        named = [entry.to for entry in self.personalisation or ()]
+        if len(set(named)) < len(named):
+            raise ValueError("personalisation names a recipient twice")
+        if not set(named) <= set(self.recipients):
+            raise ValueError("personalisation names somebody who is not in recipients")
+        return self
+
+
+class PersonalisationOfMessage(WireResource):
+    """A personalisation entry as the service returns it."""
+
+    to: str | None = None
+    substitutions: dict[str, Any] | None = None
+
+
+class Message(WireResource):
+    """What SMS and email messages share in an answer (INTERFACE.md 2.2, 2.3).
+
+    Without an ``id`` there is no proof that the service took the message, so that field is required.
+    """
+
+    id: Identifier
+    external_ref: str | None = None
+    callback: str | None = None
+    template_id: str | None = None
+    personalisation: list[PersonalisationOfMessage] | None = None
+    created_datetime: OptionalInstant = None
+    updated_datetime: OptionalInstant = None
+    meta: MessageMeta | None = None

@@ -1,0 +1,107 @@
+"""One-time passcodes (INTERFACE.md 2.4, 4.4 to 4.8). A record never carries the code itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import pendulum
+from pydantic import Field
+
+from cpaas_provider.api.models.base import (
+    Identifier,
+    Instant,
+    Msisdn,
+    Number,
+    OptionalInstant,
+    Reference,
+    Text,
+    WireRequest,
+    WireResource,
+)
+
+SUCCESS_STATUSES = frozenset({"VERIFIED"})
+FAILURE_STATUSES = frozenset({"EXPIRED", "FAILED", "REVOKED", "DELETED"})
+
+
+class OtpOutcome(StrEnum):
+    """How a passcode stands, whatever words the service uses for it."""
+
+    PENDING = "pending"
+    VERIFIED = "verified"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    FAILED = "failed"
+
+
+_OUTCOME_OF_FAILURE = {
+    "EXPIRED": OtpOutcome.EXPIRED,
+    "REVOKED": OtpOutcome.REVOKED,
+    "DELETED": OtpOutcome.REVOKED,
+}
+
+
+class RequestOtpRequest(WireRequest):
+    """Body of ``POST /otp/request_token``; ``expires_in`` counts minutes."""
+
+    recipient: Msisdn
+    length: Annotated[int, Field(ge=4, le=8)] | None = None
+    expires_in: Annotated[int, Field(ge=1, le=60)] | None = None
+    token: Text | None = Field(default=None, repr=False)
+    channel: Literal["sms", "whatsapp"] | None = None
+
+
+class VerifyOtpRequest(WireRequest):
+    """Body of ``POST /otp/verify``."""
+
+    token: Text = Field(repr=False)
+    id: Reference
+
+
+class OtpReference(WireRequest):
+    """Path of ``GET`` and ``DELETE /otp/{id}``."""
+
+    id: Reference
+
+
+class FindOtpsRequest(WireRequest):
+    """Query of ``GET /otp/get-by-recipient``."""
+
+    recipient: Msisdn
+
+
+class OtpToken(WireResource):
+    """A passcode's record: who it went to and how it stands, never the code."""
+
+    id: Identifier
+    recipient: str
+    status: Number
+    status_desc: str
+    created_datetime: Instant
+    updated_datetime: OptionalInstant = None
+
+    def outcome(
+        self,
+        success: Collection[str] = SUCCESS_STATUSES,
+        failure: Collection[str] = FAILURE_STATUSES,
+    ) -> OtpOutcome:
+        """Return how the passcode stands, decided by ``status_desc`` without regard to case (FACTS.md).
+
+        :param success: descriptions that mean verified
+        :param failure: descriptions that end the wait without success; one the service is not known to use
+            counts as failed
+        """
+        description = self.status_desc.strip().upper()
+        if description in {word.upper() for word in success}:
+            return OtpOutcome.VERIFIED
+        if description in {word.upper() for word in failure}:
+            return _OUTCOME_OF_FAILURE.get(description, OtpOutcome.FAILED)
+        return OtpOutcome.PENDING
+
+    def expires_at(self, expires_in: int) -> pendulum.DateTime:
+        """Return the moment the passcode stops being valid; the record does not carry it (FACTS.md).
+
+        :param expires_in: minutes, as given when the passcode was requested
+        """
+        return self.created_datetime.add(minutes=expires_in)

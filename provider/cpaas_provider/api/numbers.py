@@ -1,0 +1,97 @@
+"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, FACTS.md)."""
+
+from __future__ import annotations
+
+import re
+
+import phonenumbers
+from phonenumbers import NumberParseException, PhoneNumber
+
+_SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
+_WHOLE_FLOAT = re.compile(r"^(\d+)\.0+$")
+_PLAIN_DIGITS = re.compile(r"^\d+$")
+_VISIBLE_HEAD, _VISIBLE_TAIL = 5, 3
+
+
+class InvalidMsisdnError(ValueError):
+    """A value that cannot be read as one phone number. The message gives the reason, never the value."""
+
+
+def normalise_msisdn(value: object, default_region: str | None = None) -> str:
+    """Return a phone number as international digits without a plus.
+
+    Accepts the usual written forms: ``+234 803 123 4567``, ``00234...``, ``2348031234567``, national numbers such
+    as ``0803 123 4567`` where ``default_region`` says which nation, and what spreadsheets make of numbers
+    (an integer, ``2348031234567.0``, a leading apostrophe).
+
+    :param value: the number, as text or as a number
+    :param default_region: two-letter ISO 3166 region of national numbers, e.g. ``"NG"``; without it only
+        international numbers are accepted
+    :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is no
+        number a phone could have
+    """
+    text = _written_form(value)
+    region = _known_region(default_region)
+    if text.startswith("00"):
+        text = "+" + text[2:]
+    number = _parse(text, None) if text.startswith("+") else _parse_without_plus(text, region)
+    if number is None or not phonenumbers.is_possible_number(number):
+        hint = "" if region or text.startswith("+") else "; a national number needs default_region"
+        raise InvalidMsisdnError(f"is not a phone number in international form{hint}")
+    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164).removeprefix("+")
+
+
+def mask_msisdn(number: str) -> str:
+    """Return a number for people to recognise and nobody to dial: ``23480****789``."""
+    if len(number) <= _VISIBLE_HEAD + _VISIBLE_TAIL:
+        return "****"
+    return f"{number[:_VISIBLE_HEAD]}****{number[-_VISIBLE_TAIL:]}"
+
+
+def _written_form(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise InvalidMsisdnError("must be text or a whole number")
+    text = str(value).strip().lstrip("'").strip()
+    if not text:
+        raise InvalidMsisdnError("is empty")
+    if _SCIENTIFIC.match(text):
+        raise InvalidMsisdnError("lost its last digits in a spreadsheet (scientific notation)")
+    if whole := _WHOLE_FLOAT.match(text):
+        return whole[1]
+    if isinstance(value, float):
+        raise InvalidMsisdnError("must be text or a whole number")
+    if any(character.isalpha() for character in text):
+        raise InvalidMsisdnError("contains letters")
+    return text
+
+
+def _known_region(default_region: str | None) -> str | None:
+    if not default_region:
+        return None
+    region = default_region.upper()
+    if region not in phonenumbers.SUPPORTED_REGIONS:
+        raise InvalidMsisdnError("cannot be read: default_region is no ISO 3166 region such as NG")
+    return region
+
+
+def _parse_without_plus(text: str, region: str | None) -> PhoneNumber | None:
+    """Digits alone may be national or international: take the reading that is a valid number, national first."""
+    digits = re.sub(r"[\s().\-/]", "", text)
+    readings = [_parse(text, region)] if region else []
+    if _PLAIN_DIGITS.match(digits) and not digits.startswith("0"):
+        readings.append(_parse("+" + digits, None))
+    known = [reading for reading in readings if reading is not None]
+    for acceptable in (phonenumbers.is_valid_number, phonenumbers.is_possible_number):
+        for reading in known:
+            if acceptable(reading):
+                return reading
+    return None
+
+
+def _parse(text: str, region: str | None) -> PhoneNumber | None:
+    try:
+        number = phonenumbers.parse(text, region)
+    except NumberParseException:
+        return None
+    # An extension or a second number behind the first would be dropped silently.
+    return None if number.extension else number

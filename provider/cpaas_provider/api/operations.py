@@ -1,0 +1,251 @@
+"""The 14 operations as calls: what a DAG author names becomes the fields of the contract (INTERFACE.md section 4).
+
+Each function only describes a call. ``CpaasClient`` and ``AsyncCpaasClient`` have a method of the same name and
+parameters for each, which carries it out. All of them raise a ``CpaasError``: ``CpaasInvalidRequestError`` before
+anything leaves, ``CpaasNotSentError``, ``CpaasRejectedError`` or ``CpaasUnknownOutcomeError`` afterwards.
+
+``None`` is never sent: an argument left out leaves the field out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cpaas_provider.api import endpoints
+from cpaas_provider.api.core import Call
+from cpaas_provider.api.models.airtime import AirtimePurchase
+from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+from cpaas_provider.api.models.email import EmailMessage
+from cpaas_provider.api.models.lookup import PhoneLookup
+from cpaas_provider.api.models.otp import OtpToken
+from cpaas_provider.api.models.sms import SmsMessage
+
+Recipients = str | Iterable[str]
+Personalisation = Iterable[Mapping[str, Any]]
+
+
+def send_sms(
+    recipients: Recipients,
+    sender_id: str,
+    content: str | None = None,
+    *,
+    template_id: str | None = None,
+    personalisation: Personalisation | None = None,
+    channel: str | None = None,
+    is_trackable: bool | None = None,
+    external_ref: str | None = None,
+    callback: str | None = None,
+) -> Call[SmsMessage]:
+    """Send one text to one or more phones (INTERFACE.md 4.3).
+
+    :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped
+    :param sender_id: what the phone shows as sender; at most 11 characters when alphanumeric
+    :param content: the text; required unless ``template_id`` is given
+    :param template_id: a template kept by the service
+    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}`` for some of the recipients
+    :param channel: ``sms`` (the default) or ``whatsapp``
+    :param is_trackable: have links tracked
+    :param external_ref: your own reference
+    :param callback: URL that receives delivery reports
+    :return: the message; ``meta.estimate`` holds charge, balance, encoding and pages
+    """
+    return Call(
+        endpoints.SEND_SMS,
+        {
+            "recipients": recipients,
+            "sender_id": sender_id,
+            "content": content,
+            "template_id": template_id,
+            "personalisation": personalisation,
+            "channel": channel,
+            "is_trackable": is_trackable,
+            "external_ref": external_ref,
+            "callback": callback,
+        },
+    )
+
+
+def send_email(
+    recipients: Recipients,
+    sender_id: str,
+    content: str | None = None,
+    *,
+    template_id: str | None = None,
+    subject: str | None = None,
+    from_name: str | None = None,
+    reply_to: str | None = None,
+    personalisation: Personalisation | None = None,
+    external_ref: str | None = None,
+    callback: str | None = None,
+) -> Call[EmailMessage]:
+    """Send one email to one or more addresses (INTERFACE.md 4.2).
+
+    :param recipients: addresses, as a list or comma-separated; repeats are dropped
+    :param sender_id: the sender's address
+    :param content: the body; required unless ``template_id`` is given
+    :param template_id: a template kept by the service
+    :param subject: the subject line
+    :param from_name: the sender's name
+    :param reply_to: the address replies go to
+    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}`` for some of the recipients
+    :param external_ref: your own reference
+    :param callback: URL that receives delivery reports
+    :return: the message; ``meta.estimate`` holds charge and balance
+    """
+    return Call(
+        endpoints.SEND_EMAIL,
+        {
+            "recipients": recipients,
+            "sender_id": sender_id,
+            "content": content,
+            "template_id": template_id,
+            "subject": subject,
+            "from_name": from_name,
+            "reply_to": reply_to,
+            "personalisation": personalisation,
+            "external_ref": external_ref,
+            "callback": callback,
+        },
+    )
+
+
+def request_otp(
+    recipient: str,
+    *,
+    length: int | None = None,
+    expires_in: int | None = None,
+    token: str | None = None,
+    channel: str | None = None,
+) -> Call[OtpToken]:
+    """Have a one-time passcode made and delivered (INTERFACE.md 4.4).
+
+    :param recipient: the phone number
+    :param length: digits of the code, 4 to 8; the service takes 4 when left out
+    :param expires_in: minutes the code is valid, 1 to 60; the service takes 15 when left out
+    :param token: a code of your own; left out, the service makes one
+    :param channel: ``sms`` or ``whatsapp``
+    :return: the passcode's record, which never holds the code
+    """
+    return Call(
+        endpoints.REQUEST_OTP,
+        {"recipient": recipient, "length": length, "expires_in": expires_in, "token": token, "channel": channel},
+    )
+
+
+def verify_otp(id: str, token: str) -> Call[OtpToken]:
+    """Check a code that a person entered (INTERFACE.md 4.5).
+
+    :param id: the passcode's id
+    :param token: the code
+    :return: the record of the passcode that was accepted
+    :raises CpaasNotVerifiedError: when the code is wrong, used, expired or revoked
+    """
+    return Call(endpoints.VERIFY_OTP, {"id": id, "token": token})
+
+
+def get_otp(id: str) -> Call[OtpToken]:
+    """Read a passcode's record (INTERFACE.md 4.6).
+
+    :param id: the passcode's id
+    :raises CpaasNotFoundError: when there is none of that id
+    """
+    return Call(endpoints.GET_OTP, {"id": id})
+
+
+def find_otps(recipient: str) -> Call[list[OtpToken]]:
+    """Read all passcode records of a phone number (INTERFACE.md 4.7).
+
+    :param recipient: the phone number
+    :return: the records, in the service's order; an empty list where there is none
+    """
+    return Call(endpoints.FIND_OTPS, {"recipient": recipient})
+
+
+def revoke_otp(id: str) -> Call[None]:
+    """Make a passcode useless (INTERFACE.md 4.8; path and answer by FACTS.md).
+
+    :param id: the passcode's id
+    :raises CpaasNotFoundError: when there is none of that id
+    """
+    return Call(endpoints.REVOKE_OTP, {"id": id})
+
+
+def buy_airtime(
+    network: str,
+    amount: float,
+    recipient: str,
+    *,
+    callback: str | None = None,
+    external_ref: str | None = None,
+) -> Call[AirtimePurchase]:
+    """Top up a phone (INTERFACE.md 4.1; deprecated by the service).
+
+    :param network: Airtel, MTN, Glo, 9mobile or NTEL
+    :param amount: at least 50, in the account's currency
+    :param recipient: the phone number
+    :param callback: URL that receives delivery reports
+    :param external_ref: your own reference
+    :return: the purchase, usually ``pending``; ``meta.charge`` holds what it did to the balance
+    :raises CpaasOperationRemovedError: when the service no longer sells airtime
+    """
+    return Call(
+        endpoints.BUY_AIRTIME,
+        {
+            "network": network,
+            "amount": amount,
+            "recipient": recipient,
+            "callback": callback,
+            "external_ref": external_ref,
+        },
+    )
+
+
+def get_contact_table() -> Call[ContactTable]:
+    """Read the contact table: its id and its typed columns (INTERFACE.md 4.9)."""
+    return Call(endpoints.GET_CONTACT_TABLE, {})
+
+
+def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
+    """Read one row, with the table it is in (INTERFACE.md 4.10).
+
+    :param row_id: the row's id
+    :raises CpaasNotFoundError: when there is none of that id
+    """
+    return Call(endpoints.GET_CONTACT_ROW, {"row_id": row_id})
+
+
+def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
+    """Add a row (INTERFACE.md 4.11).
+
+    :param columns: cell by column id; a cell that is ``None`` is sent as null
+    :return: the new row with its id, and the table it is in
+    """
+    return Call(endpoints.CREATE_CONTACT_ROW, {"columns": columns})
+
+
+def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
+    """Change cells of a row; the others are kept (INTERFACE.md 4.12, FACTS.md).
+
+    :param row_id: the row's id
+    :param columns: cell by column id; ``None`` clears a cell
+    :raises CpaasNotFoundError: when there is no row of that id
+    """
+    return Call(endpoints.UPDATE_CONTACT_ROW, {"row_id": row_id, "columns": columns})
+
+
+def delete_contact_row(row_id: str) -> Call[None]:
+    """Remove a row (INTERFACE.md 4.13).
+
+    :param row_id: the row's id
+    :raises CpaasNotFoundError: when there is none of that id
+    """
+    return Call(endpoints.DELETE_CONTACT_ROW, {"row_id": row_id})
+
+
+def lookup_phone(phone: str) -> Call[PhoneLookup]:
+    """Look a number up: operator, country, ported, do-not-disturb (INTERFACE.md 4.14). Charged by the service.
+
+    :param phone: the phone number
+    """
+    return Call(endpoints.LOOKUP_PHONE, {"phone": phone})

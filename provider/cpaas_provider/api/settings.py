@@ -1,0 +1,162 @@
+"""How a client is set up, checked once and then fixed."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TypedDict
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from cpaas_provider.api.errors import CpaasConfigurationError
+
+_HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
+_REVOKE_PLACEHOLDER = "{id}"
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options a client takes beside base URL and key; ``ClientSettings`` explains each."""
+
+    auth_scheme: str
+    default_region: str | None
+    requests_per_second: float
+    max_concurrency: int
+    connect_timeout: float
+    timeout: float
+    repeats: int
+    retry_after_cap: float
+    keepalive_expiry: float
+    max_answer_bytes: int
+    verify: bool | str
+    proxy: str | None
+    proxy_password: str | None
+    allow_http: bool
+    otp_revoke_path: str
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """Where the service is, who asks, and within which limits.
+
+    :param base_url: absolute URL all paths are relative to; https, or http to a loopback address
+    :param api_key: the account's key; a leading ``Bearer`` is not doubled
+    :param auth_scheme: word before the key in ``Authorization``; empty sends the raw key
+    :param default_region: two-letter region of national phone numbers, e.g. ``NG``; ``None`` accepts international
+        numbers only
+    :param requests_per_second: requests started per second at most, evenly spaced
+    :param max_concurrency: requests in flight at most
+    :param connect_timeout: seconds to reach the service
+    :param timeout: seconds of silence until an answer is given up, and seconds its body may take
+    :param repeats: further attempts inside one call, where repeating is safe
+    :param retry_after_cap: seconds of ``Retry-After`` that are waited for; more than that is an error with
+        ``retry_after`` set
+    :param keepalive_expiry: seconds an idle connection is kept; short, because a reset on a stale one looks as if a
+        send may have happened
+    :param max_answer_bytes: largest answer that is read
+    :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
+    :param proxy: URL of an HTTP proxy, without a password
+    :param proxy_password: the proxy's password
+    :param allow_http: permit plain http to hosts other than this machine
+    :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
+    :raises CpaasConfigurationError: when a value cannot work; the message names the option, never a secret
+    """
+
+    base_url: str
+    api_key: str = field(repr=False)
+    auth_scheme: str = "Bearer"
+    default_region: str | None = None
+    requests_per_second: float = 10.0
+    max_concurrency: int = 8
+    connect_timeout: float = 5.0
+    timeout: float = 30.0
+    repeats: int = 4
+    retry_after_cap: float = 60.0
+    keepalive_expiry: float = 2.0
+    max_answer_bytes: int = 16 * 1024 * 1024
+    verify: bool | str = True
+    proxy: str | None = field(default=None, repr=False)
+    proxy_password: str | None = field(default=None, repr=False)
+    allow_http: bool = False
+    otp_revoke_path: str = "/otp/{id}"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
+        object.__setattr__(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
+        for option in ("requests_per_second", "max_concurrency", "connect_timeout", "timeout", "max_answer_bytes"):
+            _check_number(option, getattr(self, option), above_zero=True)
+        for option in ("repeats", "retry_after_cap", "keepalive_expiry"):
+            _check_number(option, getattr(self, option), above_zero=False)
+        if self.otp_revoke_path.count(_REVOKE_PLACEHOLDER) != 1 or not self.otp_revoke_path.startswith("/"):
+            raise CpaasConfigurationError("otp_revoke_path must start with a slash and hold {id} once.")
+        if self.default_region is not None:
+            _check_region(self.default_region)
+        if self.proxy is not None and urlsplit(self.proxy).scheme not in {"http", "https", "socks5"}:
+            raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
+
+    @property
+    def authorization(self) -> str:
+        """The value of the ``Authorization`` header (FACTS.md: the scheme is never doubled)."""
+        return f"{self.auth_scheme} {self.api_key}" if self.auth_scheme else self.api_key
+
+    @property
+    def proxy_url(self) -> str | None:
+        """The proxy with its password filled in."""
+        if self.proxy is None or self.proxy_password is None:
+            return self.proxy
+        parts = urlsplit(self.proxy)
+        user, host = parts.username or "", parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{user}:{quote(self.proxy_password, safe='')}@{host}"))
+
+
+def _checked_base_url(base_url: str, allow_http: bool) -> str:
+    if not isinstance(base_url, str) or not base_url.strip():
+        raise CpaasConfigurationError("The base URL is empty. Give the service's address, such as https://host/path.")
+    try:
+        parts = urlsplit(base_url.strip())
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        raise CpaasConfigurationError("The base URL cannot be read as a URL such as https://host/path.") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise CpaasConfigurationError("The base URL must be absolute, such as https://host/path.")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise CpaasConfigurationError("The base URL must hold no user, password, query or fragment.")
+    if parts.scheme == "http" and not (allow_http or _is_loopback(host)):
+        raise CpaasConfigurationError(
+            "The base URL is plain http, which would show the API key on the way. Use https, or set allow_http."
+        )
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked_key(api_key: str, auth_scheme: str) -> str:
+    if not isinstance(api_key, str) or not api_key.strip():
+        raise CpaasConfigurationError("The API key is empty. It is the password of the connection.")
+    key = api_key.strip()
+    if auth_scheme and key.lower().startswith(auth_scheme.lower() + " "):
+        key = key[len(auth_scheme) :].strip()
+    if not _HEADER_SAFE.fullmatch(key.replace(" ", "")) or (auth_scheme and not _HEADER_SAFE.fullmatch(auth_scheme)):
+        raise CpaasConfigurationError("The API key or auth_scheme holds characters that cannot stand in a header.")
+    return key
+
+
+def _check_number(option: str, value: float, *, above_zero: bool) -> None:
+    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not sound or value < 0 or (above_zero and value == 0):
+        raise CpaasConfigurationError(f"{option} must be a number {'above' if above_zero else 'of at least'} 0.")
+
+
+def _check_region(region: str) -> None:
+    import phonenumbers
+
+    if region.upper() not in phonenumbers.SUPPORTED_REGIONS:
+        raise CpaasConfigurationError("default_region must be a two-letter ISO 3166 region such as NG.")
