@@ -1,0 +1,39 @@
+"""What all tests share: an Airflow home that is not the user's, and the service to talk to."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.airflow_home import move_in
+from tests.sandbox import Sandbox
+
+# Before any test module can import Airflow, which reads its settings once.
+AIRFLOW_HOME = move_in()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """The folder this process's Airflow lives in."""
+    return AIRFLOW_HOME
+
+
+@pytest.fixture(scope="session")
+def sandbox_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """One sandbox for the whole session; tests take ``sandbox``."""
+    with Sandbox(log=tmp_path_factory.mktemp("sandbox") / "sandbox.log") as running:
+        yield running
+
+
+@pytest.fixture
+def sandbox(sandbox_process: Sandbox) -> Sandbox:
+    """The service, fresh: ``.url .api_key .counters() .inbox(kind) .control(method, path, body)``."""
+    sandbox_process.reset()
+    return sandbox_process

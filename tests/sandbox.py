@@ -1,0 +1,135 @@
+"""The sandbox as a process of its own, for tests and for the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any, Self
+
+import httpx
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class SandboxError(RuntimeError):
+    """The sandbox did not start, or refused what its control API was asked."""
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago, on the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Sandbox:
+    """A running sandbox: where it is, its key, and what it says of itself.
+
+    Use it as a context manager. It is a process group of its own, so nothing of it survives ``stop``.
+
+    :param log: file its output goes to
+    :param database: file it keeps its state in; in memory when left out
+    """
+
+    def __init__(self, log: Path, database: Path | None = None, port: int | None = None) -> None:
+        self.api_key = f"sk_test_{secrets.token_hex(16)}"
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        self.database = database
+        self.process: subprocess.Popen[bytes] | None = None
+        self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """The Airflow connection to it, in the form ``AIRFLOW_CONN_...`` variables take as JSON."""
+        extra = {"default_region": "NG", "requests_per_second": 1000, "max_concurrency": 16}
+        return {"conn_type": "cpaas", "host": self.url, "password": self.api_key, "extra": extra}
+
+    def start(self) -> Self:
+        """Start it and wait until it answers."""
+        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self.port), "--api-key", self.api_key]
+        if self.database:
+            command += ["--db", str(self.database)]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self.process = _start_group(command, output)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._healthy():
+            if self.process.poll() is not None:
+                raise SandboxError(f"The sandbox ended at once. Its last words:\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise SandboxError(f"The sandbox did not answer within {START_SECONDS:g} s:\n{self._last_words()}")
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        """End it with all its children; it does not matter whether it still runs."""
+        self._http.close()
+        if self.process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(STOP_SECONDS)
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self.process.wait(STOP_SECONDS)
+
+    def control(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask its control API, ``path`` being what follows ``/_control/``; return the answer's JSON."""
+        answer = self._http.request(method, f"/_control/{path.lstrip('/')}", json=body)
+        if answer.is_error:
+            raise SandboxError(f"{method} {path}: {answer.status_code} {answer.text}")
+        return answer.json() if answer.content else None
+
+    def counters(self) -> dict[str, Any]:
+        """Return what it accepted since it was last reset."""
+        return dict(self.control("GET", "counters"))
+
+    def inbox(self, kind: str, **query: Any) -> Any:
+        """Return what arrived: ``sms``, ``email`` and so on, narrowed by the query the control API knows."""
+        answer = self._http.get(f"/_control/inbox/{kind}", params=query)
+        answer.raise_for_status()
+        return answer.json()
+
+    def reset(self) -> None:
+        """Forget all traffic, faults, settings and seeded data."""
+        self.control("POST", "reset")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _healthy(self) -> bool:
+        try:
+            return self._http.get("/_control/health", timeout=2.0).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def _last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:]
+
+
+def _start_group(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def connection_json(connection: dict[str, Any], **extra: Any) -> str:
+    """Return a connection as JSON, with extras added or replaced."""
+    return json.dumps({**connection, "extra": {**connection["extra"], **extra}})
