@@ -72,6 +72,7 @@ class CpaasClient(_Client):
         super().__init__(base_url, api_key, **options)
         self._transport = SyncTransport(self.settings)
         self._slots = threading.BoundedSemaphore(self.settings.max_concurrency)
+        self.closed = False
 
     def _carry_out(self, call: Call[T]) -> T:
         conversation = converse(call, self.settings, self._pacer)
@@ -93,6 +94,7 @@ class CpaasClient(_Client):
 
     def close(self) -> None:
         """Close all connections."""
+        self.closed = True
         self._transport.close()
 
     def __enter__(self) -> Self:

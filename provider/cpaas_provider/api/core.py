@@ -21,9 +21,10 @@ from pydantic import ValidationError
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
 from cpaas_provider.api.answers import describe, failure, read_answer
-from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint
+from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
 from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.scrub import private_values
 from cpaas_provider.api.settings import ClientSettings
 
@@ -58,6 +59,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
         request = endpoint.request.model_validate(given, context={"default_region": settings.default_region})
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
+    _refuse_outsiders(endpoint, request, settings)
     fields = request.wire_fields()
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
     in_path = _PLACEHOLDER.findall(path)
@@ -124,6 +126,20 @@ def _pause_before_repeat(error: errors.CpaasError, attempt: int, settings: Clien
         return error.retry_after if error.retry_after <= settings.retry_after_cap else None
     # Full jitter, so that many clients that failed together do not come back together.
     return random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
+
+
+def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
+    """Keep a staging connection from reaching anybody who is not on its list."""
+    if settings.allowed is None or endpoint.effect not in {Effect.SEND, Effect.PURCHASE}:
+        return
+    recipients = getattr(request, "recipients", None) or [getattr(request, "recipient", None)]
+    outsiders = sum(1 for one in recipients if one is not None and not settings.allowed.permits(one))
+    if outsiders:
+        raise errors.CpaasInvalidRequestError(
+            f"{endpoint.operation}: {outsiders} of {len(recipients)} recipients are not on allowed_recipients of this "
+            "connection. Nothing was sent.",
+            operation=endpoint.operation,
+        )
 
 
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:

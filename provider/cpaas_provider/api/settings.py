@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.api.errors import CpaasConfigurationError
 
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
@@ -33,6 +36,7 @@ class ClientOptions(TypedDict, total=False):
     proxy_password: str | None
     allow_http: bool
     otp_revoke_path: str
+    allowed_recipients: str | Iterable[str] | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class ClientSettings:
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
+    :param allowed_recipients: numbers, addresses and ``@domains``; a request to anybody else is refused before it
+        leaves. ``None`` lets everybody be reached, an empty list nobody
     :raises CpaasConfigurationError: when a value cannot work; the message names the option, never a secret
     """
 
@@ -79,6 +85,7 @@ class ClientSettings:
     proxy_password: str | None = field(default=None, repr=False)
     allow_http: bool = False
     otp_revoke_path: str = "/otp/{id}"
+    allowed_recipients: str | Iterable[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
@@ -91,8 +98,16 @@ class ClientSettings:
             raise CpaasConfigurationError("otp_revoke_path must start with a slash and hold {id} once.")
         if self.default_region is not None:
             _check_region(self.default_region)
+        _ = self.allowed
         if self.proxy is not None and urlsplit(self.proxy).scheme not in {"http", "https", "socks5"}:
             raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
+
+    @functools.cached_property
+    def allowed(self) -> AllowedRecipients | None:
+        """The staging guard, or ``None`` where everybody may be reached."""
+        if self.allowed_recipients is None:
+            return None
+        return AllowedRecipients(self.allowed_recipients, self.default_region)
 
     @property
     def authorization(self) -> str:

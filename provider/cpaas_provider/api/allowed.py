@@ -1,0 +1,40 @@
+"""Who may be reached at all: the staging guard (PROMISES.md, guards)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cpaas_provider.api.addresses import InvalidEmailAddressError, normalise_email
+from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+
+
+class AllowedRecipients:
+    """A list of numbers, addresses and ``@domains``; everybody else must never be sent anything.
+
+    :param entries: the list, as text separated by commas or as an iterable
+    :param default_region: region of national numbers among the entries
+    :raises CpaasConfigurationError: when an entry is none of the three; which one, by its place
+    """
+
+    def __init__(self, entries: str | Iterable[str], default_region: str | None = None) -> None:
+        parts = entries.split(",") if isinstance(entries, str) else list(entries)
+        self._domains: set[str] = set()
+        self._recipients: set[str] = set()
+        for place, entry in enumerate(parts, start=1):
+            text = str(entry).strip()
+            if text.startswith("@"):
+                self._domains.add(text[1:].lower())
+            elif text:
+                self._recipients.add(_normalised(text, place, default_region))
+
+    def permits(self, recipient: str) -> bool:
+        """Tell whether a normalised number or address is on the list."""
+        return recipient in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
+
+
+def _normalised(text: str, place: int, default_region: str | None) -> str:
+    try:
+        return normalise_email(text) if "@" in text else normalise_msisdn(text, default_region)
+    except (InvalidEmailAddressError, InvalidMsisdnError) as error:
+        raise CpaasConfigurationError(f"allowed_recipients: entry {place} {error}.") from None

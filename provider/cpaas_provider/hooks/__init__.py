@@ -1,0 +1,1 @@
+"""From an Airflow connection to the service."""

@@ -1,0 +1,171 @@
+"""From an Airflow connection to the settings of a client; one pure reading for sync and async."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from cpaas_provider.api.settings import ClientOptions
+
+log = logging.getLogger(__name__)
+
+DEFAULT_RECIPIENTS_PER_REQUEST = 500
+DEFAULT_PLACEHOLDER_FORMAT = "{name}"
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+@dataclasses.dataclass(frozen=True)
+class CpaasConnection:
+    """What a connection of type ``cpaas`` says.
+
+    ``options`` are those of ``ClientSettings``; the rest are defaults for operators.
+    """
+
+    base_url: str
+    api_key: str
+    options: ClientOptions
+    sender_id: str | None = None
+    email_sender_id: str | None = None
+    recipients_per_request: int = DEFAULT_RECIPIENTS_PER_REQUEST
+    placeholder_format: str = DEFAULT_PLACEHOLDER_FORMAT
+
+    def without_repeats(self) -> CpaasConnection:
+        """Return the same for a single attempt, as a check of the connection wants it."""
+        return dataclasses.replace(self, options={**self.options, "repeats": 0})
+
+    def __repr__(self) -> str:
+        return f"<CpaasConnection {self.base_url}>"
+
+
+def read_connection(connection: Connection) -> CpaasConnection:
+    """Read an Airflow connection (README, "The connection").
+
+    An extra that is empty counts as not given; one the provider does not know is named in a warning and goes nowhere.
+
+    :raises CpaasConfigurationError: when host, key or an extra cannot be used; never shows a secret
+    """
+    extras = _extras(connection)
+    if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
+        log.warning("Connection %r has extras nobody reads: %s.", connection.conn_id, ", ".join(unknown))
+    read = {name: _convert(name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()}
+    given = {name: value for name, value in read.items() if value is not None}
+    if extras.get("auth_scheme") == "":
+        given["auth_scheme"] = ""
+    for_operators = {name: given.pop(name) for name in _FOR_OPERATORS if name in given}
+    return CpaasConnection(
+        base_url=_base_url(connection),
+        api_key=connection.password or "",
+        options=cast("ClientOptions", given),
+        **for_operators,
+    )
+
+
+def _extras(connection: Connection) -> Mapping[str, Any]:
+    if not connection.extra:
+        return {}
+    try:
+        extras = json.loads(connection.extra)
+    except ValueError:
+        extras = None
+    if not isinstance(extras, dict):
+        raise CpaasConfigurationError(f"The extra of connection {connection.conn_id!r} is not a JSON object.")
+    return extras
+
+
+def _base_url(connection: Connection) -> str:
+    host = (connection.host or "").strip()
+    if not host:
+        raise CpaasConfigurationError(f"Connection {connection.conn_id!r} has no host. Set it to the base URL.")
+    scheme, separator, rest = host.partition("://")
+    if not separator:
+        scheme, rest = connection.schema or "https", host
+    # The connection form sends port 0 for an empty field.
+    if connection.port:
+        authority, slash, path = rest.partition("/")
+        rest = f"{authority}:{connection.port}{slash}{path}"
+    return f"{scheme}://{rest}"
+
+
+def _convert(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    if value is None or value == "":
+        return None
+    try:
+        return convert(value)
+    except (ValueError, TypeError) as error:
+        raise CpaasConfigurationError(f"The connection's extra {name} {error}.") from None
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value.strip()
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(_no_switch(value))
+    except (ValueError, TypeError):
+        raise ValueError("must be a number") from None
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if not number.is_integer() or number < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return int(number)
+
+
+def _no_switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _switch(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return word in _TRUE
+
+
+def _switch_or_path(value: Any) -> bool | str:
+    word = str(value).strip()
+    return _switch(word) if word.lower() in _TRUE | _FALSE else word
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, (str, int)) for part in parts):
+        raise ValueError("must be a list or comma-separated text")
+    return tuple(text for part in parts if (text := str(part).strip()))
+
+
+_FOR_OPERATORS = ("sender_id", "email_sender_id", "recipients_per_request", "placeholder_format")
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "auth_scheme": _word,
+    "default_region": _word,
+    "requests_per_second": _number,
+    "max_concurrency": _whole,
+    "timeout": _number,
+    "verify": _switch_or_path,
+    "proxy": _word,
+    "proxy_password": _word,
+    "allow_http": _switch,
+    "otp_revoke_path": _word,
+    "allowed_recipients": _list,
+    "sender_id": _word,
+    "email_sender_id": _word,
+    "recipients_per_request": _whole,
+    "placeholder_format": _word,
+}

@@ -1,0 +1,131 @@
+"""The hook: a connection in, a client of the service out, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from cpaas_provider.hooks.connection import CpaasConnection, read_connection
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
+    from cpaas_provider.api.errors import CpaasError
+
+
+class CpaasHook(BaseHook):
+    """Gives DAG code a client of the service.
+
+    .. code-block:: python
+
+        with CpaasHook("cpaas_default").get_conn() as client:
+            client.lookup_phone("+234 803 123 4567")
+
+    :param cpaas_conn_id: the Airflow connection that holds base URL, API key and options (README, "The connection")
+    """
+
+    conn_name_attr = "cpaas_conn_id"
+    default_conn_name = "cpaas_default"
+    conn_type = "cpaas"
+    hook_name = "CPaaS"
+
+    def __init__(self, cpaas_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cpaas_conn_id = cpaas_conn_id
+        self._connection: CpaasConnection | None = None
+        self._client: CpaasClient | None = None
+
+    def read_connection(self) -> CpaasConnection:
+        """Return what the connection says, read once.
+
+        :raises CpaasConfigurationError: when it cannot be used
+        """
+        if self._connection is None:
+            self._connection = read_connection(self.get_connection(self.cpaas_conn_id))
+        return self._connection
+
+    async def aread_connection(self) -> CpaasConnection:
+        """Return what the connection says, for code on an event loop."""
+        if self._connection is None:
+            self._connection = read_connection(await self.aget_connection(self.cpaas_conn_id))
+        return self._connection
+
+    def get_conn(self) -> CpaasClient:
+        """Return the client, made once per hook; close it, or use it in a ``with`` block.
+
+        :raises CpaasConfigurationError: when the connection cannot be used
+        """
+        from cpaas_provider.api.client import CpaasClient
+
+        if self._client is None or self._client.closed:
+            connection = self.read_connection()
+            self._client = CpaasClient(connection.base_url, connection.api_key, **connection.options)
+        return self._client
+
+    async def get_async_conn(self) -> AsyncCpaasClient:
+        """Return a new client for the running event loop, for use in an ``async with`` block.
+
+        Reading a CA bundle takes tens of milliseconds, so the client is made off the loop.
+
+        :raises CpaasConfigurationError: when the connection cannot be used
+        """
+        connection = await self.aread_connection()
+        return await asyncio.to_thread(_async_client, connection)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask for the contact table, which changes and costs nothing, and say in words what came of it.
+
+        :return: whether the connection works, and a sentence that tells a wrong key from a wrong host and a wrong path
+        """
+        from cpaas_provider.api.client import CpaasClient
+        from cpaas_provider.api.errors import CpaasError
+
+        try:
+            connection = self.read_connection().without_repeats()
+            with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+                table = client.get_contact_table()
+        except CpaasError as error:
+            return False, _diagnosis(error)
+        return True, _success(connection, len(table.columns))
+
+    async def atest_connection(self) -> tuple[bool, str]:
+        """Do what ``test_connection`` does, for code on an event loop."""
+        from cpaas_provider.api.errors import CpaasError
+
+        try:
+            connection = (await self.aread_connection()).without_repeats()
+            async with await asyncio.to_thread(_async_client, connection) as client:
+                table = await client.get_contact_table()
+        except CpaasError as error:
+            return False, _diagnosis(error)
+        return True, _success(connection, len(table.columns))
+
+
+def _async_client(connection: CpaasConnection) -> AsyncCpaasClient:
+    from cpaas_provider.api.client import AsyncCpaasClient
+
+    return AsyncCpaasClient(connection.base_url, connection.api_key, **connection.options)
+
+
+def _success(connection: CpaasConnection, columns: int) -> str:
+    return f"Connected to {connection.base_url}; the API key is accepted; the contact table has {columns} columns."
+
+
+def _diagnosis(error: CpaasError) -> str:
+    """Return what to change in the connection, from the most to the least certain cause."""
+    from cpaas_provider.api import errors
+
+    if isinstance(error, errors.CpaasConfigurationError):
+        return str(error)
+    if isinstance(error, errors.CpaasAuthenticationError):
+        return f"Wrong API key: the host answers and refuses the key (HTTP {error.status}). Check password and auth_scheme."
+    if isinstance(error, (errors.CpaasRateLimitedError, errors.CpaasUnavailableError)):
+        return f"The host answers but wants to be asked later (HTTP {error.status}). {error}"
+    if isinstance(error, errors.CpaasNotSentError):
+        return f"Wrong host, or no way to it: {error}"
+    redirected = error.status is not None and 300 <= error.status < 400
+    unreadable = isinstance(error, errors.CpaasUnknownOutcomeError) and (error.status or 500) < 500
+    if isinstance(error, errors.CpaasNotFoundError) or redirected or unreadable:
+        return f"Wrong path: a server answers, but not as the service at this base URL. {error}"
+    return f"The service answers, but not with the contact table: {error}"

@@ -1,0 +1,101 @@
+"""What this provider offers to Airflow, as pure data. Imports nothing: every Airflow command loads it."""
+
+from __future__ import annotations
+
+_NAME = "CPaaS"
+_MODULES = ("sms", "email", "otp", "airtime", "contacts", "lookup")
+
+
+def _text(label: str, description: str, **schema: object) -> dict[str, object]:
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"], **schema}}
+
+
+def _number(label: str, description: str, **schema: object) -> dict[str, object]:
+    return {"label": label, "description": description, "schema": {"type": ["number", "null"], **schema}}
+
+
+def _whole(label: str, description: str, **schema: object) -> dict[str, object]:
+    return {"label": label, "description": description, "schema": {"type": ["integer", "null"], **schema}}
+
+
+def _switch(label: str, description: str, default: bool) -> dict[str, object]:
+    return {
+        "label": label,
+        "description": description,
+        "schema": {"type": ["boolean", "null"], "default": default},
+    }
+
+
+_RECEIVER = " For the delivery receiver; has no effect in this version."
+
+# Fields whose names hold "secret" or "password" are masked by Airflow wherever a connection is shown.
+CONNECTION_FIELDS: dict[str, dict[str, object]] = {
+    "auth_scheme": _text("Authorization scheme", "Word before the API key; empty sends the raw key.", default="Bearer"),
+    "sender_id": _text("SMS sender ID", "Default sender of SMS; at most 11 characters when alphanumeric."),
+    "email_sender_id": _text("Email sender", "Default sender address of emails."),
+    "default_region": _text("Default region", "Two-letter region of national phone numbers, e.g. NG."),
+    "requests_per_second": _number(
+        "Requests per second", "Requests started per second at most.", default=10, exclusiveMinimum=0
+    ),
+    "max_concurrency": _whole("Concurrency", "Requests in flight at most.", default=8, minimum=1),
+    "recipients_per_request": _whole(
+        "Recipients per request", "Recipients one send may name at most.", default=500, minimum=1
+    ),
+    "timeout": _number("Timeout", "Seconds to wait for an answer.", default=30, exclusiveMinimum=0),
+    "callback_url": _text("Callback URL", "Public base URL of the receiver." + _RECEIVER),
+    "webhook_secret": _text("Webhook secret", "Signs account webhooks." + _RECEIVER, format="password"),
+    "signature_header": _text("Signature header", "Header that carries the signature." + _RECEIVER),
+    "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
+    "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
+    "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
+    "callback_secret": _text(
+        "Callback secrets", "Comma-separated; the first signs, all verify." + _RECEIVER, format="password"
+    ),
+    "allowed_recipients": _text(
+        "Allowed recipients",
+        "For staging: comma-separated numbers, addresses or @domains. Nobody else is ever sent anything.",
+    ),
+    "allow_http": _switch("Allow plain http", "Permit http to hosts other than this machine.", default=False),
+    "placeholder_format": _text(
+        "Placeholder format", "How a placeholder stands in a text; used to count pages.", default="{name}"
+    ),
+    "otp_revoke_path": _text("Revoke path", "Path of the revoke operation; holds {id}.", default="/otp/{id}"),
+}
+
+
+def get_provider_info() -> dict[str, object]:
+    """Return the provider's metadata (Airflow's ``provider_info.schema.json``)."""
+    return {
+        "package-name": "airflow-provider-cpaas",
+        "name": _NAME,
+        "description": "SMS, email, one-time passcodes, airtime, contacts and phone lookup by one messaging service.",
+        "integrations": [{"integration-name": _NAME, "external-doc-url": "", "tags": ["service"]}],
+        "operators": [
+            {
+                "integration-name": _NAME,
+                "python-modules": [f"cpaas_provider.operators.{module}" for module in _MODULES],
+            }
+        ],
+        "sensors": [{"integration-name": _NAME, "python-modules": ["cpaas_provider.sensors.otp"]}],
+        "hooks": [{"integration-name": _NAME, "python-modules": ["cpaas_provider.hooks.cpaas"]}],
+        "triggers": [
+            {
+                "integration-name": _NAME,
+                "python-modules": ["cpaas_provider.triggers.otp", "cpaas_provider.triggers.wait"],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "cpaas",
+                "hook-class-name": "cpaas_provider.hooks.cpaas.CpaasHook",
+                "hook-name": _NAME,
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "login", "port"],
+                    "relabeling": {"host": "Base URL", "password": "API key"},
+                    "placeholders": {"host": "https://api.example.com/v1", "password": "the account's API key"},
+                },
+                "conn-fields": CONNECTION_FIELDS,
+            }
+        ],
+        "cli": ["cpaas_provider.cli.get_cli_commands"],
+    }
