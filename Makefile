@@ -1,0 +1,98 @@
+# Works from a bare Python 3.11 or newer with pip. `make help` lists what there is.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Tried in this order; give one of your own by `make demo PYTHON=/path/to/python`.
+PYTHON ?= python3.13 python3.12 python3.11 python3 python
+
+# Programs we start find those of the environment first.
+RUN := env PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
+# What the recorded environment was made from: any change of it installs again, anything else does not.
+MADE_FROM = cksum pyproject.toml constraints.txt
+
+.PHONY: help setup demo demo-stop test lint format types check torture constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup ## Run the campaign on a real Airflow against the sandbox (KEEP=1 leaves both up)
+	@$(RUN) $(BIN)/python -m tests.system.demo run
+
+demo-stop: ## End what `make demo KEEP=1` left running
+	@if [ -x $(BIN)/python ]; then $(RUN) $(BIN)/python -m tests.system.demo stop; fi
+
+test: setup ## Run the tests (ARGS="-k sms" narrows them)
+	@$(RUN) $(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## Style, formatting and the floors of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: setup ## Put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup ## Static types, strict
+	$(BIN)/mypy
+
+check: lint types test ## All of the above
+
+torture: setup ## The long tests, whole instead of a sample
+	@$(RUN) TORTURE=1 $(BIN)/python -m pytest $(ARGS)
+
+setup: ## Make .venv and install what is pinned; does nothing when that is done
+	@$(MADE_FROM) | cmp -s - $(STAMP) || $(MAKE) --no-print-directory install
+
+.PHONY: install
+install: $(BIN)/python
+	@rm -f $(STAMP)
+	@echo "Installing what constraints.txt pins into $(VENV) ..."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
+	@$(BIN)/python -m uv --version >/dev/null 2>&1 \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv \
+	  || echo "uv cannot be had here; going on with pip, which is slower."
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1 && $(UV) hatchling editables --group dev -r pyproject.toml \
+	    && $(UV) --no-build-isolation --no-deps --editable .; then :; else \
+	  $(PIP) --upgrade 'pip>=25.1' \
+	  && $(PIP) hatchling editables \
+	  && $(PIP) --no-build-isolation --group dev --editable . ; \
+	fi
+	@$(MADE_FROM) > $(STAMP)
+
+UV = $(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+$(BIN)/python:
+	@for python in $(PYTHON); do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' >/dev/null 2>&1 || continue; \
+	  if ! "$$python" -c 'import venv, ensurepip' >/dev/null 2>&1; then lacking="$$python"; continue; fi; \
+	  echo "Making $(VENV) with $$("$$python" --version) ..."; \
+	  "$$python" -m venv $(VENV) && exit 0; \
+	  rm -rf $(VENV); \
+	done; \
+	if [ -n "$$lacking" ]; then \
+	  echo "$$lacking has no venv module. Install it (Debian and Ubuntu: the package python3-venv) and try again." >&2; \
+	else \
+	  echo "No Python 3.11 or newer found among: $(PYTHON). Install one, or say where it is:" >&2; \
+	  echo "  make PYTHON=/path/to/python3.12" >&2; \
+	fi; \
+	exit 1
+
+constraints: setup ## Pin the newest versions that go together, for all Pythons we support
+	@printf 'hatchling\neditables\nuv\n' \
+	  | $(BIN)/python -m uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
+	      --no-annotate --no-header --no-emit-index-url --group dev pyproject.toml - \
+	  | sed 's/ *;.*//' | sort > constraints.new
+	@twice=$$(cut -d= -f1 constraints.new | uniq -d); \
+	if [ -n "$$twice" ]; then echo "No single version fits all Pythons: $$twice" >&2; exit 1; fi
+	@mv constraints.new constraints.txt
+	@echo "constraints.txt holds $$(wc -l < constraints.txt) pins. 'make setup' installs them."
+
+clean: demo-stop ## Remove everything that was made here, .venv included
+	rm -rf $(VENV) .demo .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
