@@ -1,0 +1,112 @@
+"""Command line of the sandbox: ``cpaas-sandbox --port N --api-key KEY [--db FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from cpaas_provider.sandbox.account import MAX_MONEY
+from cpaas_provider.sandbox.database import UnusableDatabaseError
+from cpaas_provider.sandbox.server import bind, make_server, url_of
+from cpaas_provider.sandbox.settings import SETTINGS
+from cpaas_provider.sandbox.state import Options
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535, 0 picks a free one")
+    return int(text)
+
+
+def _key(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or not text.strip() or text != text.strip():
+        raise argparse.ArgumentTypeError("must be printable ASCII without spaces around it")
+    return text
+
+
+def _balance(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount <= MAX_MONEY:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount: 0 to {MAX_MONEY:.0f}")
+    return amount
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, mark, value = text.partition("=")
+    if not mark or name not in SETTINGS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
+    default = SETTINGS[name].default
+    try:
+        read = value if isinstance(default, str) else json.loads(value.lower())
+        if isinstance(default, float) and isinstance(read, int) and not isinstance(read, bool):
+            read = float(read)
+        return name, SETTINGS[name].read(read)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{name}: {error}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    choices = "\n".join(
+        f"  {name} = {json.dumps(setting.default)}\n      {setting.means}" for name, setting in SETTINGS.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="cpaas-sandbox",
+        description="A local stand-in for the messaging service: SMS, email, OTP, airtime, contacts, phone lookup.\n"
+        "Nothing is sent to anybody; everything lands in the inbox page at /.",
+        epilog=f"settings (--set, or PUT /_control/settings while it runs), with defaults:\n{choices}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=_port, required=True, help="port to listen on; 0 picks a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--api-key",
+        type=_key,
+        default=os.environ.get("CPAAS_SANDBOX_API_KEY"),
+        help="the key customers authenticate with (or CPAAS_SANDBOX_API_KEY in the environment)",
+    )
+    parser.add_argument("--db", metavar="FILE", help="keep state in this SQLite file (default: in memory)")
+    parser.add_argument("--balance", type=_balance, help="balance of a new sandbox")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="a setting, see below"
+    )
+    parser.add_argument(
+        "--allow-remote-callbacks", action="store_true", help="also call callback URLs that are not on this machine"
+    )
+    parser.add_argument("--access-log", action="store_true", help="log method, path and status of every request")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sandbox until it is interrupted."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    if given.api_key is None:
+        parser.error("the following arguments are required: --api-key")
+    options = Options(given.api_key, given.db, given.balance, dict(given.set), given.allow_remote_callbacks)
+    try:
+        listener = bind(given.host, given.port)
+    except OSError as error:
+        parser.error(f"cannot listen on {given.host}:{given.port}: {error.strerror or error}")
+    try:
+        server = make_server(options, given.access_log)
+    except UnusableDatabaseError as error:
+        listener.close()
+        parser.error(f"cannot use --db: {error}")
+    url = url_of(listener)
+    sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
+    sys.stdout.flush()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Airtime purchases: pending, then sent, then success, failed or error on the clock (INTERFACE.md 2.1, 3, 4.1)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sandbox.account import Charge, to_amount, to_units
+from cpaas_provider.sandbox.clock import timestamp
+from cpaas_provider.sandbox.database import Row
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.exchange import Request
+    from cpaas_provider.sandbox.state import Sandbox
+
+OUTCOMES = ("success", "failed", "error")
+_REFUNDED = ("failed", "error")
+
+_INSERT = """
+INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, due, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# A purchase that failed does not stand in the way of another try.
+_SAME = """
+SELECT 1 FROM airtime
+WHERE recipient = ? AND amount = ? AND created > ? AND status IN ('pending', 'sent', 'success')"""
+
+
+def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
+    """Answer POST /airtime/buy; the same amount for the same recipient within the guard interval is a duplicate."""
+    body, settings, now = request.body, sandbox.settings, sandbox.clock.now()
+    sandbox.refuse_recipients([body["recipient"]], "recipient")
+    amount = to_units(body["amount"])
+    since = now - settings["airtime_guard_seconds"]
+    duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
+    charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
+    status = "duplicate" if duplicate else "pending"
+    outcome = status if duplicate else sandbox.outcomes("airtime").get(body["recipient"], "success")
+    due = None if duplicate else now + settings["airtime_sent_seconds"]
+    purchase_id, optional = uuid.uuid4().hex, [body.get("external_ref"), body.get("callback")]
+    values = [purchase_id, body["recipient"], body["network"], amount, *optional, status, outcome, due, now]
+    sandbox.database.execute(_INSERT, values)
+    sandbox.counters.add("airtime.duplicates" if duplicate else "airtime.purchases")
+    if duplicate:
+        _report(sandbox, purchase_id, body.get("callback"), body.get("external_ref"), body["recipient"], status)
+    else:
+        sandbox.wake_at(now + settings["airtime_sent_seconds"])
+    record = {"id": purchase_id, "recipient": body["recipient"], "status": status, "network": body["network"]}
+    record |= {name: body[name] for name in ("external_ref", "callback") if name in body}
+    money = {
+        "amount": to_amount(charge.amount),
+        "available_balance": to_amount(charge.after),
+        "balance_before": to_amount(charge.before),
+        "refunded": False,
+    }
+    meta = {"method": request.method, "resource": request.path, "charge": money}
+    return record | {"created_datetime": timestamp(now), "meta": meta}
+
+
+def _report(
+    sandbox: Sandbox, purchase_id: str, url: str | None, reference: str | None, recipient: str, status: str
+) -> None:
+    if url:
+        sandbox.callbacks.book("airtime", purchase_id, url, reference, [(recipient, status)])
+
+
+def settle(sandbox: Sandbox) -> None:
+    """Move every purchase whose time has come; a failed one gets its money back."""
+    now = sandbox.clock.now()
+    for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
+        final = row["created"] + sandbox.settings["airtime_final_seconds"]
+        if row["status"] == "pending" and now < final:
+            _move(sandbox, row, "sent", final)
+        else:
+            _move(sandbox, row, row["outcome"], None)
+            sandbox.counters.add(f"airtime.{row['outcome']}")
+            if row["outcome"] in _REFUNDED:
+                sandbox.account.refund(row["amount"])
+                sandbox.counters.add("airtime.refunded")
+            _report(sandbox, row["id"], row["callback"], row["external_ref"], row["recipient"], row["outcome"])
+
+
+def _move(sandbox: Sandbox, row: Row, status: str, due: float | None) -> None:
+    values = [status, due, sandbox.clock.now(), status in _REFUNDED, row["id"]]
+    sql = "UPDATE airtime SET status = ?, due = ?, updated = ?, refunded = ? WHERE id = ?"
+    sandbox.database.execute(sql, values)
+    if due is not None:
+        sandbox.wake_at(due)

@@ -1,0 +1,128 @@
+"""The ASGI application: the service at the root paths, the control API and the inbox page beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from cpaas_provider.sandbox import misbehave
+from cpaas_provider.sandbox.control import control_app
+from cpaas_provider.sandbox.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.exchange import Answer
+from cpaas_provider.sandbox.faults import KINDS, Rule, Stage
+from cpaas_provider.sandbox.openapi import document
+from cpaas_provider.sandbox.operations import Operation
+from cpaas_provider.sandbox.page import serve_page
+from cpaas_provider.sandbox.routing import route
+from cpaas_provider.sandbox.service import Service
+from cpaas_provider.sandbox.state import Sandbox
+from cpaas_provider.sandbox.wire import DisconnectedError, Receive, Scope, Send, Wire
+
+log = logging.getLogger("cpaas_sandbox")
+
+
+class App:
+    """Everything the server serves."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.service = Service(sandbox)
+        self._control = control_app(sandbox)
+        self._time: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection's scope."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        elif scope["path"].startswith("/_control"):
+            await self._control(scope, receive, send)
+        else:
+            with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
+                await self._serve(Wire(scope, receive, send, self.sandbox.closing))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and end with the server."""
+        await receive()
+        self._time = asyncio.create_task(self.sandbox.run())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self.sandbox.closing.set()
+        self._time.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._time
+        await self.sandbox.callbacks.close()
+        self.sandbox.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, wire: Wire) -> None:
+        try:
+            raw = await wire.body()
+            if wire.method == "GET" and await serve_page(wire):
+                return
+            if wire.method == "GET" and wire.raw_path == "/openapi.json":
+                await wire.answer(Answer(200, document(self.service)))
+                return
+            operation, ids = route(wire.method, wire.raw_path)
+        except ServiceError as error:
+            await wire.answer(self.service.refuse(error))
+            return
+        await self._exchange(wire, operation, ids, raw)
+
+    async def _exchange(self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes) -> None:
+        """Take a request through key, faults and handler to its answer, right or wrong."""
+        sandbox, name = self.sandbox, operation.name
+        try:
+            self.service.authorize(wire.header("authorization"))
+        except ServiceError as error:
+            sandbox.counters.add(f"requests.{name}", f"rejected.{name}")
+            await wire.answer(self.service.refuse(error))
+            return
+        delays, fault = sandbox.faults.choose(name)
+        for delay in delays:
+            sandbox.counters.add("faults.latency")
+            await wire.pause(delay.params["ms"] / 1000)
+        if fault is not None and KINDS[fault.kind].stage is Stage.BEFORE:
+            sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
+            await misbehave.BEFORE[fault.kind](wire, fault)
+            return
+        answer, accepted = self._decide(wire, operation, ids, raw, fault)
+        if fault is not None and accepted:
+            await misbehave.AFTER[fault.kind](wire, fault, answer, operation.result)
+        else:
+            await wire.answer(answer)
+
+    def _decide(
+        self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes, fault: Rule | None
+    ) -> tuple[Answer, bool]:
+        """Accept or refuse, in one transaction: what is stored, charged and counted is stored together."""
+        sandbox, name = self.sandbox, operation.name
+        sandbox.tick()
+        content_type = wire.header("content-type") or ""
+        try:
+            with sandbox.database.transaction():
+                try:
+                    request = self.service.read(operation, ids, wire.query, content_type, raw)
+                    answer = self.service.accept(operation, request)
+                except ServiceError as error:
+                    answer, outcome = self.service.refuse(error), "rejected"
+                    if fault is not None:
+                        fault.fired -= 1  # it strikes accepted requests only
+                else:
+                    outcome = "accepted"
+                    if fault is not None:
+                        sandbox.counters.add(f"faults.{fault.kind}")
+                sandbox.counters.add(f"requests.{name}", f"{outcome}.{name}")
+        except Exception:
+            log.exception("%s failed", name)
+            failure = ServiceError(500, "Internal error", [FieldError("request", "the sandbox failed", "internal")])
+            return self.service.refuse(failure), False
+        return answer, outcome == "accepted"
+
+
+def create_app(sandbox: Sandbox) -> Any:
+    """Return the ASGI application over a sandbox's state."""
+    return App(sandbox)

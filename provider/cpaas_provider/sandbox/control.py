@@ -1,0 +1,285 @@
+"""The control API under /_control/: what was accepted, faults, clock, money, settings, seeding. It asks for no key."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from starlette.exceptions import HTTPException
+
+from cpaas_provider.sandbox import faults, inbox
+from cpaas_provider.sandbox.account import DEFAULT_PRICES, MAX_MONEY, to_amount
+from cpaas_provider.sandbox.operations import NAMES
+from cpaas_provider.sandbox.seeding import Seeding, sow
+from cpaas_provider.sandbox.settings import SETTINGS
+from cpaas_provider.sandbox.state import Sandbox
+
+Money = Annotated[FiniteFloat, Field(ge=0, le=MAX_MONEY)]
+
+
+def _one_of(names: Iterable[str]) -> AfterValidator:
+    known = tuple(names)
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Kind = Annotated[str, _one_of(faults.KINDS)]
+Named = Annotated[str, _one_of(("*", *NAMES))]
+Box = Annotated[str, _one_of(inbox.BOXES)]
+Price = Annotated[str, _one_of(DEFAULT_PRICES)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Reset(_Strict):
+    """Whether templates, contacts, look-ups, outcomes, prices and settings stay."""
+
+    keep_seeding: bool = False
+
+
+class Fault(_Strict):
+    """A fault to inject; figures of its kind go into `params`, or beside the rest."""
+
+    model_config = ConfigDict(extra="allow")
+
+    operation: Named = "*"
+    kind: Kind
+    times: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    rate: Annotated[FiniteFloat, Field(ge=0, le=1)] = 1.0
+    after: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    seed: int | None = None
+    params: dict[str, Any] = {}
+
+
+class ClockChange(_Strict):
+    """Go to a moment (ISO 8601 with offset), stop or go on; `real` returns to real time."""
+
+    now: dt.datetime | None = None
+    frozen: bool | None = None
+    real: bool = False
+
+
+class Advance(_Strict):
+    """Let time pass."""
+
+    seconds: Annotated[FiniteFloat, Field(ge=-1e9, le=1e9)]
+
+
+class Balance(_Strict):
+    """The money there is."""
+
+    balance: Money
+
+
+def _version() -> str:
+    try:
+        return version("airflow-provider-cpaas")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _refusal(status: int, problems: list[dict[str, str]]) -> JSONResponse:
+    message = "; ".join(f"{one['field']}: {one['message']}" if one["field"] else one["message"] for one in problems)
+    return JSONResponse({"status": status, "message": message, "errors": problems}, status)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    shown = []
+    for one in problems:
+        field = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
+        shown.append(
+            {"field": field, "message": str(one["msg"]).removeprefix("Value error, "), "type": str(one["type"])}
+        )
+    return _refusal(400, shown)
+
+
+async def _wrong_value(request: Request, error: Exception) -> JSONResponse:
+    return _refusal(400, [{"field": "", "message": str(error), "type": "value_error"}])
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
+    answer = _refusal(error.status_code, [{"field": "", "message": str(error.detail), "type": "http"}])
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def control_app(sandbox: Sandbox) -> FastAPI:
+    """Return the control API over a sandbox's state, with its own document at /_control/openapi.json."""
+    app = FastAPI(
+        title="Sandbox control",
+        version=_version(),
+        openapi_url="/_control/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={RequestValidationError: _invalid, ValueError: _wrong_value, HTTPException: _http},
+    )
+
+    @app.middleware("http")
+    async def up_to_date(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        sandbox.tick()
+        response = await go_on(request)
+        response.headers["cache-control"] = "no-store"
+        return response
+
+    _watching(app, sandbox)
+    _faults(app, sandbox)
+    _conditions(app, sandbox)
+    return app
+
+
+def counters(sandbox: Sandbox) -> dict[str, Any]:
+    """Return what was really accepted, and the money."""
+    account = sandbox.account
+    money = {"charged": to_amount(account.charged), "balance": to_amount(account.balance)}
+    return sandbox.counters.snapshot() | money
+
+
+def _watching(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what only looks."""
+
+    @app.get("/_control/health")
+    async def health() -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "version": _version(),
+            "database": sandbox.options.database or "memory",
+            "uptime_seconds": round(time.monotonic() - sandbox.started, 3),
+            "clock": sandbox.clock.as_json(),
+        }
+
+    @app.get("/_control/counters")
+    async def get_counters() -> dict[str, Any]:
+        return counters(sandbox)
+
+    @app.get("/_control/inbox/{box}")
+    async def get_inbox(
+        box: Box,
+        recipient: str | None = None,
+        external_ref: str | None = None,
+        search: Annotated[str | None, Query(max_length=200)] = None,
+        limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    ) -> dict[str, Any]:
+        return inbox.look(sandbox, box, recipient, external_ref, search, limit, offset)
+
+
+def _faults(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what goes wrong."""
+
+    @app.get("/_control/faults")
+    async def list_faults() -> dict[str, Any]:
+        return {
+            "faults": [rule.as_json() for rule in sandbox.faults.rules],
+            "kinds": {
+                name: {
+                    "stage": kind.stage.value,
+                    "means": kind.means,
+                    "params": {p: d.default for p, d in kind.params.items()},
+                }
+                for name, kind in faults.KINDS.items()
+            },
+        }
+
+    @app.post("/_control/faults", status_code=201)
+    async def add_fault(fault: Fault) -> dict[str, Any]:
+        params = faults.read_params(fault.kind, fault.params | (fault.model_extra or {}))
+        rule = faults.Rule(fault.operation, fault.kind, fault.times, fault.rate, fault.after, fault.seed, params)
+        sandbox.faults.add(rule)
+        return rule.as_json()
+
+    @app.delete("/_control/faults")
+    async def clear_faults() -> dict[str, Any]:
+        count = len(sandbox.faults.rules)
+        sandbox.faults.clear()
+        return {"removed": count}
+
+    @app.delete("/_control/faults/{rule_id}")
+    async def remove_fault(rule_id: str) -> dict[str, Any]:
+        if not sandbox.faults.remove(rule_id):
+            raise HTTPException(404, "there is no such fault")
+        return {"removed": 1}
+
+
+def _conditions(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what the service finds itself in: time, money, settings, seeds."""
+
+    @app.post("/_control/reset")
+    async def reset(reset: Reset | None = None) -> dict[str, Any]:
+        sandbox.reset(reset.keep_seeding if reset else False)
+        return {"status": "ok"}
+
+    @app.post("/_control/seed")
+    async def seed(seeding: Seeding) -> dict[str, Any]:
+        return {"seeded": sow(sandbox, seeding)}
+
+    @app.get("/_control/clock")
+    async def get_clock() -> dict[str, Any]:
+        return sandbox.clock.as_json()
+
+    @app.put("/_control/clock")
+    async def put_clock(change: ClockChange) -> dict[str, Any]:
+        if change.now is not None and change.now.tzinfo is None:
+            raise ValueError("now: give the moment with its UTC offset")
+        if change.real:
+            sandbox.clock.reset()
+        if not change.real or change.now is not None or change.frozen is not None:
+            sandbox.clock.set(change.now.timestamp() if change.now else None, change.frozen)
+        return _time_moved(sandbox)
+
+    @app.post("/_control/clock/advance")
+    async def advance(advance: Advance) -> dict[str, Any]:
+        sandbox.clock.advance(advance.seconds)
+        return _time_moved(sandbox)
+
+    @app.put("/_control/balance")
+    async def put_balance(balance: Balance) -> dict[str, Any]:
+        sandbox.account.set_balance(balance.balance)
+        return {"balance": to_amount(sandbox.account.balance)}
+
+    @app.get("/_control/prices")
+    async def get_prices() -> dict[str, Any]:
+        return {name: to_amount(price) for name, price in sandbox.account.prices.items()}
+
+    @app.put("/_control/prices")
+    async def put_prices(prices: dict[Price, Money]) -> dict[str, Any]:
+        sandbox.account.set_prices(prices)
+        return await get_prices()
+
+    @app.get("/_control/settings")
+    async def get_settings() -> dict[str, Any]:
+        return sandbox.settings.as_json()
+
+    @app.get("/_control/settings/meaning")
+    async def explain_settings() -> dict[str, Any]:
+        return {
+            name: {"default": one.default, "means": one.means, "choices": one.choices} for name, one in SETTINGS.items()
+        }
+
+    @app.put("/_control/settings")
+    async def put_settings(settings: dict[str, Any]) -> dict[str, Any]:
+        sandbox.settings.change(settings)
+        sandbox.reload()
+        return sandbox.settings.as_json()
+
+
+def _time_moved(sandbox: Sandbox) -> dict[str, Any]:
+    sandbox.wake()
+    sandbox.tick()
+    return sandbox.clock.as_json()

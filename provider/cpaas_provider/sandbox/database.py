@@ -1,0 +1,133 @@
+"""The state of the sandbox in SQLite: in memory, or in a file that survives a restart.
+
+Everything runs on the server's one event loop, so one connection serves all and needs no lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Row = dict[str, Any]
+
+VERSION = 1
+
+# Money is kept in whole ten-thousandths, moments in seconds since 1970.
+TABLES = """
+CREATE TABLE IF NOT EXISTS keep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, channel TEXT NOT NULL, sender_id TEXT NOT NULL, from_name TEXT,
+    reply_to TEXT, template_id TEXT, external_ref TEXT, callback TEXT, is_trackable INTEGER, created REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS messages_ref ON messages (external_ref);
+CREATE TABLE IF NOT EXISTS deliveries (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, kind TEXT NOT NULL, recipient TEXT NOT NULL,
+    subject TEXT, text TEXT NOT NULL, encoding TEXT, length INTEGER, pages INTEGER, charge INTEGER NOT NULL,
+    outcome TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS deliveries_recipient ON deliveries (kind, recipient);
+CREATE INDEX IF NOT EXISTS deliveries_message ON deliveries (message_id);
+CREATE TABLE IF NOT EXISTS otps (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, recipient TEXT NOT NULL, channel TEXT NOT NULL,
+    code TEXT NOT NULL, text TEXT NOT NULL, status INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    charge INTEGER NOT NULL, created REAL NOT NULL, updated REAL, expires REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS otps_recipient ON otps (recipient);
+CREATE TABLE IF NOT EXISTS airtime (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, recipient TEXT NOT NULL, network TEXT NOT NULL,
+    amount INTEGER NOT NULL, external_ref TEXT, callback TEXT, status TEXT NOT NULL, outcome TEXT NOT NULL,
+    refunded INTEGER NOT NULL DEFAULT 0, due REAL, created REAL NOT NULL, updated REAL);
+CREATE INDEX IF NOT EXISTS airtime_recipient ON airtime (recipient);
+CREATE INDEX IF NOT EXISTS airtime_due ON airtime (due) WHERE due IS NOT NULL;
+CREATE TABLE IF NOT EXISTS contacts (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, columns TEXT NOT NULL, created REAL NOT NULL,
+    updated REAL);
+CREATE TABLE IF NOT EXISTS lookups (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, recipient TEXT NOT NULL, answer TEXT NOT NULL, charge INTEGER NOT NULL,
+    created REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS lookups_recipient ON lookups (recipient);
+CREATE TABLE IF NOT EXISTS callbacks (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, message_id TEXT NOT NULL, recipient TEXT NOT NULL,
+    external_ref TEXT, url TEXT NOT NULL, body TEXT NOT NULL, due REAL NOT NULL, state TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0, result TEXT, updated REAL);
+CREATE INDEX IF NOT EXISTS callbacks_pending ON callbacks (due) WHERE state = 'pending';
+CREATE TABLE IF NOT EXISTS templates (
+    id TEXT PRIMARY KEY, channel TEXT NOT NULL, subject TEXT, content TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS seeded_lookups (phone TEXT PRIMARY KEY, answer TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+    kind TEXT NOT NULL, recipient TEXT NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (kind, recipient));
+"""
+
+# What the service holds of its customers' doings; the rest is how it was set up.
+TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "callbacks", "counters")
+SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "keep")
+
+
+class UnusableDatabaseError(Exception):
+    """The file given cannot hold the sandbox's state."""
+
+
+class Database:
+    """One SQLite connection with explicit transactions."""
+
+    def __init__(self, path: str | None = None) -> None:
+        try:
+            self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._open()
+        except sqlite3.Error as error:
+            raise UnusableDatabaseError(f"{path}: {error}") from error
+
+    def _open(self) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"written by another version of the sandbox ({version}, not {VERSION})")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(TABLES)
+        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keep all or nothing."""
+        if self._connection.in_transaction:
+            yield
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run one statement and return the number of rows it changed."""
+        return self._connection.execute(sql, values).rowcount
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for every row of values."""
+        self._connection.executemany(sql, rows)
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """Return the first row, or None."""
+        found = self._connection.execute(sql, values).fetchone()
+        return None if found is None else dict(found)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return all rows."""
+        return [dict(found) for found in self._connection.execute(sql, values)]
+
+    def number(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Return the first value of the first row as a whole number, 0 where there is none."""
+        found = self._connection.execute(sql, values).fetchone()
+        return int(found[0] or 0) if found else 0
+
+    def empty(self, tables: Iterable[str]) -> None:
+        """Delete every row of the tables named."""
+        for table in tables:
+            self.execute(f"DELETE FROM {table}")  # noqa: S608 - names come from the tuples above
+
+    def close(self) -> None:
+        """Write what is open and let the file go."""
+        self._connection.close()

@@ -1,0 +1,37 @@
+"""The inbox page at `/`: one document, one script, one style sheet, all of them in this package."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from cpaas_provider.sandbox.wire import Wire
+
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/_page/inbox.js": ("inbox.js", "text/javascript; charset=utf-8"),
+    "/_page/inbox.css": ("inbox.css", "text/css; charset=utf-8"),
+}
+# Messages are written by strangers: nothing but our own files may run or be fetched.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@cache
+def _read(name: str) -> bytes:
+    return files(__name__).joinpath(name).read_bytes()
+
+
+async def serve_page(wire: Wire) -> bool:
+    """Answer a request for one of the page's files; tell whether it was one."""
+    found = _FILES.get(wire.raw_path)
+    if found is None:
+        return False
+    name, content_type = found
+    await wire.raw(200, _read(name), _HEADERS, content_type)
+    return True

@@ -1,0 +1,61 @@
+"""Runs the application under uvicorn on a socket of our own, so that a port in use is told before anything starts."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+
+from cpaas_provider.sandbox.app import App
+from cpaas_provider.sandbox.state import Options, Sandbox
+
+_GRACE_SECONDS = 3
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that wakes whoever waits when it is told to end."""
+
+    def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
+        super().__init__(config)
+        self._sandbox = sandbox
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End stalled answers and pauses first, then the server."""
+        self._sandbox.closing.set()
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raise OSError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the base URL a listening socket is reached at."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what a wildcard is reached by
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def make_server(options: Options, access_log: bool = False) -> Server:
+    """Return a server ready to run; its access log, when asked for, shows paths and thus ids."""
+    sandbox = Sandbox(options)
+    config = uvicorn.Config(
+        App(sandbox),
+        access_log=access_log,
+        log_level="info" if access_log else "warning",
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    return Server(config, sandbox)

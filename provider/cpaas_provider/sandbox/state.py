@@ -1,0 +1,203 @@
+"""The sandbox as a whole: everything a handler needs, and what happens when time passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpaas_provider.sandbox import airtime, seeds
+from cpaas_provider.sandbox.account import Account
+from cpaas_provider.sandbox.callbacks import Callbacks
+from cpaas_provider.sandbox.cells import Column
+from cpaas_provider.sandbox.clock import Clock
+from cpaas_provider.sandbox.counters import Counters
+from cpaas_provider.sandbox.database import SEEDED, TRAFFIC, Database, Row
+from cpaas_provider.sandbox.errors import FieldError, invalid, invalid_field
+from cpaas_provider.sandbox.faults import Faults
+from cpaas_provider.sandbox.settings import Settings
+
+_LONGEST_NAP = 60.0
+
+
+@dataclass(slots=True)
+class Table:
+    """The one contact table."""
+
+    id: str
+    columns: dict[str, Column]
+    created: float
+    updated: float | None = None
+
+
+@dataclass
+class Options:
+    """How the program was started; a reset returns here."""
+
+    api_key: str
+    database: str | None = None
+    balance: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    allow_remote_callbacks: bool = False
+
+
+class Sandbox:
+    """State and rules of the service, without the wire."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.started = time.monotonic()
+        self.database = Database(options.database)
+        self.clock = Clock(self.database)
+        self.settings = Settings(self.database)
+        self.account = Account(self.database)
+        self.counters = Counters(self.database)
+        self.faults = Faults()
+        self.callbacks = Callbacks(self, options.allow_remote_callbacks)
+        self.closing = asyncio.Event()
+        self.version = 0
+        self._wake = asyncio.Event()
+        self._wake_at = -math.inf
+        self.table: Table
+        self.templates: dict[str, Row]
+        self._outcomes: dict[str, dict[str, str]]
+        self.settings.change(options.settings)
+        if self.database.row("SELECT 1 FROM keep WHERE name = 'table'") is None:
+            self._fresh()
+        self.reload()
+
+    def _fresh(self) -> None:
+        """Lay out a new sandbox: default balance, templates and columns."""
+        if self.options.balance is not None:
+            self.account.set_balance(self.options.balance)
+        self.keep_table([Column(**column) for column in seeds.COLUMNS])
+        for template in seeds.TEMPLATES:
+            self.keep_template(template)
+
+    def reload(self) -> None:
+        """Read from the database what handlers ask for at every request; requests are described anew."""
+        kept = self.database.row("SELECT value FROM keep WHERE name = 'table'") or {}
+        table = json.loads(kept["value"])
+        columns = [Column(id_, name, type_, tuple(options)) for id_, name, type_, options in table["columns"]]
+        by_id = {column.id: column for column in columns}
+        self.table = Table(table["id"], by_id, table["created"], table["updated"])
+        self.templates = {row["id"]: row for row in self.database.rows("SELECT * FROM templates")}
+        self._outcomes = {}
+        for row in self.database.rows("SELECT * FROM outcomes"):
+            self._outcomes.setdefault(row["kind"], {})[row["recipient"]] = row["outcome"]
+        self.version += 1
+        self.wake()
+
+    def keep_table(self, columns: list[Column], updated: float | None = None) -> None:
+        """Store the table's columns."""
+        kept = self.database.row("SELECT value FROM keep WHERE name = 'table'")
+        old = json.loads(kept["value"]) if kept else {"id": uuid.uuid4().hex, "created": self.clock.now()}
+        shapes = [[column.id, column.name, column.type, list(column.options)] for column in columns]
+        value = json.dumps({"id": old["id"], "created": old["created"], "updated": updated, "columns": shapes})
+        self.database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('table', ?)", [value])
+
+    def keep_template(self, template: dict[str, Any]) -> None:
+        """Store a template, replacing one of the same id."""
+        values = [template["id"], template["channel"], template.get("subject"), template["content"]]
+        sql = "INSERT OR REPLACE INTO templates (id, channel, subject, content) VALUES (?, ?, ?, ?)"
+        self.database.execute(sql, values)
+
+    def reset(self, keep_seeding: bool = False) -> None:
+        """Forget all traffic; unless told otherwise also what was seeded, set and priced."""
+        with self.database.transaction():
+            self.database.empty(TRAFFIC)
+            self.faults.clear()
+            self.clock.reset()
+            if keep_seeding:
+                prices = self.account.prices
+                self.account.reset()
+                self.account.prices = {}
+                self.account.set_prices({name: units / 10_000 for name, units in prices.items()})
+            else:
+                self.database.empty(SEEDED)
+                self.account.reset()
+                self.settings.reset()
+                self.settings.change(self.options.settings)
+            if not keep_seeding:
+                self._fresh()
+            elif self.options.balance is not None:
+                self.account.set_balance(self.options.balance)
+        self.reload()
+
+    # -- what handlers share --------------------------------------------------------------------------------------
+
+    def recipients(self, listed: str) -> list[str]:
+        """Split the comma-separated list of a send and refuse what cannot be reached."""
+        recipients = [recipient.strip() for recipient in listed.split(",")]
+        most = self.settings["max_recipients"]
+        if len(recipients) > most:
+            raise invalid_field("recipients", f"at most {most} recipients in one request", "too_long")
+        self.refuse_recipients(recipients, "recipients")
+        return recipients
+
+    def refuse_recipients(self, recipients: list[str], name: str) -> None:
+        """Refuse recipients seeded as unreachable, naming them where the settings say so."""
+        refused = self._outcomes.get("refused")
+        bad = [recipient for recipient in recipients if recipient in refused] if refused else []
+        if bad and self.settings["name_refused_recipients"]:
+            raise invalid([FieldError(name, f"{one} is not a valid recipient", "invalid_recipient") for one in bad])
+        if bad:
+            raise invalid_field(name, "a recipient is not valid", "invalid_recipient")
+
+    def outcomes(self, kind: str) -> dict[str, str]:
+        """Return the outcomes forced by recipient for a kind of message."""
+        return self._outcomes.get(kind, {})
+
+    def deleted(self, message: str, record: dict[str, Any]) -> Any:
+        """Return what a DELETE answers, as set: a message, the record, or nothing."""
+        bodies = {"message": {"status": 200, "type": "success", "message": message}, "record": record}
+        return bodies.get(self.settings["delete_body"])
+
+    # -- time passing ---------------------------------------------------------------------------------------------
+
+    def wake_at(self, moment: float) -> None:
+        """See to it that `tick` runs when the clock reaches a moment."""
+        if moment < self._wake_at:
+            self._wake_at = moment
+            self._wake.set()
+
+    def wake(self) -> None:
+        """See to it that `tick` runs now."""
+        self._wake_at = -math.inf
+        self._wake.set()
+
+    def tick(self) -> None:
+        """Let what is due happen; cheap when nothing is."""
+        if self.clock.now() >= self._wake_at:
+            with self.database.transaction():
+                self._wake_at = math.inf
+                airtime.settle(self)
+                sql = "SELECT min(due) AS due FROM (SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL"
+                sql += " UNION ALL SELECT min(due) FROM callbacks WHERE state = 'pending')"
+                due = (self.database.row(sql) or {}).get("due")
+                self._wake_at = math.inf if due is None else min(due, self._wake_at)
+
+    async def run(self) -> None:
+        """Let time pass until the server ends."""
+        while not self.closing.is_set():
+            self._wake.clear()
+            self.tick()
+            if await self.callbacks.deliver_due():
+                continue
+            nap = self._wake_at - self.clock.now()
+            frozen = self.clock.frozen_at is not None
+            limit = _LONGEST_NAP if frozen else min(max(nap, 0.0), _LONGEST_NAP)
+            try:
+                async with asyncio.timeout(limit):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def close(self) -> None:
+        """End: wake all that waits, and let the database go."""
+        self.closing.set()
+        self.database.close()
