@@ -72,18 +72,18 @@ OPERATIONS: tuple[Operation, ...] = (
         body=lambda sandbox: requests.send_sms(_templates(sandbox, "sms")), spends=True,
     ),
     Operation(
-        "request_otp", "POST", "/otp/request_token", "4.4", "Request an OTP", otp.request_token, "OtpToken",
+        "request_otp", "POST", "/otp/request_token", "4.4", "Request an OTP", otp.request_token, "Token",
         body=lambda _: requests.REQUEST_OTP, spends=True,
     ),
     Operation(
-        "verify_otp", "POST", "/otp/verify", "4.5", "Verify an OTP", otp.verify, "OtpToken",
+        "verify_otp", "POST", "/otp/verify", "4.5", "Verify an OTP", otp.verify, "Token",
         body=lambda _: requests.VERIFY_OTP,
     ),
     Operation(
-        "find_otps", "GET", "/otp/get-by-recipient", "4.7", "Find OTPs by recipient", otp.find, "OtpTokens",
+        "find_otps", "GET", "/otp/get-by-recipient", "4.7", "Find OTPs by recipient", otp.find, "Tokens",
         query=_RECIPIENT_QUERY,
     ),
-    Operation("get_otp", "GET", "/otp/{id}", "4.6", "Fetch an OTP", otp.get, "OtpToken"),
+    Operation("get_otp", "GET", "/otp/{id}", "4.6", "Fetch an OTP", otp.get, "Token"),
     Operation("revoke_otp", "DELETE", "/otp/{id}", "4.8", "Revoke an OTP", otp.revoke, "Deleted"),
     Operation(
         "get_contact_table", "GET", "/lists/contact", "4.9", "Fetch the contact table", contacts.get_table,

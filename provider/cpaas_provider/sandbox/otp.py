@@ -48,9 +48,13 @@ def _record(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return record
 
 
+def _is_gone(sandbox: Sandbox, row: Row) -> bool:
+    return bool(row["status"] == REVOKED and sandbox.settings["revoked_otps"] == "gone")
+
+
 def _found(sandbox: Sandbox, token_id: str) -> Row:
     row = sandbox.database.row("SELECT * FROM otps WHERE id = ?", [token_id])
-    if row is None:
+    if row is None or _is_gone(sandbox, row):
         raise not_found("id", "There is no OTP token with this id")
     return row
 
@@ -108,7 +112,8 @@ def get(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 def find(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
     """Answer GET /otp/get-by-recipient, newest first."""
     sql = "SELECT * FROM otps WHERE recipient = ? ORDER BY seq DESC"
-    return [_record(sandbox, row) for row in sandbox.database.rows(sql, [request.query["recipient"]])]
+    rows = sandbox.database.rows(sql, [request.query["recipient"]])
+    return [_record(sandbox, row) for row in rows if not _is_gone(sandbox, row)]
 
 
 def revoke(sandbox: Sandbox, request: Request) -> Any:

@@ -47,6 +47,7 @@ SETTINGS: dict[str, Setting] = {
     "otp_status_mode": Setting(
         "lifecycle", "lifecycle: SENT, VERIFIED, ...; sent: the record says SENT throughout", ("lifecycle", "sent")
     ),
+    "revoked_otps": Setting("status", "a revoked token stays readable as REVOKED, or is gone: 404", ("status", "gone")),
     "otp_max_attempts": Setting(5, "wrong attempts after which a token is FAILED", least=1, most=100),
     "insufficient_balance": Setting(
         "402", "402: HTTP 402; under_200: the error body with HTTP 200", ("402", "under_200")
