@@ -113,16 +113,16 @@ def send_email(
 def request_otp(
     recipient: str,
     *,
-    length: int | None = None,
-    expires_in: int | None = None,
+    length: int | str | None = None,
+    expires_in: int | str | None = None,
     token: str | None = None,
     channel: str | None = None,
 ) -> Call[OtpToken]:
     """Have a one-time passcode made and delivered (INTERFACE.md 4.4).
 
     :param recipient: the phone number
-    :param length: digits of the code, 4 to 8; the service takes 4 when left out
-    :param expires_in: minutes the code is valid, 1 to 60; the service takes 15 when left out
+    :param length: digits of the code, 4 to 8, as number or text; the service takes 4 when left out
+    :param expires_in: minutes the code is valid, 1 to 60, as number or text; the service takes 15 when left out
     :param token: a code of your own; left out, the service makes one
     :param channel: ``sms`` or ``whatsapp``
     :return: the passcode's record, which never holds the code
@@ -173,7 +173,7 @@ def revoke_otp(id: str) -> Call[None]:
 
 def buy_airtime(
     network: str,
-    amount: float,
+    amount: float | str,
     recipient: str,
     *,
     callback: str | None = None,
@@ -182,7 +182,7 @@ def buy_airtime(
     """Top up a phone (INTERFACE.md 4.1; deprecated by the service).
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL
-    :param amount: at least 50, in the account's currency
+    :param amount: at least 50, in the account's currency, as number or text
     :param recipient: the phone number
     :param callback: URL that receives delivery reports
     :param external_ref: your own reference

@@ -5,6 +5,7 @@ A local estimate made before a send; the ``meta.estimate`` of the service's answ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,3 +59,13 @@ def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
             pages, used = pages + 1, 0
         used += width
     return pages
+
+
+def substitute(content: str, substitutions: Mapping[str, object], placeholder_format: str = "{name}") -> str:
+    """Return a text with its placeholders filled, as the service is taken to do it (FACTS.md, placeholders).
+
+    :param placeholder_format: how the placeholder called ``name`` is written, e.g. ``{name}`` or ``%name%``
+    """
+    for name, value in substitutions.items():
+        content = content.replace(placeholder_format.replace("name", name), str(value))
+    return content

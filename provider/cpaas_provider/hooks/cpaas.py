@@ -119,7 +119,7 @@ def _diagnosis(error: CpaasError) -> str:
     if isinstance(error, errors.CpaasConfigurationError):
         return str(error)
     if isinstance(error, errors.CpaasAuthenticationError):
-        return f"Wrong API key: the host answers and refuses the key (HTTP {error.status}). Check password and auth_scheme."
+        return f"Wrong API key: the host answers and refuses it (HTTP {error.status}). Check password and auth_scheme."
     if isinstance(error, (errors.CpaasRateLimitedError, errors.CpaasUnavailableError)):
         return f"The host answers but wants to be asked later (HTTP {error.status}). {error}"
     if isinstance(error, errors.CpaasNotSentError):

@@ -1,0 +1,1 @@
+"""Contact rows in the author's terms: column names and Python values."""

@@ -1,0 +1,71 @@
+"""Column names for people, column ids for the wire."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts.cells import ClearAs, encode_cell
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
+
+
+class ContactColumns:
+    """The columns of a contact table, found by name.
+
+    A name counts without regard to case where that is unambiguous; a column id is taken where no name matches.
+    """
+
+    def __init__(self, table: ContactTable) -> None:
+        self._columns = table.columns
+        self._by_name: dict[str, list[ContactColumn]] = defaultdict(list)
+        self._by_folded: dict[str, list[ContactColumn]] = defaultdict(list)
+        for column in table.columns:
+            self._by_name[column.name].append(column)
+            self._by_folded[column.name.strip().casefold()].append(column)
+
+    def encode(
+        self, cells: Mapping[str, Any], *, default_region: str | None = None, clear_as: ClearAs = "null"
+    ) -> dict[str, Any]:
+        """Return cells by column id, each as its column's type takes it.
+
+        :param cells: values by column name; ``None`` clears a cell
+        :raises CpaasInvalidRequestError: when a column is unknown or ambiguous, or a value does not fit; names all
+            such columns and shows no value
+        """
+        encoded: dict[str, Any] = {}
+        faults: list[str] = []
+        for name, value in cells.items():
+            try:
+                column = self._find(name)
+                if column.id in encoded:
+                    raise ValueError("is given twice")
+                encoded[column.id] = encode_cell(column.type, value, default_region=default_region, clear_as=clear_as)
+            except ValueError as error:
+                faults.append(f"{name}: {error}")
+        if faults or not encoded:
+            raise CpaasInvalidRequestError(
+                f"The contact's cells do not fit the table: {'; '.join(faults) or 'no column is given'}. "
+                "Nothing was sent."
+            )
+        return encoded
+
+    def decode(self, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row's cells by column name; a cell of a column that is not in the table keeps its id."""
+        names = {column.id: column.name for column in self._columns if len(self._by_name[column.name]) == 1}
+        return {names.get(column_id, column_id): value for column_id, value in cells.items()}
+
+    def _find(self, name: str) -> ContactColumn:
+        for found in (self._by_name.get(name), self._by_folded.get(str(name).strip().casefold())):
+            if found and len(found) == 1:
+                return found[0]
+            if found:
+                raise ValueError("is the name of several columns; give the column's id")
+        for column in self._columns:
+            if column.id == name:
+                return column
+        known = ", ".join(sorted(self._by_name)) or "none"
+        raise ValueError(f"is no column of the contact table (it has: {known})")

@@ -1,0 +1,58 @@
+"""What the rendered tab shows in place of private fields: enough to recognise, nothing to misuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+_SHOWN_RECIPIENTS = 3
+
+
+def recipients(value: Any) -> str:
+    """``3 recipients: 23480****789, ...`` for numbers and addresses alike."""
+    from cpaas_provider.api.models.base import split_list
+
+    entries = split_list(value)
+    if not isinstance(entries, list):
+        return HIDDEN
+    shown = ", ".join(recipient(entry) for entry in entries[:_SHOWN_RECIPIENTS])
+    more = ", ..." if len(entries) > _SHOWN_RECIPIENTS else ""
+    return f"{len(entries)} recipient{'' if len(entries) == 1 else 's'}: {shown}{more}"
+
+
+def recipient(value: Any) -> str:
+    """``23480****789`` or ``a****@example.com``."""
+    from cpaas_provider.api.addresses import mask_email
+    from cpaas_provider.api.numbers import mask_msisdn
+
+    text = str(value).strip()
+    return mask_email(text) if "@" in text else mask_msisdn(text)
+
+
+def text(value: Any) -> str:
+    """``<140 characters>``."""
+    return f"<{len(str(value))} characters>"
+
+
+def entries(value: Any) -> str:
+    """``<3 entries>``."""
+    return f"<{len(value)} entries>" if hasattr(value, "__len__") and not isinstance(value, str) else HIDDEN
+
+
+def cells(value: Any) -> Any:
+    """Return the column names, every cell hidden."""
+    return dict.fromkeys(map(str, value), HIDDEN) if isinstance(value, Mapping) else HIDDEN
+
+
+def url(value: Any) -> str:
+    """Scheme and host: the path of a callback may be a credential."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(str(value))
+    return f"{parts.scheme}://{parts.hostname}/{HIDDEN}" if parts.hostname else HIDDEN
+
+
+def secret(value: Any) -> str:
+    """Hide everything, the length included."""
+    return HIDDEN

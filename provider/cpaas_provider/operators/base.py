@@ -1,0 +1,162 @@
+"""What all operators share: the connection, private fields, and what each kind of failure does to the task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator, timezone
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cpaas_provider.api.errors import CpaasError
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+DEFAULT_CONN_ID = "cpaas_default"
+UI_COLOR = "#d7ecff"
+
+LONGEST_WAIT = timedelta(hours=24)
+"""How long a task lets the service put it off by Retry-After, all waits together."""
+
+
+class CpaasOperator(BaseOperator):
+    """Base of the operators: one request of the service in ``request``, everything around it here.
+
+    * A failure that repeating cannot mend, and an outcome that is unknown and must not be repeated, fail the task at
+      once and keep its retries. Any other failure is the task's to retry.
+    * When the service asks for more patience than the client has (``Retry-After``), the task defers: it holds no
+      worker slot and uses up no try, and makes its request on a worker afterwards.
+    * Fields named in ``private_fields`` are rendered, but Airflow stores and shows only a summary of them.
+
+    :param cpaas_conn_id: the connection to use
+    """
+
+    ui_color = UI_COLOR
+    template_fields: Collection[str] = ("cpaas_conn_id",)
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cpaas_conn_id = cpaas_conn_id
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> Any:
+        """Make the operator's request and return its result as small JSON."""
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> Any:
+        """Make the request.
+
+        :return: what the operator's own documentation says
+        :raises AirflowFailException: when repeating would not help or might act twice
+        :raises CpaasError: when the task's retries may make the request again
+        """
+        return self._attempt(give_up_at=None)
+
+    def execute_after_wait(self, context: Context, event: Any = None, give_up_at: str | None = None) -> Any:
+        """Make the request after the time the service asked for."""
+        return self._attempt(give_up_at=give_up_at)
+
+    def private(self, field: str) -> Any:
+        """Return a private field as rendered, which the attribute no longer shows."""
+        return self.__dict__.get("_private", {}).get(field, getattr(self, field))
+
+    def skip_unless_allowed(self, client: CpaasClient, recipient: Any) -> None:
+        """Skip the task when the connection's ``allowed_recipients`` does not list its one recipient."""
+        from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+
+        if client.settings.allowed is None:
+            return
+        try:
+            allowed = client.settings.allowed.permits(normalise_msisdn(recipient, client.settings.default_region))
+        except InvalidMsisdnError as error:
+            raise AirflowFailException(f"The recipient {error}. Nothing was sent.") from None
+        if not allowed:
+            raise AirflowSkipException(
+                "The recipient is not on allowed_recipients of the connection. Nothing was sent."
+            )
+
+    def _attempt(self, give_up_at: str | None) -> Any:
+        from cpaas_provider.hooks.cpaas import CpaasHook
+
+        hook = CpaasHook(self.cpaas_conn_id)
+        try:
+            with hook.get_conn() as client:
+                return self.request(client, hook.read_connection())
+        except CpaasError as error:
+            if not error.retryable:
+                raise AirflowFailException(str(error)) from None
+            if error.retry_after is not None and error.retry_after > client.settings.retry_after_cap:
+                self._wait(error, error.retry_after, give_up_at)
+            raise
+
+    def _wait(self, error: CpaasError, seconds: float, give_up_at: str | None) -> None:
+        """Defer for as long as the service asked, unless that would be longer than the task may be put off."""
+        now = timezone.utcnow()
+        deadline = datetime.fromisoformat(give_up_at) if give_up_at else now + LONGEST_WAIT
+        until = now + timedelta(seconds=seconds)
+        if until > deadline:
+            return
+        from cpaas_provider.triggers.wait import WaitTrigger
+
+        self.log.warning("%s The task is deferred until %s.", error, until.isoformat(timespec="seconds"))
+        self.defer(
+            trigger=WaitTrigger(until=until.isoformat()),
+            method_name="execute_after_wait",
+            kwargs={"give_up_at": deadline.isoformat()},
+        )
+
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
+    ) -> None:
+        """Render as Airflow does, but keep private fields out of what it stores and shows.
+
+        Airflow renders a mapped task's fields through this method too, so it is the one place that sees both.
+        """
+        if parent is not self:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+            return
+        public = [field for field in template_fields if field not in self.private_fields]
+        super()._do_render_template_fields(self, public, context, jinja_env, seen_oids)
+        rendered = {
+            field: self._render_quietly(field, context, jinja_env, seen_oids)
+            for field in self.private_fields
+            if getattr(self, field) is not None
+        }
+        self._private = rendered
+        for field, value in rendered.items():
+            setattr(self, field, self.private_fields[field](value))
+
+    def _render_quietly(self, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]) -> Any:
+        """Render one field; an error names it and never quotes it, as Airflow's own logging would."""
+        from cpaas_provider.api.scrub import scrub
+
+        try:
+            return self.render_template(getattr(self, field), context, jinja_env, seen_oids)
+        except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
+            reason = f": {scrub(str(error), ())}" if type(error).__module__.startswith("jinja2") else ""
+            raise AirflowFailException(
+                f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."
+            ) from None
+
+
+def narrow(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:
+    """Return the fields an author asked for, in that order; all where none are named."""
+    if return_fields is None:
+        return dict(record)
+    wanted = list(return_fields)
+    if unknown := [field for field in wanted if field not in record]:
+        raise AirflowFailException(
+            f"return_fields names what the record does not have: {', '.join(unknown)} (it has: {', '.join(record)})."
+        )
+    return {field: record[field] for field in wanted}

@@ -1,0 +1,191 @@
+"""The contact table and its rows (INTERFACE.md 4.9 to 4.13). Authors name columns; ids are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators.base import CpaasOperator, narrow
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+# What a template renders where there is no row id yet.
+_NO_ROW = frozenset({"", "None", "null"})
+
+
+class GetContactTableOperator(CpaasOperator):
+    """Read the contact table's columns.
+
+    Returns ``{"id", "columns": [{"id", "name", "type"}]}``.
+
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Read the table."""
+        table = client.get_contact_table()
+        columns = [{"id": column.id, "name": column.name, "type": column.type} for column in table.columns]
+        return {"id": table.id, "columns": columns}
+
+
+class GetContactRowOperator(CpaasOperator):
+    """Read one row.
+
+    Returns ``{"row_id", "columns": {name: value}}``. The cells are personal data and stand in the XCom;
+    ``return_fields`` narrows them. Fails at once when there is no row of that id.
+
+    :param row_id: the row's id (templated)
+    :param return_fields: the column names to return; default: all
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("row_id", "cpaas_conn_id")
+
+    def __init__(self, *, row_id: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.row_id = row_id
+        self.return_fields = return_fields
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Read the row."""
+        from cpaas_provider.contacts.columns import ContactColumns
+
+        record = client.get_contact_row(self.row_id)
+        table = record.table or client.get_contact_table()
+        cells = ContactColumns(table).decode(record.row.columns)
+        return {"row_id": record.row.id, "columns": narrow(cells, self.return_fields)}
+
+
+class _WriteContactRowOperator(CpaasOperator):
+    """What creating and changing rows have in common: cells by column name."""
+
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": summaries.cells}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
+
+    def __init__(
+        self, *, columns: Mapping[str, Any], clear_as: Literal["null", "empty"] = "null", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.columns = columns
+        self.clear_as = clear_as
+
+    def cells(self, client: CpaasClient) -> dict[str, Any]:
+        """Return the cells by column id, checked against the table as it is now."""
+        from cpaas_provider.contacts.columns import ContactColumns
+
+        columns = ContactColumns(client.get_contact_table())
+        return columns.encode(
+            self.private("columns"), default_region=client.settings.default_region, clear_as=self.clear_as
+        )
+
+
+class CreateContactRowOperator(_WriteContactRowOperator):
+    """Add a row.
+
+    Returns ``{"row_id", "created": true}``. Fails at once when a column is unknown or a value does not fit its type,
+    and when no readable answer came (the row may have been created).
+
+    :param columns: cells by column name; ``None`` leaves a cell empty (templated)
+    :param clear_as: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("columns", "cpaas_conn_id")
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Create the row."""
+        return {"row_id": client.create_contact_row(self.cells(client)).row.id, "created": True}
+
+
+class UpdateContactRowOperator(_WriteContactRowOperator):
+    """Change cells of a row; the others are kept.
+
+    Returns ``{"row_id", "created": false}``. Fails at once when there is no row of that id, when a column is unknown,
+    or when a value does not fit its type. Repeating an update is safe, so the task's retries may.
+
+    :param row_id: the row's id (templated)
+    :param columns: cells by column name; ``None`` clears a cell (templated)
+    :param clear_as: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("row_id", "columns", "cpaas_conn_id")
+
+    def __init__(self, *, row_id: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.row_id = row_id
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Update the row."""
+        return {"row_id": client.update_contact_row(self.row_id, self.cells(client)).row.id, "created": False}
+
+
+class UpsertContactRowOperator(_WriteContactRowOperator):
+    """Change a row, or add it where there is none yet.
+
+    Returns ``{"row_id", "created"}``: keep the id, because the service lists no rows. Fails at once when a column is
+    unknown or a value does not fit its type, and when a creation got no readable answer (the row may exist).
+
+    :param columns: cells by column name; ``None`` clears a cell (templated)
+    :param row_id: the row's id; none, or an empty one, adds a row (templated)
+    :param create_if_missing: add a row when the one of ``row_id`` is gone; otherwise that fails the task
+    :param clear_as: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("row_id", "columns", "cpaas_conn_id")
+
+    def __init__(self, *, row_id: str | None = None, create_if_missing: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.row_id = row_id
+        self.create_if_missing = create_if_missing
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Update or create the row."""
+        from cpaas_provider.api.errors import CpaasNotFoundError
+
+        cells = self.cells(client)
+        if self.row_id is not None and self.row_id.strip() not in _NO_ROW:
+            try:
+                return {"row_id": client.update_contact_row(self.row_id, cells).row.id, "created": False}
+            except CpaasNotFoundError:
+                if not self.create_if_missing:
+                    raise
+                self.log.info("The row is gone; a new one is created.")
+        return {"row_id": client.create_contact_row(cells).row.id, "created": True}
+
+
+class DeleteContactRowOperator(CpaasOperator):
+    """Remove a row.
+
+    Returns ``{"row_id", "deleted": true}``. Fails at once when there is no row of that id, or skips with
+    ``skip_if_missing``. Repeating a deletion is safe, so the task's retries may.
+
+    :param row_id: the row's id (templated)
+    :param skip_if_missing: skip the task when there is no such row, instead of failing it
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("row_id", "cpaas_conn_id")
+
+    def __init__(self, *, row_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.row_id = row_id
+        self.skip_if_missing = skip_if_missing
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Delete the row."""
+        from cpaas_provider.api.errors import CpaasNotFoundError
+
+        try:
+            client.delete_contact_row(self.row_id)
+        except CpaasNotFoundError as error:
+            if self.skip_if_missing:
+                raise AirflowSkipException(str(error)) from None
+            raise
+        return {"row_id": self.row_id, "deleted": True}

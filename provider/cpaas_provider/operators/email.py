@@ -1,0 +1,123 @@
+"""Sending email (INTERFACE.md 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators.messages import PRIVATE_MESSAGE_FIELDS, SendMessageOperator
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.models.email import EmailMessage
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+
+class SendEmailOperator(SendMessageOperator):
+    """Send one email to one or more addresses.
+
+    Returns ``{"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed"}``: the message's
+    id, how many recipients it went to, its cost and the balance in the account's currency, an ISO 8601 time, and how
+    many recipients ``allowed_recipients`` of the connection left out. Addresses and text appear neither in the result
+    nor in logs or rendered fields.
+
+    Fails the task at once when a recipient is no address, when the service rejects the request, and when no readable
+    answer came (the message may have been sent). Retries, by the task's ``retries``, when surely nothing was sent.
+    Skips when ``allowed_recipients`` leaves nobody.
+
+    :param recipients: addresses, as a list or comma-separated; repeats are dropped; at most
+        ``recipients_per_request`` of the connection (templated)
+    :param content: the body; required unless ``template_id`` is given (templated)
+    :param subject: the subject line (templated)
+    :param sender_id: the sender's address; default: the connection's ``email_sender_id`` (templated)
+    :param from_name: the sender's name (templated)
+    :param reply_to: the address replies go to (templated)
+    :param template_id: a template kept by the service (templated)
+    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}`` (templated)
+    :param external_ref: your own reference (templated)
+    :param callback: URL that receives delivery reports (templated)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = (
+        "recipients",
+        "content",
+        "subject",
+        "sender_id",
+        "from_name",
+        "reply_to",
+        "template_id",
+        "personalisation",
+        "external_ref",
+        "callback",
+        "cpaas_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        **PRIVATE_MESSAGE_FIELDS,
+        "subject": summaries.text,
+        "reply_to": summaries.recipient,
+    }
+
+    def __init__(
+        self,
+        *,
+        recipients: str | Sequence[str],
+        content: str | None = None,
+        subject: str | None = None,
+        sender_id: str | None = None,
+        from_name: str | None = None,
+        reply_to: str | None = None,
+        template_id: str | None = None,
+        personalisation: Sequence[Mapping[str, Any]] | None = None,
+        external_ref: str | None = None,
+        callback: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.recipients = recipients
+        self.content = content
+        self.subject = subject
+        self.sender_id = sender_id
+        self.from_name = from_name
+        self.reply_to = reply_to
+        self.template_id = template_id
+        self.personalisation = personalisation
+        self.external_ref = external_ref
+        self.callback = callback
+
+    def normalise(self, recipient: Any, client: CpaasClient) -> str:
+        """Return the address without surrounding blanks, its domain in lower case."""
+        from cpaas_provider.api.addresses import normalise_email
+
+        return normalise_email(recipient)
+
+    def send(
+        self,
+        client: CpaasClient,
+        connection: CpaasConnection,
+        recipients: list[str],
+        personalisation: list[Any] | None,
+    ) -> EmailMessage:
+        """Send the email."""
+        sender_id = self.sender_id or connection.email_sender_id
+        if not sender_id:
+            raise AirflowFailException(
+                "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
+            )
+        self.log.info("Sending an email to %d recipients.", len(recipients))
+        return client.send_email(
+            recipients,
+            sender_id,
+            self.private("content"),
+            template_id=self.template_id,
+            subject=self.private("subject"),
+            from_name=self.from_name,
+            reply_to=self.private("reply_to"),
+            personalisation=personalisation,
+            external_ref=self.external_ref,
+            callback=self.private("callback"),
+        )

@@ -1,0 +1,212 @@
+"""One-time passcodes (INTERFACE.md 4.4 to 4.8). No code ever reaches a log, a result or a rendered field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators.base import CpaasOperator
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.models.otp import OtpToken
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+_DEFAULT_EXPIRES_IN = 15
+
+
+def _record(token: OtpToken) -> dict[str, Any]:
+    """Return what of a record may stand in an XCom: neither code nor number."""
+    return {
+        "id": token.id,
+        "status": token.status,
+        "status_desc": token.status_desc,
+        "outcome": token.outcome().value,
+        "created_datetime": token.created_datetime.isoformat(),
+    }
+
+
+class RequestOtpOperator(CpaasOperator):
+    """Have a one-time passcode made and delivered to a phone.
+
+    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at"}``: the passcode's id, which
+    ``OtpStatusSensor`` and ``VerifyOtpOperator`` take, its status, and two ISO 8601 times. Never the code or number.
+
+    Fails the task at once when the request breaks the contract or is rejected, and when no readable answer came (the
+    passcode may have been sent). Skips when ``allowed_recipients`` of the connection does not list the recipient.
+
+    :param recipient: the phone number, in any usual form (templated)
+    :param length: digits of the code, 4 to 8; default: the service's, 4 (templated)
+    :param expires_in: minutes the code is valid, 1 to 60; default: the service's, 15 (templated)
+    :param token: a code of your own; default: the service makes one (templated)
+    :param channel: ``sms`` or ``whatsapp``; default: the service's (templated)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("recipient", "length", "expires_in", "token", "channel", "cpaas_conn_id")
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "recipient": summaries.recipient,
+        "token": summaries.secret,
+    }
+
+    def __init__(
+        self,
+        *,
+        recipient: str,
+        length: int | str | None = None,
+        expires_in: int | str | None = None,
+        token: str | None = None,
+        channel: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.recipient = recipient
+        self.length = length
+        self.expires_in = expires_in
+        self.token = token
+        self.channel = channel
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Request the passcode."""
+        recipient = self.private("recipient")
+        self.skip_unless_allowed(client, recipient)
+        record = client.request_otp(
+            recipient,
+            length=self.length,
+            expires_in=self.expires_in,
+            token=self.private("token"),
+            channel=self.channel,
+        )
+        expires_at = record.expires_at(int(self.expires_in or _DEFAULT_EXPIRES_IN))
+        return {**_record(record), "expires_at": expires_at.isoformat()}
+
+
+class VerifyOtpOperator(CpaasOperator):
+    """Check a code that a person entered.
+
+    Returns ``{"id", "verified", "status", "status_desc", "outcome", "created_datetime"}``; where the code was not
+    accepted, only the first two. Never the code.
+
+    A code that is not accepted fails the task at once, because trying it again would only use up attempts, unless
+    ``fail_if_not_verified`` is false. An unknown outcome fails at once too: the code may have been used up.
+
+    :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
+    :param token: the code the person entered (templated)
+    :param require_verified_status: take only a record that says VERIFIED; by default an accepted request is enough,
+        because the service may answer SENT (FACTS.md, OTP verify)
+    :param fail_if_not_verified: fail the task when the code is not accepted; otherwise return ``verified: false``
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("otp_id", "token", "cpaas_conn_id")
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"token": summaries.secret}
+
+    def __init__(
+        self,
+        *,
+        otp_id: str,
+        token: str,
+        require_verified_status: bool = False,
+        fail_if_not_verified: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.otp_id = otp_id
+        self.token = token
+        self.require_verified_status = require_verified_status
+        self.fail_if_not_verified = fail_if_not_verified
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Verify the code."""
+        from cpaas_provider.api.errors import CpaasNotVerifiedError
+        from cpaas_provider.api.models.otp import OtpOutcome
+
+        try:
+            record = client.verify_otp(self.otp_id, str(self.private("token")))
+        except CpaasNotVerifiedError as error:
+            if self.fail_if_not_verified:
+                raise
+            self.log.warning("%s", error)
+            return {"id": self.otp_id, "verified": False}
+        accepted = {OtpOutcome.VERIFIED} if self.require_verified_status else {OtpOutcome.VERIFIED, OtpOutcome.PENDING}
+        verified = record.outcome() in accepted
+        if not verified and self.fail_if_not_verified:
+            raise AirflowFailException(f"The passcode was not verified: the service says {record.status_desc}.")
+        return {"verified": verified, **_record(record)}
+
+
+class GetOtpOperator(CpaasOperator):
+    """Read a passcode's record.
+
+    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime"}``; ``outcome`` is pending, verified,
+    expired, revoked or failed. Fails at once when there is no passcode of that id.
+
+    :param otp_id: the passcode's id (templated)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("otp_id", "cpaas_conn_id")
+
+    def __init__(self, *, otp_id: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.otp_id = otp_id
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Read the record."""
+        return _record(client.get_otp(self.otp_id))
+
+
+class FindOtpsOperator(CpaasOperator):
+    """Read all passcode records of a phone number.
+
+    Returns a list of ``{"id", "status", "status_desc", "outcome", "created_datetime"}`` in the service's order, empty
+    where there is none. The number is not repeated in it.
+
+    :param recipient: the phone number, in any usual form (templated)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("recipient", "cpaas_conn_id")
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"recipient": summaries.recipient}
+
+    def __init__(self, *, recipient: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.recipient = recipient
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> list[dict[str, Any]]:
+        """Read the records."""
+        return [_record(token) for token in client.find_otps(self.private("recipient"))]
+
+
+class RevokeOtpOperator(CpaasOperator):
+    """Make a passcode useless.
+
+    Returns ``{"id", "revoked": true}``. Fails at once when there is no passcode of that id, or skips with
+    ``skip_if_missing``.
+
+    :param otp_id: the passcode's id (templated)
+    :param skip_if_missing: skip the task when there is no such passcode, instead of failing it
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = ("otp_id", "cpaas_conn_id")
+
+    def __init__(self, *, otp_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.otp_id = otp_id
+        self.skip_if_missing = skip_if_missing
+
+    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        """Revoke the passcode."""
+        from cpaas_provider.api.errors import CpaasNotFoundError
+
+        try:
+            client.revoke_otp(self.otp_id)
+        except CpaasNotFoundError as error:
+            if self.skip_if_missing:
+                raise AirflowSkipException(str(error)) from None
+            raise
+        return {"id": self.otp_id, "revoked": True}

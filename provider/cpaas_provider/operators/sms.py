@@ -1,0 +1,131 @@
+"""Sending SMS (INTERFACE.md 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.operators.messages import SendMessageOperator
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.api.models.sms import SmsMessage
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+
+class SendSmsOperator(SendMessageOperator):
+    """Send one text to one or more phones.
+
+    Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime",
+    "skipped_not_allowed"}``: the message's id, how many recipients it went to, its cost and the balance in the
+    account's currency, encoding and pages as the service counts them, an ISO 8601 time, and how many recipients
+    ``allowed_recipients`` of the connection left out. Numbers and text appear neither in the result nor in logs or
+    rendered fields.
+
+    Fails the task at once when a recipient is no phone number, when the service rejects the request, and when no
+    readable answer came (the message may have been sent). Retries, by the task's ``retries``, when surely nothing was
+    sent. Skips when ``allowed_recipients`` leaves nobody.
+
+    :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped; at most
+        ``recipients_per_request`` of the connection (templated)
+    :param content: the text; required unless ``template_id`` is given (templated)
+    :param sender_id: what the phone shows, at most 11 characters when alphanumeric; default: the connection's
+        (templated)
+    :param template_id: a template kept by the service (templated)
+    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}`` (templated)
+    :param channel: ``sms`` or ``whatsapp``; default: ``sms``
+    :param is_trackable: have links tracked; default: the service's
+    :param external_ref: your own reference (templated)
+    :param callback: URL that receives delivery reports (templated)
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields = (
+        "recipients",
+        "content",
+        "sender_id",
+        "template_id",
+        "personalisation",
+        "external_ref",
+        "callback",
+        "cpaas_conn_id",
+    )
+    estimate_fields = ("encoding", "pages")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
+
+    def __init__(
+        self,
+        *,
+        recipients: str | Sequence[str],
+        content: str | None = None,
+        sender_id: str | None = None,
+        template_id: str | None = None,
+        personalisation: Sequence[Mapping[str, Any]] | None = None,
+        channel: str = "sms",
+        is_trackable: bool | None = None,
+        external_ref: str | None = None,
+        callback: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.recipients = recipients
+        self.content = content
+        self.sender_id = sender_id
+        self.template_id = template_id
+        self.personalisation = personalisation
+        self.channel = channel
+        self.is_trackable = is_trackable
+        self.external_ref = external_ref
+        self.callback = callback
+
+    def normalise(self, recipient: Any, client: CpaasClient) -> str:
+        """Return international digits without a plus."""
+        from cpaas_provider.api.numbers import normalise_msisdn
+
+        return normalise_msisdn(recipient, client.settings.default_region)
+
+    def send(
+        self,
+        client: CpaasClient,
+        connection: CpaasConnection,
+        recipients: list[str],
+        personalisation: list[Any] | None,
+    ) -> SmsMessage:
+        """Send the text."""
+        sender_id = self.sender_id or connection.sender_id
+        if not sender_id:
+            raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
+        self._log_length(connection, len(recipients), personalisation)
+        return client.send_sms(
+            recipients,
+            sender_id,
+            self.private("content"),
+            template_id=self.template_id,
+            personalisation=personalisation,
+            channel=self.channel,
+            is_trackable=self.is_trackable,
+            external_ref=self.external_ref,
+            callback=self.private("callback"),
+        )
+
+    def _log_length(self, connection: CpaasConnection, recipients: int, personalisation: list[Any] | None) -> None:
+        """Say before the send what it will come to; a template's text is the service's secret."""
+        from cpaas_provider.api.text import measure_sms, substitute
+
+        content = self.private("content")
+        if not content:
+            self.log.info("Sending a template to %d recipients; its pages are known afterwards.", recipients)
+            return
+        texts = {content} if len(personalisation or ()) < recipients else set()
+        for entry in personalisation or ():
+            texts.add(substitute(content, entry.get("substitutions") or {}, connection.placeholder_format))
+        lengths = [measure_sms(text) for text in texts]
+        self.log.info(
+            "Sending %s SMS of %d to %d pages each to %d recipients (local estimate).",
+            "/".join(sorted({length.encoding for length in lengths})),
+            min(length.pages for length in lengths),
+            max(length.pages for length in lengths),
+            recipients,
+        )

@@ -1,0 +1,14 @@
+"""Sensors; each is loaded when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cpaas_provider._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from cpaas_provider.sensors.otp import OtpStatusSensor as OtpStatusSensor
+
+_HOMES = {"otp": ("OtpStatusSensor",)}
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,166 @@
+"""Waiting for an OTP to be verified (INTERFACE.md 3, 4.6; FACTS.md, OTP status)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+
+from cpaas_provider.api.errors import CpaasError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.triggers.otp import OtpWatch
+
+DEFAULT_CONN_ID = "cpaas_default"
+DEFAULT_POKE_INTERVAL = 10.0
+# No passcode outlives 60 minutes (INTERFACE.md 4.4).
+DEFAULT_TIMEOUT = 3660.0
+
+_SLACK = timedelta(minutes=5)
+_FAILURES = {
+    "expired": "OTP expired: the code was not entered in time (the service says {status_desc}).",
+    "expired by clock": (
+        "OTP expired: its {expires_in} minutes are over while the service still says {status_desc}. If the service "
+        "never says otherwise, let whoever verifies the code tell the DAG, or use VerifyOtpOperator."
+    ),
+    "revoked": "OTP revoked: somebody made the passcode useless before it was entered (it says {status_desc}).",
+    "failed": "OTP failed: the service gave the passcode up, as after too many wrong codes (it says {status_desc}).",
+}
+_TIMED_OUT = "OTP wait timed out after {timeout:g} s: the passcode is still open. Raise timeout to wait longer."
+
+
+class OtpStatusSensor(BaseSensorOperator):
+    """Wait until a one-time passcode is verified.
+
+    Succeeds when the passcode is verified and returns ``{"outcome", "id", "status", "status_desc"}``. Expired,
+    revoked and failed passcodes fail the task at once, a wait that outlasts ``timeout`` does so too, each with its own
+    message; ``soft_fail`` skips the task instead. Passing trouble while reading (a timeout, a 500) does not end the
+    wait. No code or number appears anywhere.
+
+    :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
+    :param expires_in: minutes the code is valid, as given when it was requested; the wait then ends with the
+        passcode's life even if the service keeps saying SENT. Default: only the service's word counts (templated)
+    :param success_statuses: ``status_desc`` words that mean verified; default: VERIFIED
+    :param failure_statuses: ``status_desc`` words that end the wait; default: EXPIRED, FAILED, REVOKED, DELETED
+    :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
+    :param poke_interval: seconds between two reads, at least 1; default: 10
+    :param timeout: seconds until the wait is given up; default: 3660, as no passcode lives longer than 60 minutes
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields: Collection[str] = ("otp_id", "expires_in", "cpaas_conn_id")
+    ui_color = "#e3d7ff"
+
+    def __init__(
+        self,
+        *,
+        otp_id: str,
+        expires_in: int | str | None = None,
+        success_statuses: Sequence[str] | None = None,
+        failure_statuses: Sequence[str] | None = None,
+        deferrable: bool | None = None,
+        cpaas_conn_id: str = DEFAULT_CONN_ID,
+        poke_interval: timedelta | float = DEFAULT_POKE_INTERVAL,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.otp_id = otp_id
+        self.expires_in = expires_in
+        self.success_statuses = success_statuses
+        self.failure_statuses = failure_statuses
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self.cpaas_conn_id = cpaas_conn_id
+
+    def execute(self, context: Context) -> Any:
+        """Wait, on a worker or on the triggerer."""
+        if not self.deferrable:
+            try:
+                return super().execute(context)
+            except AirflowSensorTimeout:
+                raise AirflowSensorTimeout(_TIMED_OUT.format(timeout=self.timeout)) from None
+        first = self._first_poke(context)
+        if isinstance(first, PokeReturnValue):
+            return first.xcom_value
+        return self._defer()
+
+    def _first_poke(self, context: Context) -> bool | PokeReturnValue:
+        """Read once before deferring: what is final already needs no trigger."""
+        try:
+            return self.poke(context)
+        except AirflowFailException as error:
+            # Airflow softens failures of execute() and of a resumed task, but not of this one.
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(str(error)) from None
+            raise
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        """Read the record once."""
+        from cpaas_provider.hooks.cpaas import CpaasHook
+
+        try:
+            with CpaasHook(self.cpaas_conn_id).get_conn() as client:
+                result = self._watch().judge(client.get_otp(self.otp_id), timezone.utcnow())
+        except CpaasError as error:
+            if not error.retryable:
+                raise AirflowFailException(str(error)) from None
+            self.log.warning("%s The wait goes on.", error)
+            return False
+        return PokeReturnValue(is_done=True, xcom_value=self._conclude(result)) if result else False
+
+    def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Resume on a worker with what the trigger found."""
+        if not isinstance(event, dict) or "outcome" not in event:
+            raise AirflowException("The trigger ended without saying what became of the passcode.")
+        return self._conclude(event)
+
+    def _defer(self) -> None:
+        from cpaas_provider.triggers.otp import OtpStatusTrigger
+
+        watch = self._watch()
+        self.defer(
+            trigger=OtpStatusTrigger(
+                cpaas_conn_id=self.cpaas_conn_id,
+                otp_id=self.otp_id,
+                deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
+                poke_interval=self.poke_interval,
+                expires_in=watch.expires_in,
+                success_statuses=None if self.success_statuses is None else list(self.success_statuses),
+                failure_statuses=None if self.failure_statuses is None else list(self.failure_statuses),
+            ),
+            method_name="execute_complete",
+            # The trigger keeps the deadline; this ends the wait where no triggerer is running.
+            timeout=timedelta(seconds=self.timeout) + _SLACK,
+        )
+
+    def _watch(self) -> OtpWatch:
+        from cpaas_provider.triggers.otp import OtpWatch
+
+        minutes = str(self.expires_in).strip() if self.expires_in is not None else ""
+        if minutes and not minutes.isdigit():
+            raise AirflowFailException("expires_in must be a whole number of minutes.")
+        return OtpWatch(int(minutes) if minutes else None, self.success_statuses, self.failure_statuses)
+
+    def _conclude(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a verified passcode; end the task in its own way for every other outcome."""
+        outcome = result["outcome"]
+        if outcome == "verified":
+            self.log.info("OTP verified (the service says %s).", result["status_desc"])
+            return result
+        if outcome == "timed_out":
+            raise AirflowSensorTimeout(_TIMED_OUT.format(timeout=self.timeout))
+        if outcome == "error":
+            raise AirflowFailException(result["message"])
+        kind = "expired by clock" if result.get("by") == "clock" else outcome
+        if kind not in _FAILURES:
+            raise AirflowException("The trigger told an outcome that this version does not know.")
+        raise AirflowFailException(
+            _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
+        )

@@ -1,0 +1,130 @@
+"""Waiting for a person to enter a passcode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import timezone
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from cpaas_provider.api.errors import CpaasError
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.otp import OtpToken
+
+SHORTEST_INTERVAL = 1.0
+TIMED_OUT = "timed_out"
+ERROR = "error"
+
+
+@dataclass(frozen=True)
+class OtpWatch:
+    """How a passcode is watched; one judgement for the sensor and the trigger.
+
+    :param expires_in: minutes the code is valid, or ``None`` where only the service's word counts
+    :param success_statuses: ``status_desc`` words that mean verified, or ``None`` for the usual one
+    :param failure_statuses: ``status_desc`` words that end the wait, or ``None`` for the usual ones
+    """
+
+    expires_in: int | None = None
+    success_statuses: Sequence[str] | None = None
+    failure_statuses: Sequence[str] | None = None
+
+    def judge(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
+        """Return what became of the passcode as plain JSON, or ``None`` while it is open.
+
+        The result is ``{"outcome", "id", "status", "status_desc"}``, with ``"by": "clock"`` where the service still
+        calls the passcode open although its time is over.
+        """
+        from cpaas_provider.api.models.otp import FAILURE_STATUSES, SUCCESS_STATUSES, OtpOutcome
+
+        success = SUCCESS_STATUSES if self.success_statuses is None else self.success_statuses
+        failure = FAILURE_STATUSES if self.failure_statuses is None else self.failure_statuses
+        outcome = record.outcome(success, failure)
+        result = {"outcome": outcome.value, "id": record.id, "status": record.status, "status_desc": record.status_desc}
+        if outcome is not OtpOutcome.PENDING:
+            return result
+        if self.expires_in is not None and now >= record.expires_at(self.expires_in):
+            return {**result, "outcome": OtpOutcome.EXPIRED.value, "by": "clock"}
+        return None
+
+
+class OtpStatusTrigger(BaseTrigger):
+    """Read a passcode's record until it is final, its time is over, or the deadline has come. Only reads.
+
+    Fires one event, plain JSON without code or number: ``{"outcome", "id", "status", "status_desc"}``, or
+    ``{"outcome": "timed_out", "id"}``, or ``{"outcome": "error", "id", "message"}``.
+
+    :param cpaas_conn_id: the connection to use
+    :param otp_id: the passcode's id
+    :param deadline: absolute end of the wait, ISO 8601 with offset; a restarted triggerer keeps it
+    :param poke_interval: seconds between two reads, at least 1
+    :param expires_in: minutes the code is valid, or ``None``
+    :param success_statuses: see ``OtpStatusSensor``
+    :param failure_statuses: see ``OtpStatusSensor``
+    """
+
+    def __init__(
+        self,
+        cpaas_conn_id: str,
+        otp_id: str,
+        deadline: str,
+        poke_interval: float,
+        expires_in: int | None = None,
+        success_statuses: list[str] | None = None,
+        failure_statuses: list[str] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow does not annotate it
+        self.cpaas_conn_id = cpaas_conn_id
+        self.otp_id = otp_id
+        self.deadline = deadline
+        self.poke_interval = poke_interval
+        self.expires_in = expires_in
+        self.success_statuses = success_statuses
+        self.failure_statuses = failure_statuses
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what the triggerer needs to make this trigger again."""
+        return "cpaas_provider.triggers.otp.OtpStatusTrigger", {
+            "cpaas_conn_id": self.cpaas_conn_id,
+            "otp_id": self.otp_id,
+            "deadline": self.deadline,
+            "poke_interval": self.poke_interval,
+            "expires_in": self.expires_in,
+            "success_statuses": self.success_statuses,
+            "failure_statuses": self.failure_statuses,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Read until there is something to tell."""
+        try:
+            yield TriggerEvent(await self._wait())
+        except CpaasError as error:
+            yield TriggerEvent({"outcome": ERROR, "id": self.otp_id, "message": str(error)})
+
+    async def _wait(self) -> dict[str, Any]:
+        from cpaas_provider.hooks.cpaas import CpaasHook
+
+        watch = OtpWatch(self.expires_in, self.success_statuses, self.failure_statuses)
+        deadline = datetime.fromisoformat(self.deadline)
+        async with await CpaasHook(self.cpaas_conn_id).get_async_conn() as client:
+            while True:
+                pause = max(self.poke_interval, SHORTEST_INTERVAL)
+                try:
+                    result = watch.judge(await client.get_otp(self.otp_id), timezone.utcnow())
+                except CpaasError as error:
+                    if not error.retryable:
+                        raise
+                    pause = max(pause, error.retry_after or 0.0)
+                    self.log.warning("%s The wait goes on.", error)
+                    result = None
+                if result is not None:
+                    return result
+                left = (deadline - timezone.utcnow()).total_seconds()
+                if left <= 0:
+                    return {"outcome": TIMED_OUT, "id": self.otp_id}
+                await asyncio.sleep(min(pause, left))
