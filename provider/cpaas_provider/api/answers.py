@@ -129,9 +129,11 @@ def _rejection(endpoint: Endpoint[Any], answer: Answer, body: Any, private: Iter
     kind = kind or _REJECTIONS.get(status, errors.CpaasRejectedError)
     items = _items(body)
     told = scrub(_told(body, items), private)
+    # A refused code has used up an attempt.
+    undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
     return kind(
         f"{endpoint.operation}: the service rejected the request (HTTP {answer.status})"
-        f"{': ' + told.rstrip('.') if told else ''}. Nothing was done. {_NEXT_STEP[kind]}",
+        f"{': ' + told.rstrip('.') if told else ''}.{undone} {_NEXT_STEP[kind]}",
         operation=endpoint.operation,
         status=answer.status,
         items=items,

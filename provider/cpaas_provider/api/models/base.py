@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 import pendulum
@@ -25,7 +26,49 @@ Number = int | float
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
 
-class WireRequest(BaseModel):
+# What a record may show of itself in a log; recipients, texts and cells are nobody's business.
+_SHOWN = frozenset(
+    {
+        "id",
+        "name",
+        "type",
+        "status",
+        "status_desc",
+        "network",
+        "template_id",
+        "channel",
+        "meta",
+        "method",
+        "resource",
+        "estimate",
+        "charge",
+        "amount",
+        "available_balance",
+        "balance_before",
+        "refunded",
+        "encoding",
+        "message_length",
+        "pages",
+        "created_datetime",
+        "updated_datetime",
+        "operator",
+        "country",
+        "ported",
+        "dnd",
+        "row",
+        "table",
+    }
+)
+
+
+class _Discreet(BaseModel):
+    """A model whose ``repr()`` and ``str()`` leave out personal data."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        return ((name, value) for name, value in super().__repr_args__() if name in _SHOWN)
+
+
+class WireRequest(_Discreet):
     """A request body, path or query: unknown fields are refused, and ``None`` is never sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
@@ -36,7 +79,7 @@ class WireRequest(BaseModel):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-class WireResource(BaseModel):
+class WireResource(_Discreet):
     """A resource the service returns: extra fields are kept, unknown enum values are plain strings."""
 
     model_config = ConfigDict(
