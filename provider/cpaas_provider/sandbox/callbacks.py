@@ -75,20 +75,19 @@ class Callbacks:
         return bool(rows)
 
     async def _deliver(self, row: Row) -> None:
-        async with self._places:
-            if not (self._allow_remote or is_loopback(row["url"])):
-                self._settle(row, "failed", 0, "not called: the host is not this machine")
-                return
-            attempts = self._sandbox.settings["callback_attempts"]
-            result = ""
-            for attempt in range(1, attempts + 1):
+        if not (self._allow_remote or is_loopback(row["url"])):
+            self._settle(row, "failed", 0, "not called: the host is not this machine")
+            return
+        attempts, result = self._sandbox.settings["callback_attempts"], ""
+        for attempt in range(1, attempts + 1):
+            async with self._places:
                 acknowledged, result = await self._post(row)
-                if acknowledged:
-                    self._settle(row, "delivered", attempt, result)
-                    return
-                if attempt < attempts:
-                    await asyncio.sleep(_PAUSE_SECONDS * attempt)
-            self._settle(row, "failed", attempts, result)
+            if acknowledged:
+                self._settle(row, "delivered", attempt, result)
+                return
+            if attempt < attempts:
+                await asyncio.sleep(_PAUSE_SECONDS * attempt)
+        self._settle(row, "failed", attempts, result)
 
     async def _post(self, row: Row) -> tuple[bool, str]:
         """Make one attempt; bounded in time as a whole, following no redirect and no proxy."""

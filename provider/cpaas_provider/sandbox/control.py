@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 from starlette.exceptions import HTTPException
 
-from cpaas_provider.sandbox import faults, inbox
+from cpaas_provider.sandbox import contacts, faults, inbox
 from cpaas_provider.sandbox.account import DEFAULT_PRICES, MAX_MONEY, to_amount
 from cpaas_provider.sandbox.operations import NAMES
 from cpaas_provider.sandbox.seeding import Seeding, sow
@@ -167,6 +167,15 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
     @app.get("/_control/counters")
     async def get_counters() -> dict[str, Any]:
         return counters(sandbox)
+
+    @app.get("/_control/table")
+    async def get_table() -> dict[str, Any]:
+        table = contacts.table_json(sandbox)
+        return table | {"names": {column["id"]: column["name"] for column in table["columns"]}}
+
+    @app.get("/_control/templates")
+    async def get_templates() -> list[dict[str, Any]]:
+        return list(sandbox.templates.values())
 
     @app.get("/_control/inbox/{box}")
     async def get_inbox(

@@ -28,6 +28,7 @@ class Param:
     most: float = 0
     choices: tuple[Any, ...] = ()
     optional: bool = False
+    text: bool = False
 
     def read(self, value: Any) -> Any:
         """Return the value where it is allowed; raise ValueError with what is."""
@@ -36,7 +37,7 @@ class Param:
         if self.choices:
             if value not in self.choices:
                 raise ValueError(f"must be one of {', '.join(map(str, self.choices))}")
-        elif isinstance(self.default, str):
+        elif self.text:
             if (
                 not isinstance(value, str)
                 or not 0 < len(value) <= 2000
@@ -85,7 +86,7 @@ KINDS: dict[str, Kind] = {
         "sent elsewhere",
         {
             "status": Param(307, choices=(301, 302, 303, 307, 308)),
-            "location": Param("http://127.0.0.1:9/elsewhere"),
+            "location": Param("http://127.0.0.1:9/elsewhere", text=True),
         },
     ),
     "error_under_200": Kind(
@@ -104,8 +105,10 @@ KINDS: dict[str, Kind] = {
     ),
     "slow_drip": Kind(Stage.AFTER, "accepted; the body byte by byte over a time", {"seconds": Param(5, 0, 120)}),
     "broken_json": Kind(Stage.AFTER, "accepted; 200 with JSON that ends too soon"),
-    "missing_field": Kind(Stage.AFTER, "accepted; 200 without a required field", {"field": Param("id", optional=True)}),
-    "unknown_enum": Kind(Stage.AFTER, "accepted; a value no enumeration knows", {"value": Param("quantum")}),
+    "missing_field": Kind(
+        Stage.AFTER, "accepted; 200 without a required field", {"field": Param(None, optional=True, text=True)}
+    ),
+    "unknown_enum": Kind(Stage.AFTER, "accepted; a value no enumeration knows", {"value": Param("quantum", text=True)}),
     "extra_fields": Kind(Stage.AFTER, "accepted; fields the contract does not know"),
 }
 

@@ -37,22 +37,28 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return parameters
 
 
-def _links(sandbox: Sandbox) -> dict[str, Any]:
-    """Return what may be done next with a token just requested.
+def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
+    """Return what may be done next with what an operation created.
 
     A revoked token stays readable as REVOKED. Whoever follows links takes DELETE for the end of a resource, so
     none leads there unless revoking really ends it.
     """
     body = "$response.body#/data" if sandbox.settings["envelope"] else "$response.body#"
     by_id = {"parameters": {"id": f"{body}/id"}}
-    links = {
+    by_row_id = {"parameters": {"row_id": f"{body}/row/id"}}
+    tokens: dict[str, Any] = {
         "fetch": {"operationId": "get_otp"} | by_id,
         "verify": {"operationId": "verify_otp", "requestBody": {"id": f"{body}/id", "token": "0000"}},
         "find": {"operationId": "find_otps", "parameters": {"recipient": f"{body}/recipient"}},
     }
     if sandbox.settings["revoked_otps"] == "gone":
-        links["revoke"] = {"operationId": "revoke_otp"} | by_id
-    return links
+        tokens["revoke"] = {"operationId": "revoke_otp"} | by_id
+    rows: dict[str, Any] = {
+        "fetch": {"operationId": "get_contact_row"} | by_row_id,
+        "update": {"operationId": "update_contact_row"} | by_row_id,
+        "delete": {"operationId": "delete_contact_row"} | by_row_id,
+    }
+    return {"request_otp": tokens, "create_contact_row": rows}.get(operation.name, {})
 
 
 def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
@@ -64,8 +70,9 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
         return {"204": {"description": "Done"}}
     schema = enveloped(ref(result), envelope)
     response = {"description": "Done", "content": {"application/json": {"schema": schema}}}
-    if operation.name == "request_otp":
-        response["links"] = _links(sandbox)
+    links = _links(sandbox, operation)
+    if links:
+        response["links"] = links
     return {"200": response}
 
 
