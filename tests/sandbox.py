@@ -56,12 +56,12 @@ class Sandbox:
 
     def start(self) -> Self:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self.port), "--api-key", self.api_key]
+        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self.port)]
         if self.database:
             command += ["--db", str(self.database)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
-            self.process = _start_group(command, output)
+            self.process = _start_group(command, output, self.api_key)
         deadline = time.monotonic() + START_SECONDS
         while not self._healthy():
             if self.process.poll() is not None:
@@ -124,9 +124,16 @@ class Sandbox:
         return self.log.read_text(errors="replace")[-2000:]
 
 
-def _start_group(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start_group(command: list[str], output: IO[bytes], api_key: str) -> subprocess.Popen[bytes]:
+    # The key goes by the environment: everybody on the machine can read a command line.
+    environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": api_key}
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
 
 

@@ -1,0 +1,1 @@
+"""What the tasks of ``customer_campaign`` are made of."""

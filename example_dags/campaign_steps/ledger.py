@@ -1,0 +1,67 @@
+"""Lists in files: written whole, or fact by fact so that a later try goes on where this one ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+
+def write_lines(path: ObjectStoragePath, entries: Iterable[dict[str, Any]]) -> None:
+    """Write a list as JSON Lines, in place of what was there."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+
+
+def read_lines(path: ObjectStoragePath) -> list[dict[str, Any]]:
+    """Return the list that ``write_lines`` wrote."""
+    with path.open("r", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+class Ledger:
+    """A file of JSON Lines that only grows. Use it in a ``with`` block to add to it.
+
+    :param path: the file; its storage must be able to append, as any disk is
+    """
+
+    def __init__(self, path: ObjectStoragePath) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Yield what is written, oldest first; a last line that was cut off by a kill is passed over."""
+        if not self.path.exists():
+            return
+        with self.path.open("r", encoding="utf-8") as lines:
+            for line in lines:
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    continue
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Write one fact, for good before this returns."""
+        assert self._file is not None, "a ledger is written to inside its with block"
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        self._file = self.path.open("a", encoding="utf-8")
+        if self._cut_off():
+            self._file.write("\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _cut_off(self) -> bool:
+        with self.path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return False
+            file.seek(-1, 2)
+            return bool(file.read(1) != b"\n")
