@@ -30,4 +30,5 @@ def normalise_email(value: object) -> str:
 def mask_email(address: str) -> str:
     """Return an address for people to recognise and nobody to write to: ``a****@example.com``."""
     local, _, domain = address.rpartition("@")
-    return f"{local[:_VISIBLE_HEAD]}****@{domain}" if local else "****"
+    head = local[:_VISIBLE_HEAD] if len(local) > _VISIBLE_HEAD else ""
+    return f"{head}****@{domain}" if local else "****"

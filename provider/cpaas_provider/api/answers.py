@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import email.utils
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +20,10 @@ from cpaas_provider.api.exchange import Answer, Failure
 from cpaas_provider.api.scrub import scrub
 
 _MOST_ITEMS = 20
-_BODY_SUCCESS_TYPES = frozenset({"", "success"})
+_DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
+_LONGEST_WAIT = 366 * 24 * 3600.0
+"""Longer waits are told as this one, so that a caller can add them to a date."""
+_BODY_SUCCESS_TYPE = "success"
 
 _REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
     401: errors.CpaasAuthenticationError,
@@ -26,6 +31,8 @@ _REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
     403: errors.CpaasAuthenticationError,
     404: errors.CpaasNotFoundError,
 }
+_UNION_TAGS = frozenset({"int", "float"})
+"""What pydantic appends to the place of a number that is neither."""
 _OF_THE_ACCOUNT = frozenset({401, 402, 403})
 
 _NEXT_STEP: dict[type[errors.CpaasError], str] = {
@@ -52,7 +59,7 @@ def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] 
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         raise _not_sent(errors.CpaasRateLimitedError, "asked for fewer requests", endpoint, answer, retry_after)
     body = _json(answer)
-    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if _status(answer, body) >= HTTPStatus.INTERNAL_SERVER_ERROR:
         if (
             answer.status == HTTPStatus.SERVICE_UNAVAILABLE
             and retry_after is not None
@@ -120,9 +127,7 @@ def _not_sent(
 
 
 def _rejection(endpoint: Endpoint[Any], answer: Answer, body: Any, private: Iterable[str]) -> errors.CpaasRejectedError:
-    status = answer.status
-    if _is_error(body) and status < HTTPStatus.BAD_REQUEST:
-        status = int(body["status"]) if _is_whole(body.get("status")) else status
+    status = _status(answer, body)
     kind = endpoint.rejections.get(status)
     if kind is None and status not in _OF_THE_ACCOUNT:
         kind = endpoint.rejections.get(None)
@@ -141,7 +146,7 @@ def _rejection(endpoint: Endpoint[Any], answer: Answer, body: Any, private: Iter
 
 
 def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> Any:
-    if endpoint.empty_answer:
+    if endpoint.empty_answer and answer.flaw is None and (body is not _NOT_JSON or not answer.body.strip()):
         return None
     if answer.flaw is not None:
         raise unknown_outcome(endpoint, f"the answer broke off ({answer.flaw})", status=answer.status)
@@ -169,7 +174,9 @@ def _json(answer: Answer) -> Any:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_error(body: Any) -> bool:
@@ -180,9 +187,18 @@ def _is_error(body: Any) -> bool:
         return True
     if not _is_whole(body.get("status")):
         return False
-    named = "errors" in body and "data" not in body
-    kind = body.get("type")
-    return named or body["status"] >= HTTPStatus.BAD_REQUEST or str(kind or "").lower() not in _BODY_SUCCESS_TYPES
+    if body["status"] >= HTTPStatus.BAD_REQUEST:
+        return True
+    if kind := body.get("type"):
+        return str(kind).lower() != _BODY_SUCCESS_TYPE
+    return "errors" in body and "data" not in body
+
+
+def _status(answer: Answer, body: Any) -> int:
+    """Return the status an answer is judged by: its own, or that of an error body that came as a success."""
+    if answer.status < HTTPStatus.BAD_REQUEST and _is_error(body) and _is_whole(body.get("status")):
+        return int(body["status"])
+    return answer.status
 
 
 def _says_client_error(body: Mapping[str, Any]) -> bool:
@@ -213,19 +229,22 @@ def describe(item: ErrorItem) -> str:
 
 
 def _location(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location if not isinstance(part, int)) or "the resource"
+    return (
+        ".".join(str(part) for part in location if part not in _UNION_TAGS and isinstance(part, str)) or "the resource"
+    )
 
 
 def _seconds(retry_after: str | None) -> float | None:
     """Read ``Retry-After``: seconds, or a date."""
     if retry_after is None:
         return None
-    try:
-        return max(0.0, float(int(retry_after)))
-    except ValueError:
-        pass
+    if _DELAY.fullmatch(retry_after.strip()):
+        return min(float(retry_after), _LONGEST_WAIT)
     try:
         moment = email.utils.parsedate_to_datetime(retry_after)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, IndexError, OverflowError):
         return None
-    return max(0.0, moment.timestamp() - time.time())
+    if moment.tzinfo is None:
+        # A date without a zone is in UTC, as all dates of HTTP are.
+        moment = moment.replace(tzinfo=UTC)
+    return min(max(0.0, moment.timestamp() - time.time()), _LONGEST_WAIT)

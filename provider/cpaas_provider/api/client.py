@@ -90,6 +90,8 @@ class CpaasClient(_Client):
             time.sleep(step.seconds)
             return None
         with self._slots:
+            # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
+            time.sleep(self._pacer.reserve())
             return self._transport.send(step)
 
     def close(self) -> None:
@@ -143,6 +145,8 @@ class AsyncCpaasClient(_Client):
             await asyncio.sleep(step.seconds)
             return None
         async with self._slots:
+            # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
+            await asyncio.sleep(self._pacer.reserve())
             return await self._transport.send(step)
 
     async def aclose(self) -> None:

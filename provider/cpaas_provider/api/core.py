@@ -12,7 +12,7 @@ import logging
 import random
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -45,7 +45,7 @@ class Call(Generic[T_co]):
     """One operation with its arguments, not yet checked."""
 
     endpoint: Endpoint[T_co]
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any] = field(repr=False)
 
 
 def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
@@ -60,7 +60,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
     _refuse_outsiders(endpoint, request, settings)
-    fields = request.wire_fields()
+    fields = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
     in_path = _PLACEHOLDER.findall(path)
     url = settings.base_url + _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
@@ -75,20 +75,18 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
         return OutgoingRequest(endpoint.method, f"{url}?{urlencode(rest)}", headers), fields
     if not rest:
         return OutgoingRequest(endpoint.method, url, headers), fields
-    body = json.dumps(rest, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
+    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, _json(rest)), fields
 
 
 def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Generator[Step, Reply, T_co]:
-    """Carry one call through: under the rate limit, repeated where that is safe (PROMISES.md).
+    """Carry one call through, repeated where that is safe (PROMISES.md).
 
+    :param pacer: the client's rate limit, which is told when the service asks to wait; the client keeps to it
     :raises CpaasError: what became of the call when it did not succeed
     """
     request, fields = build(call, settings)
     maybe_done = False
     for attempt in itertools.count(1):
-        if (wait := pacer.reserve()) > 0:
-            yield Pause(wait)
         try:
             return _outcome(call, settings, fields, (yield request))
         except errors.CpaasNotFoundError:
@@ -140,6 +138,27 @@ def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: C
             "connection. Nothing was sent.",
             operation=endpoint.operation,
         )
+
+
+def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> dict[str, Any]:
+    """Return a checked request's fields, its free-form cells and substitutions being JSON too."""
+    try:
+        fields = request.wire_fields()
+        _json(fields)
+    except (ValueError, RecursionError):
+        # What was raised may quote the value.
+        pass
+    else:
+        return fields
+    raise errors.CpaasInvalidRequestError(
+        f"{endpoint.operation}: the request holds a value that JSON cannot carry, such as NaN, bytes or an object. "
+        "Nothing was sent.",
+        operation=endpoint.operation,
+    )
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:

@@ -12,7 +12,7 @@ class OutgoingRequest:
     """A request ready to leave."""
 
     method: str
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
 

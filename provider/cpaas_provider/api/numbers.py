@@ -8,9 +8,9 @@ import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
-_WHOLE_FLOAT = re.compile(r"^(\d+)\.0+$")
+_WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")
 _PLAIN_DIGITS = re.compile(r"^\d+$")
-_VISIBLE_HEAD, _VISIBLE_TAIL = 5, 3
+_VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
 
 
 class InvalidMsisdnError(ValueError):
@@ -27,6 +27,8 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     :param value: the number, as text or as a number
     :param default_region: two-letter ISO 3166 region of national numbers, e.g. ``"NG"``; without it only
         international numbers are accepted
+    :return: the digits; with a ``default_region``, put a plus before them where they are read once more, because
+        the digits alone of one nation's number can be a national number of another's
     :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is no
         number a phone could have
     """
@@ -42,10 +44,9 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
 
 
 def mask_msisdn(number: str) -> str:
-    """Return a number for people to recognise and nobody to dial: ``23480****789``."""
-    if len(number) <= _VISIBLE_HEAD + _VISIBLE_TAIL:
-        return "****"
-    return f"{number[:_VISIBLE_HEAD]}****{number[-_VISIBLE_TAIL:]}"
+    """Return a number for people to recognise and nobody to dial: ``23480****789``, less of a shorter one."""
+    head = min(_VISIBLE_HEAD, len(number) - _VISIBLE_TAIL - _HIDDEN)
+    return f"{number[:head]}****{number[-_VISIBLE_TAIL:]}" if head > 0 else "****"
 
 
 def _written_form(value: object) -> str:

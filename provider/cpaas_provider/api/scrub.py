@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _LONGEST = 300
+_MOST_READ = 2_000
 _SHORTEST_SECRET = 3
-_NUMBER = re.compile(r"\+?\d(?:[\s().-]?\d){6,}")
-_ADDRESS = re.compile(r"[^\s@,;:<>\"'()\[\]]+@[^\s@,;:<>\"'()\[\]]+")
+_SHORTEST_PIECE = 10
+_NUMBER = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}")
+_ADDRESS_PART = r"[^\s@,;:<>\"'()\[\]]"
+# Begins only where a word begins: tried at each of its letters, a long word would take forever.
+_ADDRESS = re.compile(f"(?<!{_ADDRESS_PART}){_ADDRESS_PART}+@{_ADDRESS_PART}+")
 _HIDDEN = "***"
 _PUBLIC_FIELDS = frozenset({"channel", "network", "id", "row_id", "template_id", "is_trackable"})
 
 
 def scrub(words: str, private: Iterable[str]) -> str:
     """Return the service's words without what the request held, without numbers and addresses, and not too long."""
-    for value in sorted({value for value in private if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True):
+    words = _one_line(words)
+    if len(words) > _MOST_READ:
+        # Not in the middle of a word, which nothing below would know again.
+        words = words[:_MOST_READ].rpartition(" ")[0]
+    values = {value for value in map(_one_line, private) if len(value) >= _SHORTEST_SECRET}
+    for value in sorted(values, key=len, reverse=True):
         words = words.replace(value, _HIDDEN)
+    words = _without_pieces(words, "\n".join(values))
     words = _ADDRESS.sub(_HIDDEN, _NUMBER.sub(_HIDDEN, words))
-    words = " ".join(words.split())
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
+
+
+def _without_pieces(words: str, private: str) -> str:
+    """Hide whatever is quoted in part: services like to cut a text they complain about."""
+    shown: list[str | None] = list(words)
+    for start in range(len(words) - _SHORTEST_PIECE + 1):
+        if words[start : start + _SHORTEST_PIECE] in private:
+            shown[start : start + _SHORTEST_PIECE] = [None] * _SHORTEST_PIECE
+    return "".join(
+        _HIDDEN if hidden else "".join(filter(None, run))
+        for hidden, run in itertools.groupby(shown, key=lambda letter: letter is None)
+    )
 
 
 def private_values(fields: Mapping[str, Any]) -> Iterator[str]:

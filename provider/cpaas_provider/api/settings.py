@@ -15,7 +15,8 @@ from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.api.errors import CpaasConfigurationError
 
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
-_REVOKE_PLACEHOLDER = "{id}"
+_REVOKE_PATH = re.compile(r"/[^\s{}?#]*\{id\}[^\s{}?#]*")
+_PROXY_SCHEMES = frozenset({"http", "https", "socks5"})
 
 
 class ClientOptions(TypedDict, total=False):
@@ -90,16 +91,21 @@ class ClientSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
         object.__setattr__(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
-        for option in ("requests_per_second", "max_concurrency", "connect_timeout", "timeout", "max_answer_bytes"):
+        for option in ("requests_per_second", "connect_timeout", "timeout"):
             _check_number(option, getattr(self, option), above_zero=True)
-        for option in ("repeats", "retry_after_cap", "keepalive_expiry"):
+        for option in ("retry_after_cap", "keepalive_expiry"):
             _check_number(option, getattr(self, option), above_zero=False)
-        if self.otp_revoke_path.count(_REVOKE_PLACEHOLDER) != 1 or not self.otp_revoke_path.startswith("/"):
-            raise CpaasConfigurationError("otp_revoke_path must start with a slash and hold {id} once.")
+        for option in ("max_concurrency", "max_answer_bytes"):
+            _check_whole(option, getattr(self, option), least=1)
+        _check_whole("repeats", self.repeats, least=0)
+        if not _REVOKE_PATH.fullmatch(self.otp_revoke_path):
+            raise CpaasConfigurationError(
+                "otp_revoke_path must be a path such as /otp/{id}, with {id} once and no blank, query or other brace."
+            )
         if self.default_region is not None:
             _check_region(self.default_region)
         _ = self.allowed
-        if self.proxy is not None and urlsplit(self.proxy).scheme not in {"http", "https", "socks5"}:
+        if self.proxy is not None and not _is_proxy(self.proxy):
             raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
 
     @functools.cached_property
@@ -113,6 +119,11 @@ class ClientSettings:
     def authorization(self) -> str:
         """The value of the ``Authorization`` header (FACTS.md: the scheme is never doubled)."""
         return f"{self.auth_scheme} {self.api_key}" if self.auth_scheme else self.api_key
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the service runs on this machine, so that no proxy may stand between."""
+        return _is_loopback(urlsplit(self.base_url).hostname or "")
 
     @property
     def proxy_url(self) -> str | None:
@@ -153,11 +164,19 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _is_proxy(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _checked_key(api_key: str, auth_scheme: str) -> str:
     if not isinstance(api_key, str) or not api_key.strip():
         raise CpaasConfigurationError("The API key is empty. It is the password of the connection.")
     key = api_key.strip()
-    if auth_scheme and key.lower().startswith(auth_scheme.lower() + " "):
+    if auth_scheme and (key + " ").lower().startswith(auth_scheme.lower() + " "):
         key = key[len(auth_scheme) :].strip()
     if not _HEADER_SAFE.fullmatch(key.replace(" ", "")) or (auth_scheme and not _HEADER_SAFE.fullmatch(auth_scheme)):
         raise CpaasConfigurationError("The API key or auth_scheme holds characters that cannot stand in a header.")
@@ -168,6 +187,11 @@ def _check_number(option: str, value: float, *, above_zero: bool) -> None:
     sound = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not sound or value < 0 or (above_zero and value == 0):
         raise CpaasConfigurationError(f"{option} must be a number {'above' if above_zero else 'of at least'} 0.")
+
+
+def _check_whole(option: str, value: int, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CpaasConfigurationError(f"{option} must be a whole number of at least {least}.")
 
 
 def _check_region(region: str) -> None:

@@ -5,6 +5,7 @@ A local estimate made before a send; the ``meta.estimate`` of the service's answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -66,6 +67,8 @@ def substitute(content: str, substitutions: Mapping[str, object], placeholder_fo
 
     :param placeholder_format: how the placeholder called ``name`` is written, e.g. ``{name}`` or ``%name%``
     """
-    for name, value in substitutions.items():
-        content = content.replace(placeholder_format.replace("name", name), str(value))
-    return content
+    values = {placeholder_format.replace("name", name): str(value) for name, value in substitutions.items()}
+    if not values:
+        return content
+    # In one go, so that a value that looks like a placeholder stays as it is.
+    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], content)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
+import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import httpx
 
@@ -19,26 +22,47 @@ from cpaas_provider.api.settings import ClientSettings
 _IN_FLIGHT_PER_CLIENT = 8
 
 
+C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+
+_sending = contextvars.ContextVar("sending", default=False)
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep httpx from logging the URL, whose query may hold a phone number."""
+    token = _sending.set(True)
+    try:
+        yield
+    finally:
+        _sending.reset(token)
+
+
+logging.getLogger("httpx").addFilter(lambda _: not _sending.get())
+
+
 class SyncTransport:
     """Sends one request at a time per calling thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._client = httpx.Client(**_client_options(settings, settings.max_concurrency))
+        self._client = _made(httpx.Client, settings, settings.max_concurrency)
 
     def send(self, request: OutgoingRequest) -> Answer | Failure:
         """Send a request and return its answer, or why none came."""
         try:
-            with self._client.stream(
-                request.method, request.url, headers=dict(request.headers), content=request.body
-            ) as response:
+            with (
+                _unlogged(),
+                self._client.stream(
+                    request.method, request.url, headers=dict(request.headers), content=request.body
+                ) as response,
+            ):
                 body = _Body(self._settings)
                 try:
                     for chunk in response.iter_bytes():
                         if not body.takes(chunk):
                             break
                 except httpx.HTTPError as error:
-                    body.flaw = _failure(error).reason
+                    body.flaw = _flaw(error)
                 return body.answer(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
@@ -54,8 +78,7 @@ class AsyncTransport:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         count = -(-settings.max_concurrency // _IN_FLIGHT_PER_CLIENT)
-        options = _client_options(settings, _IN_FLIGHT_PER_CLIENT)
-        self._clients = [httpx.AsyncClient(**options) for _ in range(count)]
+        self._clients = [_made(httpx.AsyncClient, settings, _IN_FLIGHT_PER_CLIENT) for _ in range(count)]
         self._in_flight = [0] * count
 
     async def send(self, request: OutgoingRequest) -> Answer | Failure:
@@ -63,17 +86,18 @@ class AsyncTransport:
         least_busy = min(range(len(self._clients)), key=self._in_flight.__getitem__)
         self._in_flight[least_busy] += 1
         try:
-            async with self._clients[least_busy].stream(
-                request.method, request.url, headers=dict(request.headers), content=request.body
-            ) as response:
-                body = _Body(self._settings)
-                try:
-                    async for chunk in response.aiter_bytes():
-                        if not body.takes(chunk):
-                            break
-                except httpx.HTTPError as error:
-                    body.flaw = _failure(error).reason
-                return body.answer(response)
+            with _unlogged():
+                async with self._clients[least_busy].stream(
+                    request.method, request.url, headers=dict(request.headers), content=request.body
+                ) as response:
+                    body = _Body(self._settings)
+                    try:
+                        async for chunk in response.aiter_bytes():
+                            if not body.takes(chunk):
+                                break
+                    except httpx.HTTPError as error:
+                        body.flaw = _flaw(error)
+                    return body.answer(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
         finally:
@@ -107,6 +131,26 @@ class _Body:
         return Answer(response.status_code, response.headers.get("Retry-After"), b"".join(self._chunks), self.flaw)
 
 
+def _made(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
+    _check_host(settings.base_url, "The base URL")
+    if settings.proxy is not None:
+        _check_host(settings.proxy, "proxy")
+    try:
+        return kind(**_client_options(settings, connections))
+    except ImportError:
+        raise CpaasConfigurationError("A SOCKS proxy needs one more package: pip install 'httpx[socks]'.") from None
+    except (httpx.InvalidURL, ValueError):
+        raise CpaasConfigurationError("The proxy, here or in the environment, is not one that can be used.") from None
+
+
+def _check_host(url: str, what: str) -> None:
+    """Refuse now what the resolver would stumble over later, with errors that are none of the network's."""
+    try:
+        httpx.URL(url).host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError):
+        raise CpaasConfigurationError(f"{what} does not name a host that can exist.") from None
+
+
 def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any]:
     return {
         "verify": _verification(settings.verify) if settings.base_url.startswith("https:") else False,
@@ -118,6 +162,8 @@ def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any
         ),
         "proxy": settings.proxy_url,
         "follow_redirects": False,
+        # A proxy of the environment would carry away what plain http may only show to this machine.
+        "trust_env": not settings.is_local,
     }
 
 
@@ -147,6 +193,14 @@ def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> Failure:
     if isinstance(error, httpx.TimeoutException):
         return Failure.ANSWER_TIMEOUT
     return Failure.CUT
+
+
+def _flaw(error: httpx.HTTPError) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return "the rest did not come in time"
+    if isinstance(error, httpx.DecodingError):
+        return "its compression is damaged"
+    return "the connection broke"
 
 
 _CONNECT_FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (

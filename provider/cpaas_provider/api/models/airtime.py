@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -37,6 +38,8 @@ def _whole_where_possible(value: object) -> object:
         number = float(value)  # type: ignore[arg-type]  # anything else raises TypeError, caught below
     except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number") from None
+    if not math.isfinite(number):
+        raise ValueError("must be a number")
     return int(number) if number.is_integer() else number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Self
 
 import pendulum
@@ -65,13 +65,21 @@ class _Discreet(BaseModel):
     """A model whose ``repr()`` and ``str()`` leave out personal data."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        return ((name, value) for name, value in super().__repr_args__() if name in _SHOWN)
+        shown = _SHOWN.intersection(type(self).model_fields)
+        return ((name, value) for name, value in super().__repr_args__() if name in shown)
 
 
 class WireRequest(_Discreet):
     """A request body, path or query: unknown fields are refused, and ``None`` is never sent."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        # Not null, which would clear a cell: JSON refuses them later.
+        ser_json_inf_nan="constants",
+    )
 
     def wire_fields(self) -> dict[str, Any]:
         """Return the fields as JSON values, those that are ``None`` left out."""
@@ -118,9 +126,13 @@ def _instant(value: object) -> object:
     if not _DATE_AND_TIME.match(text):
         raise ValueError("is not a timestamp")
     try:
-        return pendulum.parse(text)
+        moment = pendulum.parse(text)
+        if isinstance(moment, pendulum.DateTime):
+            # An offset of a day or more is noticed only when it is asked for.
+            moment.utcoffset()
     except (ValueError, OverflowError):
         raise ValueError("is not a timestamp") from None
+    return moment
 
 
 def split_list(value: object) -> object:
@@ -129,8 +141,8 @@ def split_list(value: object) -> object:
         return [part for part in (part.strip() for part in value.split(",")) if part]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [value]
-    if isinstance(value, (list, tuple, set, frozenset)) or hasattr(value, "__next__"):
-        return list(value)  # type: ignore[call-overload]  # checked by hand: Any iterator has __next__
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, Mapping)):
+        return list(value)
     return value
 
 
