@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import httpx
+
+from tests.processes import Started, free_ports
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -23,17 +22,10 @@ class SandboxError(RuntimeError):
     """The sandbox did not start, or refused what its control API was asked."""
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago, on the loopback address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 class Sandbox:
     """A running sandbox: where it is, its key, and what it says of itself.
 
-    Use it as a context manager. It is a process group of its own, so nothing of it survives ``stop``.
+    Use it as a context manager. Nothing of it survives ``stop``.
 
     :param log: file its output goes to
     :param database: file it keeps its state in; in memory when left out
@@ -41,11 +33,11 @@ class Sandbox:
 
     def __init__(self, log: Path, database: Path | None = None, port: int | None = None) -> None:
         self.api_key = f"sk_test_{secrets.token_hex(16)}"
-        self.port = port or free_port()
+        self.port = port or free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.database = database
-        self.process: subprocess.Popen[bytes] | None = None
+        self.started: Started | None = None
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
 
     @property
@@ -59,12 +51,12 @@ class Sandbox:
         command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self.port)]
         if self.database:
             command += ["--db", str(self.database)]
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            self.process = _start_group(command, output, self.api_key)
+        # The key goes by the environment: everybody on the machine can read a command line.
+        environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": self.api_key}
+        self.started = Started.start(command, environment, self.log, Path.cwd())
         deadline = time.monotonic() + START_SECONDS
         while not self._healthy():
-            if self.process.poll() is not None:
+            if not self.started.alive:
                 raise SandboxError(f"The sandbox ended at once. Its last words:\n{self._last_words()}")
             if time.monotonic() > deadline:
                 self.stop()
@@ -75,17 +67,8 @@ class Sandbox:
     def stop(self) -> None:
         """End it with all its children; it does not matter whether it still runs."""
         self._http.close()
-        if self.process is None:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, number)
-                self.process.wait(STOP_SECONDS)
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        self.process.wait(STOP_SECONDS)
+        if self.started:
+            self.started.stop(STOP_SECONDS)
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
         """Ask its control API, ``path`` being what follows ``/_control/``; return the answer's JSON."""
@@ -122,19 +105,6 @@ class Sandbox:
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
-
-
-def _start_group(command: list[str], output: IO[bytes], api_key: str) -> subprocess.Popen[bytes]:
-    # The key goes by the environment: everybody on the machine can read a command line.
-    environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": api_key}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
 
 
 def connection_json(connection: dict[str, Any], **extra: Any) -> str:

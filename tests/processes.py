@@ -1,0 +1,125 @@
+"""A program with all its children, started and ended as one, also by a later program that finds it written down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+MARK = "CPAAS_TESTS_STARTED_THIS"
+GRACE_SECONDS = 15.0
+
+# Kept so that nothing warns of children that outlive the object which started them: here that is the purpose.
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of the loopback address that were free a moment ago."""
+    with contextlib.ExitStack() as held:
+        listeners = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A program we started: its session, and how to tell it from a stranger that has the same number later.
+
+    The session holds all children that did not open one of their own; those are found by a mark in their environment,
+    which every child inherits.
+    """
+
+    session: int
+    born: float
+    mark: str
+
+    @classmethod
+    def start(cls, command: list[str], environment: Mapping[str, str], log: Path, cwd: Path) -> Self:
+        """Start a program in a session of its own, with its output going to a file."""
+        mark = secrets.token_hex(16)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                env={**environment, MARK: mark},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _children.append(process)
+        return cls(process.pid, psutil.Process(process.pid).create_time(), mark)
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Self:
+        """Return what ``as_json`` wrote down."""
+        return cls(int(written["session"]), float(written["born"]), str(written["mark"]))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a later program needs to find it again."""
+        return asdict(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program itself still runs, whatever became of its children."""
+        return any(process.pid == self.session for process in self.processes())
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those of its processes that still run, and nobody else's."""
+        fellows, marked = [], []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    self._bury(process.pid)
+                    continue
+                if os.getsid(process.pid) == self.session:
+                    fellows.append(process)
+                if process.environ().get(MARK) == self.mark:
+                    marked.append(process)
+        # A session's number can be given out again; one of ours has our first process or our mark in it.
+        ours = any(process in marked or self._is_first(process) for process in fellows)
+        found = {process.pid: process for process in [*marked, *(fellows if ours else [])]}
+        for process in list(found.values()):
+            with contextlib.suppress(psutil.Error):
+                found.update((child.pid, child) for child in process.children(recursive=True))
+        return [process for process in found.values() if process.pid != os.getpid()]
+
+    def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End all of it: politely, then for certain. Whatever ended before is fine."""
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
+            deadline = time.monotonic() + patience
+            signalled: set[int] = set()
+            while remaining := self.processes():
+                # Somebody may be born while we count.
+                for process in remaining:
+                    if process.pid not in signalled:
+                        signalled.add(process.pid)
+                        with contextlib.suppress(psutil.Error):
+                            process.send_signal(number)
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError(f"These processes cannot be ended: {[process.pid for process in self.processes()]}")
+
+    def _is_first(self, process: psutil.Process) -> bool:
+        return process.pid == self.session and abs(process.create_time() - self.born) < 1.0
+
+    def _bury(self, pid: int) -> None:
+        """Take leave of our own first process, which stays a zombie until somebody asks for its exit status."""
+        if pid == self.session:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
