@@ -1,0 +1,120 @@
+"""Writes the reference part of README.md from the code: run ``make docs``; a test holds the two together."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cpaas_provider import operators, sensors
+from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- reference: made by `make docs` -->", "<!-- end of reference -->"
+
+_ORDER = (
+    "SendSmsOperator SendEmailOperator RequestOtpOperator VerifyOtpOperator GetOtpOperator FindOtpsOperator "
+    "RevokeOtpOperator BuyAirtimeOperator PhoneLookupOperator GetContactTableOperator GetContactRowOperator "
+    "CreateContactRowOperator UpdateContactRowOperator UpsertContactRowOperator DeleteContactRowOperator"
+)
+_PARAM = re.compile(r":param (\w+): (.*?)(?=\n\s*:|\Z)", re.DOTALL)
+
+
+def reference() -> str:
+    """Return the reference as Markdown."""
+    return "\n".join([BEGIN, "", *_connection(), *_classes(), *_client(), END])
+
+
+def _connection() -> Iterator[str]:
+    yield "### Connection fields"
+    yield ""
+    yield "Host is the base URL, password the API key; the rest are extras."
+    yield "An empty one counts as not given, except `auth_scheme`."
+    yield ""
+    yield "| Extra | Default | What it does |"
+    yield "|---|---|---|"
+    for name, field in CONNECTION_FIELDS.items():
+        schema: Any = field["schema"]
+        yield f"| `{name}` | {_shown(schema.get('default'))} | {_cell(str(field['description']))} |"
+    yield ""
+
+
+def _classes() -> Iterator[str]:
+    for name in _ORDER.split():
+        yield from _class(getattr(operators, name))
+    yield from _class(sensors.OtpStatusSensor)
+
+
+def _class(kind: type) -> Iterator[str]:
+    described = documentation(kind)
+    doc = inspect.getdoc(kind) or ""
+    yield f"### `{kind.__name__}`"
+    yield ""
+    yield f"`from {kind.__module__} import {kind.__name__}`"
+    yield ""
+    yield re.sub(r"``", "`", doc.split(":param", 1)[0].strip())
+    yield ""
+    yield "| Argument | Default | Meaning |"
+    yield "|---|---|---|"
+    for argument in arguments(kind):
+        default = "required" if argument.default is inspect.Parameter.empty else _shown(argument.default)
+        yield f"| `{argument.name}` | {default} | {_cell(described[argument.name])} |"
+    yield ""
+
+
+def _client() -> Iterator[str]:
+    yield "### Options of `CpaasClient` and `AsyncCpaasClient`"
+    yield ""
+    yield "| Option | Default | Meaning |"
+    yield "|---|---|---|"
+    described = documentation(ClientSettings)
+    for name, option in inspect.signature(ClientSettings).parameters.items():
+        default = "required" if option.default is inspect.Parameter.empty else _shown(option.default)
+        yield f"| `{name}` | {default} | {_cell(described[name])} |"
+    yield ""
+
+
+def arguments(kind: type) -> list[inspect.Parameter]:
+    """Return an operator's own arguments, those of its bases in this package included, Airflow's left out."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in kind.__mro__:
+        if base.__module__.startswith("cpaas_provider") and "__init__" in base.__dict__:
+            for name, parameter in inspect.signature(base.__init__).parameters.items():
+                if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                    found.setdefault(name, parameter)
+    return list(found.values())
+
+
+def documentation(kind: type) -> dict[str, str]:
+    """Return what a class's docstring says of each parameter."""
+    return {name: " ".join(text.split()) for name, text in _PARAM.findall(inspect.getdoc(kind) or "")}
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return "-"
+    text = f"{default:g}" if isinstance(default, float) else str(default)
+    text = text.lower() if isinstance(default, bool) else text
+    return f"`{text}`" if text else "empty"
+
+
+def _cell(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|").rstrip(".")
+
+
+def main() -> None:
+    """Replace the reference in README.md, or with ``--check`` tell whether it is true."""
+    text = README.read_text(encoding="utf-8")
+    head, tail = text.split(BEGIN)[0], text.split(END)[1]
+    updated = head + reference() + tail
+    if "--check" in sys.argv and updated != text:
+        raise SystemExit("README.md does not say what the code says. Run: make docs")
+    README.write_text(updated, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

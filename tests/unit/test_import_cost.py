@@ -1,0 +1,63 @@
+"""Importing operators is what every DAG parse pays for (DESIGN.md, decision 10)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MOST_MODULES = 25
+OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
+
+_MEASURE = """
+import importlib, json, sys
+import airflow.sdk
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, timezone
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def modules_added_by(*names: str) -> list[str]:
+    """Return what importing adds to an interpreter that has the Task SDK loaded."""
+    done = subprocess.run([sys.executable, "-c", _MEASURE, *names], capture_output=True, text=True, check=True)
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", OPERATOR_MODULES)
+def test_one_operator_adds_few_modules(module: str) -> None:
+    assert len(modules_added_by(f"cpaas_provider.operators.{module}")) <= 12
+
+
+def test_everything_a_dag_file_imports_adds_few_modules_and_no_library() -> None:
+    added = modules_added_by(
+        *(f"cpaas_provider.operators.{module}" for module in OPERATOR_MODULES),
+        "cpaas_provider.sensors.otp",
+        "cpaas_provider.hooks.cpaas",
+        "cpaas_provider.hooks.retry_policy",
+    )
+    assert len(added) <= MOST_MODULES
+    assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
+
+
+def test_provider_info_imports_nothing() -> None:
+    script = (
+        "import sys; before = set(sys.modules); "
+        "from cpaas_provider.provider_info import get_provider_info; get_provider_info(); "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"__future__", "cpaas_provider", "cpaas_provider.provider_info"}
+
+
+def test_the_plugin_is_light_in_task_processes() -> None:
+    script = (
+        "import sys; import airflow.sdk.plugins_manager; before = set(sys.modules); "
+        "import cpaas_provider.plugin; print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"cpaas_provider", "cpaas_provider.plugin"}

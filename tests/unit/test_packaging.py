@@ -1,0 +1,126 @@
+"""What the distribution declares, and that it installs and works where nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from importlib import metadata, resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cpaas_provider import __version__
+from cpaas_provider.provider_info import get_provider_info
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_provider_info_is_valid_by_airflow_s_own_schema() -> None:
+    schema = json.loads((resources.files("airflow") / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_every_module_and_class_it_names_exists() -> None:
+    info = get_provider_info()
+    for section in ("operators", "sensors", "hooks", "triggers"):
+        for group in info[section]:
+            for module in group["python-modules"]:
+                __import__(module)
+    path, _, name = info["connection-types"][0]["hook-class-name"].rpartition(".")
+    hook = getattr(__import__(path, fromlist=[name]), name)
+    assert (hook.conn_type, hook.hook_name) == ("cpaas", info["connection-types"][0]["hook-name"])
+
+
+def test_every_operator_module_is_named() -> None:
+    here = {path.stem for path in (ROOT / "provider/cpaas_provider/operators").glob("[!_]*.py")}
+    named = {module.rpartition(".")[2] for module in get_provider_info()["operators"][0]["python-modules"]}
+    assert named == here - {"base", "messages"}
+
+
+@pytest.mark.parametrize("field", ["webhook_secret", "callback_secret", "proxy_password"])
+def test_secret_fields_are_masked_by_their_name(field: str) -> None:
+    from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
+
+    assert should_hide_value_for_key(field)
+    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    assert fields[field]["schema"]["format"] == "password"
+
+
+def test_the_version_is_said_once_everywhere() -> None:
+    assert metadata.version("airflow-provider-cpaas") == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_entry_points_are_those_airflow_asks_for() -> None:
+    ours = {(point.group, point.name) for point in metadata.distribution("airflow-provider-cpaas").entry_points}
+    assert ours >= {
+        ("apache_airflow_provider", "provider_info"),
+        ("airflow.plugins", "cpaas"),
+        ("console_scripts", "cpaas-sandbox"),
+    }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wheel and sdist, built by the environment's own build backend."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"cpaas_provider", "airflow_provider_cpaas"}
+    assert "cpaas_provider/py.typed" in names
+    pages = {str(p.relative_to(ROOT / "provider")) for p in (ROOT / "provider").rglob("*.html")}
+    assert pages
+    assert pages <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_holds_what_is_needed_to_build_and_test(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"}
+
+
+def test_no_path_or_host_of_a_machine_is_packed(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            assert str(ROOT).encode() not in archive.read(name), name
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
+    """Its dependencies are lent by this environment, so that no index is asked; ours is not importable there."""
+    home = tmp_path / "env"
+    venv.create(home, with_pip=False)
+    (wheel,) = built.glob("*.whl")
+    (packages,) = home.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # A plain path line lends the packages; editable installs hook in by .pth files, which are read here only.
+    lent = next(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "lent.pth").write_text(lent + "\n")
+    script = (
+        "import cpaas_provider, importlib.metadata as m; "
+        "from cpaas_provider.operators import SendSmsOperator; from cpaas_provider.api import CpaasClient; "
+        "print(cpaas_provider.__file__)"
+    )
+    environment = {**os.environ, "PYTHONNOUSERSITE": "1"}
+    done = subprocess.run(
+        [str(home / "bin" / "python"), "-c", script], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(str(packages))

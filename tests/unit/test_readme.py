@@ -1,0 +1,81 @@
+"""The README's reference is made from the code, and the code documents itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cpaas_provider import operators, sensors
+from cpaas_provider.api import operations
+from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.hooks.connection import _CONVERSIONS
+from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def load_reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = load_reference()
+DAG_CLASSES = [getattr(operators, name) for name in operators.__all__] + [sensors.OtpStatusSensor]
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert reference.reference() in README
+
+
+@pytest.mark.parametrize("kind", DAG_CLASSES, ids=lambda kind: kind.__name__)
+def test_every_argument_is_documented_and_nothing_else(kind: type) -> None:
+    assert {argument.name for argument in reference.arguments(kind)} == set(reference.documentation(kind))
+
+
+@pytest.mark.parametrize("kind", DAG_CLASSES, ids=lambda kind: kind.__name__)
+def test_templated_says_what_is_templated(kind: type) -> None:
+    said = {name for name, text in reference.documentation(kind).items() if text.endswith("(templated)")}
+    assert said == set(kind.template_fields)
+
+
+@pytest.mark.parametrize("name", operators.__all__)
+def test_every_operator_is_in_the_reference(name: str) -> None:
+    assert f"### `{name}`" in README
+
+
+def test_every_client_option_is_documented() -> None:
+    assert set(inspect.signature(ClientSettings).parameters) == set(reference.documentation(ClientSettings))
+
+
+def test_the_documented_connection_defaults_are_the_real_ones() -> None:
+    real = {name: option.default for name, option in inspect.signature(ClientSettings).parameters.items()}
+    for name in set(CONNECTION_FIELDS) & set(real):
+        documented = CONNECTION_FIELDS[name]["schema"].get("default")
+        if documented is not None:
+            assert documented == real[name] or documented == str(real[name]).lower(), name
+
+
+def test_a_field_that_does_nothing_yet_says_so() -> None:
+    for name, field in CONNECTION_FIELDS.items():
+        assert (name in _CONVERSIONS) != ("has no effect in this version" in field["description"]), name
+
+
+def test_every_operation_documents_its_arguments() -> None:
+    for name, operation in vars(operations).items():
+        if inspect.isfunction(operation) and operation.__module__ == operations.__name__:
+            documented = set(reference.documentation(operation))
+            assert set(inspect.signature(operation).parameters) == documented, name
+
+
+@pytest.mark.parametrize("command", ["make demo", "make test", "airflow cpaas ping", "cpaas-sandbox --port"])
+def test_the_commands_are_named(command: str) -> None:
+    assert command in README
