@@ -108,7 +108,7 @@ class SendEmailOperator(SendMessageOperator):
             raise AirflowFailException(
                 "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
             )
-        self.log.info("Sending an email to %d recipients.", len(recipients))
+        self.log.info("Sending an email, recipients: %d.", len(recipients))
         return client.send_email(
             recipients,
             sender_id,

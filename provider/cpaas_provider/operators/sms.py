@@ -116,16 +116,16 @@ class SendSmsOperator(SendMessageOperator):
 
         content = self.private("content")
         if not content:
-            self.log.info("Sending a template to %d recipients; its pages are known afterwards.", recipients)
+            self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
             return
         texts = {content} if len(personalisation or ()) < recipients else set()
         for entry in personalisation or ():
             texts.add(substitute(content, entry.get("substitutions") or {}, connection.placeholder_format))
         lengths = [measure_sms(text) for text in texts]
+        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         self.log.info(
-            "Sending %s SMS of %d to %d pages each to %d recipients (local estimate).",
-            "/".join(sorted({length.encoding for length in lengths})),
-            min(length.pages for length in lengths),
-            max(length.pages for length in lengths),
+            "Sending %s SMS, pages by a local estimate: %s each, recipients: %d.",
+            " and ".join(sorted({length.encoding for length in lengths})),
+            most if fewest == most else f"{fewest} to {most}",
             recipients,
         )
