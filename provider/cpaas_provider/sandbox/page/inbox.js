@@ -61,7 +61,7 @@ const BOXES = {
 };
 
 const $ = (id) => document.getElementById(id);
-const view = { box: "sms", offset: 0, search: "", open: null, items: [], shown: "" };
+const view = { box: "sms", offset: 0, search: "", open: null, items: [], kept: null, shown: "" };
 let names = {};
 let counters = null;
 
@@ -165,7 +165,9 @@ function drawItems(page) {
       el("span", "what", what), word ? badge(word) : el("span"));
     return row;
   });
+  const focused = document.activeElement?.closest("#items li")?.dataset.seq;
   $("items").replaceChildren(...rows);
+  rows.find((row) => row.dataset.seq === focused)?.focus({ preventScroll: true });
   const last = page.offset + page.items.length;
   $("range").textContent = page.total ? `${count(page.offset + 1)} to ${count(last)} of ${count(page.total)}` : "";
   $("newer").disabled = page.offset === 0;
@@ -176,7 +178,9 @@ function drawItems(page) {
 }
 
 function drawDetail() {
-  const open = view.items.find((m) => m.seq === view.open);
+  // what is being read stays, also when newer messages have pushed it off this page of the list
+  view.kept = view.items.find((m) => m.seq === view.open) || (view.kept?.seq === view.open ? view.kept : null);
+  const open = view.kept;
   const nodes = open ? BOXES[view.box].detail(open) : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
   $("detail").replaceChildren(...nodes);
 }
@@ -224,6 +228,7 @@ async function refresh() {
 function go(change) {
   Object.assign(view, change, { shown: "" });
   if ("box" in change) {
+    view.kept = null;
     $("search").value = view.search;
     if (counters) drawCounts();
   }
