@@ -1,0 +1,238 @@
+"""``make demo``: the customer campaign on a real Airflow against the sandbox, from start to table.
+
+python -m tests.system.demo run [--keep] [--home FOLDER]
+python -m tests.system.demo stop [--home FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.processes import Started
+from tests.sandbox import Sandbox, SandboxError, connection_json
+from tests.system.demo_figures import Line, compare
+from tests.system.demo_view import View
+from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "example_dags"
+DAG_ID = "customer_campaign"
+RUN_WITHIN = 600.0
+ENDED = {"success", "failed"}
+
+
+class Demo:
+    """One demo and its folder. What it starts is written down there, so that a later one can end it."""
+
+    def __init__(self, home: Path, view: View) -> None:
+        self.home = home.absolute()
+        self.view = view
+        self.sandbox = Sandbox(log=self.home / "sandbox.log")
+        self.airflow = Standalone(
+            home=self.home / "airflow",
+            dags=EXAMPLES,
+            settings={
+                "AIRFLOW_CONN_CPAAS_DEFAULT": connection_json(
+                    self.sandbox.connection, sender_id="Example", email_sender_id="news@example.com"
+                )
+            },
+        )
+
+    def run(self, keep: bool) -> bool:
+        """Run it all; return whether the campaign succeeded and every figure agrees."""
+        began = time.monotonic()
+        self._clear_the_ground()
+        try:
+            agreed = self._campaign(began)
+        except BaseException:
+            keep = False
+            raise
+        finally:
+            if not keep:
+                self.stop()
+        if keep:
+            self.view.still_up(self.airflow.url, USER, self.airflow.password, self.sandbox.url)
+        return agreed
+
+    def stop(self) -> None:
+        """End what this demo or an earlier one in the same folder started."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Bounded, and the whole point: not to be interrupted by a second Ctrl-C.
+            signal.signal(number, signal.SIG_IGN)
+        self.view.say("Stopping what was started ...")
+        for started in self._written_down():
+            started.stop()
+        self._note.unlink(missing_ok=True)
+
+    @property
+    def _note(self) -> Path:
+        return self.home / "running.json"
+
+    def _clear_the_ground(self) -> None:
+        """End and remove what an earlier demo left, unless it is still at work."""
+        if (runner := self._runner()) is not None:
+            raise StandaloneError(f"Another demo is at work in {self.home} (process {runner}). Wait, or end it first.")
+        for started in self._written_down():
+            started.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(mode=0o700, parents=True)
+        self._write_down()
+
+    def _write_down(self) -> None:
+        started = [one.as_json() for one in (self.sandbox.started, self.airflow.started) if one]
+        me = psutil.Process()
+        self._note.write_text(json.dumps({"runner": [me.pid, me.create_time()], "started": started}))
+
+    def _written_down(self) -> list[Started]:
+        note = json.loads(self._note.read_text()) if self._note.exists() else {"started": []}
+        return [Started.from_json(one) for one in note["started"]]
+
+    def _runner(self) -> int | None:
+        """Return the process id of a demo that is still at work in this folder."""
+        note = json.loads(self._note.read_text()) if self._note.exists() else {}
+        pid, born = note.get("runner", (0, 0.0))
+        try:
+            same = abs(psutil.Process(pid).create_time() - born) < 1.0
+        except psutil.Error:
+            return None
+        return pid if pid and same and pid != os.getpid() else None
+
+    def _campaign(self, began: float) -> bool:
+        self.view.say("Starting the sandbox and Airflow ...")
+        self.airflow.start()
+        self._write_down()
+        self.sandbox.start()
+        self._write_down()
+        refused = self._refuse_somebody()
+        self.airflow.wait_until_healthy()
+        self.view.say(f"Both are up after {time.monotonic() - began:.0f} s. Running {DAG_ID} ...")
+        conf = {"folder": f"file://{self.home}/campaign", "max_rejected": len(refused)}
+        run_id = self.airflow.trigger(DAG_ID, conf)
+        state = self._watch(run_id)
+        figures = self._figures(run_id)
+        lines = compare(figures, self.sandbox, _rows(), refused) if figures else []
+        agreed = state == "success" and bool(lines) and all(line.agrees for line in lines)
+        self._show(run_id, state, lines, time.monotonic() - began)
+        self._keep_result(run_id, state, figures, lines, agreed)
+        return agreed
+
+    def _refuse_somebody(self) -> dict[str, list[str]]:
+        """Have the service refuse two numbers and an address of the list, as happens; return them."""
+        rows = [row for row in _customers() if re.fullmatch(r"\+234\d{10}", row["phone"] or "")]
+        phones = [row["phone"][1:] for row in rows]
+        emails = [row["email"] for row in rows if re.fullmatch(r"[a-z0-9.]+@example\.com", row["email"] or "")]
+        refused = {"sms": [phones[3], phones[-5]], "email": [emails[7]]}
+        seeding = {
+            # They must get as far as being written to.
+            "lookups": [{"phone": phone, "dnd": False} for phone in phones],
+            "refused_recipients": [*refused["sms"], *refused["email"]],
+        }
+        self.sandbox.control("POST", "seed", seeding)
+        return refused
+
+    def _watch(self, run_id: str) -> str:
+        """Show the run's progress until it ends; return how it ended."""
+        with self.view.watching() as show:
+
+            def look() -> str | None:
+                tasks = self.airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances")["task_instances"]
+                state = str(self.airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}")["state"])
+                show(tasks, self.sandbox.counters())
+                return state if state in ENDED else None
+
+            return wait_for("the campaign to end", look, RUN_WITHIN, every=0.5)
+
+    def _figures(self, run_id: str) -> dict[str, Any]:
+        path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/summarise/xcomEntries/summary"
+        entry = self.airflow.found(path)
+        return entry["value"] if entry else {}
+
+    def _show(self, run_id: str, state: str, lines: list[Line], seconds: float) -> None:
+        if lines:
+            self.view.table(lines)
+        if state != "success":
+            path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances"
+            for task in self.airflow.api("GET", path)["task_instances"]:
+                if task["state"] == "failed":
+                    log = self.airflow.task_log(DAG_ID, run_id, task["task_id"])
+                    self.view.task_failed(task["task_id"], log)
+        self.view.verdict(state, lines, seconds)
+        self.view.where_to_look(
+            {
+                "Lists and outcomes": self.home / "campaign",
+                "Task logs": self.airflow.home / "logs",
+                "Airflow's own log": self.airflow.log,
+            }
+        )
+
+    def _keep_result(self, run_id: str, state: str, figures: dict[str, Any], lines: list[Line], agreed: bool) -> None:
+        """Write down what came of it, and where the two are, for programs."""
+        result = {
+            "run_id": run_id,
+            "state": state,
+            "agreed": agreed,
+            "figures": figures,
+            "lines": [line._asdict() | {"agrees": line.agrees} for line in lines],
+            "airflow": {"url": self.airflow.url, "password": self.airflow.password, "fernet": self.airflow.fernet_key},
+            "sandbox": {"url": self.sandbox.url, "api_key": self.sandbox.api_key},
+        }
+        file = self.home / "result.json"
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(result, indent=1))
+
+
+def _customers() -> list[dict[str, str]]:
+    with (EXAMPLES / "data" / "customers.csv").open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _rows() -> int:
+    """Count the rows of the CSV, empty ones included, without the header."""
+    with (EXAMPLES / "data" / "customers.csv").open(encoding="utf-8-sig", newline="") as file:
+        return sum(1 for _ in csv.reader(file)) - 1
+
+
+def _terminated(*_: object) -> None:
+    """Take a SIGTERM as Ctrl-C, so that everything is ended."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run or stop the demo; return the exit status."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("run", "stop"))
+    parser.add_argument("--home", type=Path, default=REPOSITORY / ".demo", help="its folder (default: .demo)")
+    parser.add_argument(
+        "--keep", action="store_true", default=os.environ.get("KEEP", "") not in ("", "0"), help="leave both up"
+    )
+    given = parser.parse_args(arguments)
+    view = View()
+    demo = Demo(given.home, view)
+    if given.what == "stop":
+        demo.stop()
+        return 0
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return 0 if demo.run(given.keep) else 1
+    except KeyboardInterrupt:
+        view.say("Interrupted; everything that was started is stopped.")
+        return 130
+    except (StandaloneError, SandboxError) as error:
+        view.problem(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
