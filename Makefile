@@ -13,11 +13,13 @@ PYTHON ?= python3.13 python3.12 python3.11 python3 python
 RUN := env PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
 # What the recorded environment was made from: any change of it installs again, anything else does not.
 MADE_FROM = cksum pyproject.toml constraints.txt
+FLOORS := .venv-floors
+FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test lint format types check torture constraints clean
+.PHONY: help setup demo demo-stop test test-floors docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## Run the campaign on a real Airflow against the sandbox (KEEP=1 leaves both up)
 	@$(RUN) $(BIN)/python -m tests.system.demo run
@@ -27,6 +29,14 @@ demo-stop: ## End what `make demo KEEP=1` left running
 
 test: setup ## Run the tests (ARGS="-k sms" narrows them)
 	@$(RUN) $(BIN)/python -m pytest $(ARGS)
+
+test-floors: setup ## The tests at the lowest versions pyproject.toml accepts, in an environment of their own
+	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
+	@env PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
+	  $(FLOORS)/bin/python -m pytest tests/unit tests/contract tests/airflow $(ARGS)
+
+docs: setup ## Write the reference part of README.md from the code
+	$(BIN)/python docs/reference.py
 
 lint: setup ## Style, formatting and the floors of the house
 	$(BIN)/ruff check .
@@ -64,6 +74,15 @@ install: $(BIN)/python
 	fi
 	@$(MADE_FROM) > $(STAMP)
 
+.PHONY: install-floors
+install-floors:
+	@echo "Installing the lowest versions into $(FLOORS) ..."
+	@rm -rf $(FLOORS) && $(BIN)/python -m venv --without-pip $(FLOORS)
+	@$(BIN)/python -m uv pip install --quiet --python $(FLOORS)/bin/python --constraint constraints-floors.txt \
+	  hatchling editables --group test -r pyproject.toml
+	@$(BIN)/python -m uv pip install --quiet --python $(FLOORS)/bin/python --no-build-isolation --no-deps --editable .
+	@$(FLOORS_FROM) > $(FLOORS)/.installed
+
 UV = $(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -93,6 +112,11 @@ constraints: setup ## Pin the newest versions that go together, for all Pythons 
 	@mv constraints.new constraints.txt
 	@echo "constraints.txt holds $$(wc -l < constraints.txt) pins. 'make setup' installs them."
 
+constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and what goes with them
+	@$(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
+	  --resolution lowest-direct --no-annotate --no-header --no-emit-index-url pyproject.toml \
+	  | sed 's/ *;.*//' | sort > constraints-floors.txt
+
 clean: demo-stop ## Remove everything that was made here, .venv included
-	rm -rf $(VENV) .demo .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOORS) .demo .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
