@@ -219,7 +219,7 @@ def _items(body: Any) -> tuple[ErrorItem, ...]:
 
 def _told(body: Any, items: tuple[ErrorItem, ...]) -> str:
     message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
-    return "; ".join([*([message.rstrip(".")] if message else []), *map(describe, items[:_MOST_ITEMS])])
+    return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))
 
 
 def describe(item: ErrorItem) -> str:

@@ -1,0 +1,45 @@
+"""What the tests of the client share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
+from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+
+KEY = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
+
+Send = Callable[[OutgoingRequest, ClientSettings], Answer | Failure]
+
+
+@pytest.fixture
+def settings() -> ClientSettings:
+    return ClientSettings("https://cpaas.example.com/v1", KEY, default_region="NG")
+
+
+@pytest.fixture(params=["sync", "async"])
+def send(request: pytest.FixtureRequest) -> Send:
+    """Send one request by one transport and close it; every test that takes this runs for both."""
+
+    def synchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> Answer | Failure:
+        transport = SyncTransport(settings)
+        try:
+            return transport.send(outgoing)
+        finally:
+            transport.close()
+
+    def asynchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> Answer | Failure:
+        async def once() -> Answer | Failure:
+            transport = AsyncTransport(settings)
+            try:
+                return await transport.send(outgoing)
+            finally:
+                await transport.aclose()
+
+        return asyncio.run(once())
+
+    return synchronously if request.param == "sync" else asynchronously

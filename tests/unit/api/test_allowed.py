@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from cpaas_provider.api.allowed import AllowedRecipients
+from cpaas_provider.api.errors import CpaasConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("recipient", "permitted"),
+    [
+        ("2348031234567", True),
+        ("2348031234568", False),
+        ("ada@example.com", True),
+        ("bob@example.com", False),
+        ("anyone@staging.example.com", True),
+        ("anyone@sub.staging.example.com", False),
+        ("anyone@evilstaging.example.com", False),
+    ],
+)
+def test_who_may_be_reached(recipient: str, permitted: bool) -> None:
+    listed = "0803 123 4567, ada@EXAMPLE.com, @Staging.example.com,"
+    assert AllowedRecipients(listed, "NG").permits(recipient) is permitted
+
+
+def test_an_empty_list_lets_nobody_be_reached() -> None:
+    assert AllowedRecipients([]).permits("2348031234567") is False
+    assert AllowedRecipients("").permits("2348031234567") is False
+
+
+def test_an_entry_that_is_nobody_is_named_by_its_place() -> None:
+    with pytest.raises(CpaasConfigurationError, match=r"entry 2 is not") as caught:
+        AllowedRecipients(["ada@example.com", "08031234567"])
+    assert "0803" not in str(caught.value)

@@ -1,0 +1,672 @@
+"""What comes back: every outcome of PROMISES.md, and every line of FACTS.md on answers."""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import json
+from typing import Any
+
+import pendulum
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.api import endpoints, errors
+from cpaas_provider.api.answers import failure, read_answer
+from cpaas_provider.api.endpoints import ENDPOINTS, Effect, Endpoint
+from cpaas_provider.api.exchange import Answer, Failure
+from cpaas_provider.api.models.otp import OtpOutcome
+
+KEY, ADA = "sk_live_4eC39HqLyjWDarjt", "2348031234567"
+WHEN = "2024-03-01T10:20:30.123456+01:00"
+OTP = {"id": "otp-1", "recipient": ADA, "status": 1, "status_desc": "SENT", "created_datetime": WHEN}
+ROW = {"row": {"id": "row-1", "columns": {"c-1": "Ada"}}, "table": {"id": "t-1", "columns": []}}
+SAMPLES: dict[str, Any] = {
+    "send_sms": {"id": "sms-1"},
+    "send_email": {"id": "email-1", "recipients": ["ada@example.com"], "sender_id": "clinic@example.com"},
+    "request_otp": OTP,
+    "verify_otp": OTP,
+    "get_otp": OTP,
+    "find_otps": [OTP],
+    "revoke_otp": {},
+    "buy_airtime": {"id": "buy-1", "status": "pending"},
+    "get_contact_table": {"id": "t-1", "columns": [{"id": "c-1", "name": "First", "type": "TEXT"}]},
+    "get_contact_row": ROW,
+    "create_contact_row": ROW,
+    "update_contact_row": ROW,
+    "delete_contact_row": {},
+    "lookup_phone": {"msisdn": ADA},
+}
+ERROR = {
+    "status": 200,
+    "message": "Failed to delete row",
+    "errors": [{"field": "row_id", "message": "is required", "type": "missing"}],
+}
+every_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation)
+with_a_body = pytest.mark.parametrize(
+    "endpoint", [one for one in ENDPOINTS if not one.empty_answer], ids=lambda endpoint: endpoint.operation
+)
+
+
+def answer(status: int, body: Any = b"", retry_after: str | None = None, flaw: str | None = None) -> Answer:
+    return Answer(status, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode(), flaw)
+
+
+def error_of(endpoint: Endpoint[Any], given: Answer, private: tuple[str, ...] = ()) -> errors.CpaasError:
+    with pytest.raises(errors.CpaasError) as caught:
+        read_answer(endpoint, given, private)
+    assert str(caught.value).startswith(f"{endpoint.operation}: ")
+    assert caught.value.operation == endpoint.operation
+    return caught.value
+
+
+# Settled ------------------------------------------------------------------------------------------------------------
+
+
+@with_a_body
+@pytest.mark.parametrize("status", [200, 201, 202])
+def test_a_resource_may_come_bare_or_in_an_envelope(endpoint: Endpoint[Any], status: int) -> None:
+    sample = SAMPLES[endpoint.operation]
+    envelope = {"status": status, "type": "success", "message": "It worked", "data": sample}
+    bare = read_answer(endpoint, answer(status, sample))
+    assert bare == read_answer(endpoint, answer(status, envelope))
+    assert bare == read_answer(endpoint, answer(status, {"status": "success", "message": "ok", "data": sample}))
+    assert bare == read_answer(endpoint, answer(status, {"data": sample}))
+
+
+@with_a_body
+def test_fields_we_do_not_know_are_kept(endpoint: Endpoint[Any]) -> None:
+    sample = SAMPLES[endpoint.operation]
+    if endpoint is endpoints.FIND_OTPS:
+        (resource,) = read_answer(endpoint, answer(200, [{**OTP, "brand_new": {"deep": [1]}}]))
+    else:
+        resource = read_answer(endpoint, answer(200, {**sample, "brand_new": {"deep": [1]}}))
+    assert resource.brand_new == {"deep": [1]}
+
+
+@pytest.mark.parametrize("given", [{"type": "BLOOD GROUP"}, {"type": "TEXT"}])
+def test_a_column_type_we_do_not_know_is_a_word(given: dict[str, str]) -> None:
+    table = {"id": "t-1", "columns": [{"id": "c-1", "name": "Group", **given}]}
+    assert read_answer(endpoints.GET_CONTACT_TABLE, answer(200, table)).columns[0].type == given["type"]
+
+
+@pytest.mark.parametrize("status", ["pending", "sent", "failed", "error", "success", "duplicate", "brand new"])
+def test_an_airtime_status_is_a_word_and_never_an_error(status: str) -> None:
+    body = {"id": "buy-1", "status": status, "message": "as asked", "network": "Orange"}
+    assert read_answer(endpoints.BUY_AIRTIME, answer(200, body)).status == status
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        *((field, wrong) for field in ("created_datetime", "updated_datetime") for wrong in ("never", [], {}, 5, True)),
+        *(("meta", wrong) for wrong in ("free", [], 5, True)),
+        *(("personalisation", wrong) for wrong in ("Ada", 5, True, ["Ada"])),
+        *(("recipients", wrong) for wrong in (True, [[]])),
+    ],
+)
+def test_an_optional_field_that_cannot_be_read_counts_as_absent(field: str, wrong: Any) -> None:
+    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", field: wrong}))
+    assert message.id == "sms-1"
+    assert getattr(message, field) is None
+
+
+def test_a_figure_that_cannot_be_read_leaves_its_neighbours() -> None:
+    meta = {"method": "POST", "estimate": {"charge": "a lot", "available_balance": "99.5", "pages": 2}}
+    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": 17, "meta": meta}))
+    assert message.id == "17"
+    assert (message.meta.estimate.charge, message.meta.estimate.available_balance) == (None, 99.5)
+    assert message.meta.estimate.pages == 2
+
+
+@pytest.mark.parametrize(
+    ("recipients", "read"),
+    [([ADA], [ADA]), (f"{ADA}, 2348031234568", [ADA, "2348031234568"]), ([int(ADA)], [ADA]), (None, None)],
+)
+def test_recipients_of_an_answer(recipients: Any, read: Any) -> None:
+    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "recipients": recipients}))
+    assert message.recipients == read
+
+
+@pytest.mark.parametrize(
+    ("written", "utc"),
+    [
+        ("2024-03-01T10:20:30.123456+01:00", "2024-03-01T09:20:30.123456+00:00"),
+        ("2024-03-01T10:20:30Z", "2024-03-01T10:20:30+00:00"),
+        ("2024-03-01 10:20:30.5+0100", "2024-03-01T09:20:30.500000+00:00"),
+        ("2024-03-01T10:20:30.123456789-02:30", "2024-03-01T12:50:30.123456+00:00"),
+        (" 2024-03-01T10:20:30 ", "2024-03-01T10:20:30+00:00"),
+    ],
+)
+def test_timestamps(written: str, utc: str) -> None:
+    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
+    assert token.created_datetime.in_timezone("UTC").isoformat() == utc
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "now",
+        "",
+        "10:20",
+        "2024-03-01",
+        "2024-02-30T10:20:30",
+        "2024-03-01T10:20:30+24:00",
+        "0000-00-00T00:00:00",
+        5,
+        None,
+    ],
+)
+def test_what_is_no_timestamp(written: Any) -> None:
+    error = error_of(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
+    assert "lacks or garbles created_datetime" in str(error)
+
+
+ISO_8601 = r"\d{4}-\d\d-\d\d[T ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?"
+
+
+@given(st.text() | st.from_regex(ISO_8601, fullmatch=True))
+def test_whatever_was_read_as_a_timestamp_can_be_worked_with(written: str) -> None:
+    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "created_datetime": written}))
+    moment = message.created_datetime
+    assert moment is None or (isinstance(moment.isoformat(), str) and isinstance(moment.timestamp(), float))
+
+
+@pytest.mark.parametrize(
+    ("status_desc", "outcome"),
+    [
+        ("SENT", OtpOutcome.PENDING),
+        ("brand new", OtpOutcome.PENDING),
+        ("", OtpOutcome.PENDING),
+        (" verified ", OtpOutcome.VERIFIED),
+        ("Expired", OtpOutcome.EXPIRED),
+        ("FAILED", OtpOutcome.FAILED),
+        ("revoked", OtpOutcome.REVOKED),
+        ("DELETED", OtpOutcome.REVOKED),
+    ],
+)
+def test_how_a_passcode_stands_is_told_by_its_description(status_desc: str, outcome: OtpOutcome) -> None:
+    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "status": 3, "status_desc": status_desc}))
+    assert token.outcome() is outcome
+
+
+def test_the_words_of_a_passcode_are_parameters() -> None:
+    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "status_desc": "Used"}))
+    assert token.outcome(success={"used"}) is OtpOutcome.VERIFIED
+    assert token.outcome(failure={"USED"}) is OtpOutcome.FAILED
+
+
+def test_a_passcode_expires_when_its_minutes_are_over() -> None:
+    token = read_answer(endpoints.GET_OTP, answer(200, OTP))
+    assert token.expires_at(15) == pendulum.parse(WHEN) + datetime.timedelta(minutes=15)
+
+
+def test_a_used_passcode_is_verified_also_where_the_record_still_says_sent() -> None:
+    assert read_answer(endpoints.VERIFY_OTP, answer(200, OTP)).id == "otp-1"
+
+
+def test_a_lookup_may_know_the_number_only() -> None:
+    found = read_answer(endpoints.LOOKUP_PHONE, answer(200, {"msisdn": int(ADA), "ported": "perhaps"}))
+    assert (found.msisdn, found.operator, found.ported, found.dnd) == (ADA, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "endpoint", [endpoints.REVOKE_OTP, endpoints.DELETE_CONTACT_ROW], ids=lambda one: one.operation
+)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b""),
+        (204, b""),
+        (200, b" \n"),
+        (200, OTP),
+        (200, ROW),
+        (200, {}),
+        (200, None),
+        (200, "deleted"),
+        (200, {"message": "Row deleted"}),
+        (200, {"status": 200, "message": "Row deleted"}),
+        (200, {"status": 200, "type": "success", "message": "Row deleted", "errors": []}),
+        (200, {"status": 200, "type": "Success", "message": "Row deleted", "errors": None, "data": None}),
+    ],
+)
+def test_what_is_to_go_is_gone_whatever_a_success_says(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+    assert read_answer(endpoint, answer(status, body)) is None
+
+
+@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b'{"sta', b"\xff\xfe\x00"])
+def test_a_page_in_place_of_json_is_no_proof_that_something_went(body: bytes) -> None:
+    error = error_of(endpoints.DELETE_CONTACT_ROW, answer(200, body))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert error.retryable, "to delete twice is to delete once"
+    assert error_of(endpoints.REVOKE_OTP, answer(200, b"", flaw="the connection broke")).retryable
+
+
+def test_the_repr_of_a_resource_shows_nobody() -> None:
+    body = {
+        **OTP,
+        "recipients": [ADA],
+        "content": "Hello Ada",
+        "name": "Ada Lovelace",
+        "callback": "https://example.com/secret",
+        "personalisation": [{"to": ADA, "substitutions": {"first": "Ada"}}],
+    }
+    shown = f"{read_answer(endpoints.SEND_SMS, answer(200, body))!r} {read_answer(endpoints.GET_OTP, answer(200, OTP))}"
+    assert "otp-1" in shown
+    for private in (ADA, "Ada", "secret"):
+        assert private not in shown
+
+
+# Not sent -----------------------------------------------------------------------------------------------------------
+
+NOT_REACHED = [one for one in Failure if not one.left]
+
+
+@every_endpoint
+@pytest.mark.parametrize("reason", NOT_REACHED, ids=lambda reason: reason.name)
+def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], reason: Failure) -> None:
+    error = failure(endpoint, reason)
+    assert type(error) is errors.CpaasNotSentError
+    assert (error.retryable, error.maybe_sent, error.status) == (True, False, None)
+    assert reason.reason in str(error)
+    assert "Nothing was sent" in str(error)
+
+
+def test_which_failures_come_before_the_first_byte() -> None:
+    assert {one.name for one in NOT_REACHED} == {"DNS", "REFUSED", "TLS", "CONNECT_TIMEOUT", "CONNECT", "PROXY"}
+
+
+@every_endpoint
+@pytest.mark.parametrize("body", [b"", b"slow down", ERROR, {"status": 500, "message": "x"}, {"id": "sms-1"}])
+def test_429_did_nothing_whatever_its_body_says(endpoint: Endpoint[Any], body: Any) -> None:
+    error = error_of(endpoint, answer(429, body, retry_after="7"))
+    assert type(error) is errors.CpaasRateLimitedError
+    assert (error.retryable, error.maybe_sent, error.retry_after, error.status) == (True, False, 7.0, 429)
+
+
+@every_endpoint
+def test_503_did_nothing_when_it_says_how_long_but_for_money(endpoint: Endpoint[Any]) -> None:
+    error = error_of(endpoint, answer(503, retry_after="120"))
+    if endpoint.effect is Effect.PURCHASE:
+        assert isinstance(error, errors.CpaasUnknownOutcomeError)
+        assert (error.retryable, error.maybe_sent) == (False, True)
+    else:
+        assert type(error) is errors.CpaasUnavailableError
+        assert (error.retryable, error.maybe_sent, error.retry_after) == (True, False, 120)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("0", 0),
+        ("7", 7),
+        (" 7 ", 7),
+        ("1.5", 1.5),
+        ("9" * 400, 366 * 86400),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 366 * 86400),
+        ("Mon, 01 Jan 2001 00:00:00 GMT", 0),
+        ("Mon Jan  1 00:00:00 2001", 0),
+        ("", None),
+        ("-5", None),
+        ("soon", None),
+        ("1e3", None),
+        ("nan", None),
+        ("\u0661\u0660", None),
+        ("Wed, 21 Oct 2095 07:28:00 +99999999999999999999", None),
+    ],
+)
+def test_forms_of_retry_after(written: str, seconds: float | None) -> None:
+    assert error_of(endpoints.SEND_SMS, answer(429, retry_after=written)).retry_after == seconds
+
+
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
+def test_a_date_to_wait_for_is_in_utc(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=10)
+    error = error_of(endpoints.SEND_SMS, answer(429, retry_after=until.strftime(form)))
+    assert error.retry_after == pytest.approx(600, abs=5)
+
+
+@given(st.text(max_size=60) | st.datetimes().map(email.utils.format_datetime) | st.integers().map(str))
+def test_no_retry_after_breaks_us(written: str) -> None:
+    after = error_of(endpoints.SEND_SMS, answer(429, retry_after=written)).retry_after
+    assert after is None or 0 <= after <= 366 * 86400
+
+
+def test_503_that_does_not_say_how_long_proves_nothing() -> None:
+    for retry_after in (None, "soon"):
+        error = error_of(endpoints.SEND_SMS, answer(503, retry_after=retry_after))
+        assert isinstance(error, errors.CpaasUnknownOutcomeError)
+        assert (error.retryable, error.maybe_sent) == (False, True)
+
+
+# Rejected -----------------------------------------------------------------------------------------------------------
+
+
+@every_endpoint
+@pytest.mark.parametrize("status", [400, 405, 409, 410, 413, 415, 422, 451, 499])
+@pytest.mark.parametrize("body", [b"", b"<html>No</html>", ERROR, [], "no", {"detail": "no"}])
+def test_4xx_is_a_rejection_and_is_never_repeated(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+    error = error_of(endpoint, answer(status, body))
+    assert isinstance(error, errors.CpaasRejectedError)
+    assert (error.retryable, error.maybe_sent, error.status) == (False, False, status)
+
+
+@every_endpoint
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", {"anything": [f"Bearer {KEY}"]}, {"message": f"bad key {KEY}"}])
+def test_a_refused_key_is_never_shown(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+    error = error_of(endpoint, answer(status, body), (KEY,))
+    assert type(error) is errors.CpaasAuthenticationError
+    assert "Check the API key" in str(error)
+    assert KEY not in str(error) + repr(error)
+
+
+@every_endpoint
+def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
+    error = error_of(endpoint, answer(402, {"message": "Insufficient balance"}))
+    assert type(error) is errors.CpaasInsufficientBalanceError
+    assert "Insufficient balance" in str(error)
+    assert "Top up" in str(error)
+
+
+@every_endpoint
+def test_404(endpoint: Endpoint[Any]) -> None:
+    kinds = {
+        "verify_otp": errors.CpaasNotVerifiedError,
+        "buy_airtime": errors.CpaasOperationRemovedError,
+    }
+    assert type(error_of(endpoint, answer(404))) is kinds.get(endpoint.operation, errors.CpaasNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(404, b""), (400, ERROR), (422, b""), (200, ERROR), (200, {"status": 404, "message": "no"})]
+)
+def test_a_code_that_was_not_accepted(status: int, body: Any) -> None:
+    error = error_of(endpoints.VERIFY_OTP, answer(status, body))
+    assert type(error) is errors.CpaasNotVerifiedError
+    assert "Nothing was done" not in str(error), "a refused code has used up an attempt"
+
+
+@pytest.mark.parametrize("status", [404, 405, 410])
+def test_airtime_may_no_longer_be_sold(status: int) -> None:
+    assert type(error_of(endpoints.BUY_AIRTIME, answer(status))) is errors.CpaasOperationRemovedError
+
+
+@every_endpoint
+@pytest.mark.parametrize("status", [200, 201])
+@pytest.mark.parametrize(
+    "body",
+    [
+        ERROR,
+        {**ERROR, "errors": []},
+        {**ERROR, "type": "error"},
+        {"status": 200, "type": "failure", "message": "no"},
+        {"status": 400, "message": "no"},
+        {"status": 400, "type": "success", "message": "no"},
+        {"status": 422.0, "message": "no"},
+        {"status": 404, "message": "no", "data": {"id": "sms-1"}},
+        {"status": 200, "message": "no", "data": None, "errors": [{"message": "bad"}]},
+    ],
+)
+def test_an_error_body_is_a_rejection_under_success_too(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+    error = error_of(endpoint, answer(status, body))
+    assert isinstance(error, errors.CpaasRejectedError)
+    assert (error.retryable, error.maybe_sent, error.status) == (False, False, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, errors.CpaasAuthenticationError),
+        (402, errors.CpaasInsufficientBalanceError),
+        (404, errors.CpaasNotFoundError),
+        (400, errors.CpaasRejectedError),
+    ],
+)
+def test_an_error_under_success_is_of_the_kind_its_body_says(status: int, kind: type) -> None:
+    assert type(error_of(endpoints.GET_OTP, answer(200, {"status": status, "message": "no"}))) is kind
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 599, 10**400])
+def test_an_error_under_success_that_says_server_error_proves_nothing(status: int) -> None:
+    body = {"status": status, "message": "Internal error", "errors": []}
+    error = error_of(endpoints.SEND_SMS, answer(200, body))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert (error.retryable, error.maybe_sent) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"status": "400", "message": "a word is no code"},
+        {"status": True, "message": "no number"},
+        {"status": float("inf"), "message": "no whole number"},
+        {"status": 400.5, "message": "no whole number"},
+        {"status": 400},
+        {"message": "nothing more"},
+        {"status": 200, "type": "success", "message": "Sent", "errors": []},
+        {"status": 200, "message": "Sent"},
+    ],
+)
+def test_what_only_resembles_an_error_body(body: dict[str, Any]) -> None:
+    assert read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", **body})).id == "sms-1"
+    assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasUnknownOutcomeError)
+
+
+def test_a_server_error_whose_body_blames_the_request_is_a_rejection() -> None:
+    error = error_of(endpoints.SEND_SMS, answer(500, {"status": 400, "message": "sender unknown"}))
+    assert type(error) is errors.CpaasRejectedError
+
+
+def test_the_author_reads_field_message_and_type() -> None:
+    body = {
+        "status": 400,
+        "message": "Validation failed.",
+        "errors": [
+            {"field": "sender_id", "message": "is not registered", "type": "unknown"},
+            {"field": "content", "type": "missing"},
+            {"message": "call us"},
+            {"type": "odd"},
+            {},
+            "not an object",
+            {"field": 5, "message": ["a"], "type": None},
+        ],
+    }
+    error = error_of(endpoints.SEND_SMS, answer(400, body))
+    assert str(error) == (
+        "send_sms: the service rejected the request (HTTP 400): Validation failed; sender_id: is not registered "
+        "(unknown); content (missing); call us; (odd); 5: ['a']. Nothing was done. Correct the request; repeating "
+        "it unchanged will fail again."
+    )
+    assert [item.field for item in error.items] == ["sender_id", "content", None, None, None, "5"]
+
+
+def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
+    body = {
+        "status": 400,
+        "message": f"{ADA} and ada@example.com cannot get 'Dear Ada, your test' with 4711, key {KEY}",
+        "errors": [{"field": f"recipients.{ADA}", "message": "x" * 100_000}] * 1000,
+    }
+    error = error_of(endpoints.SEND_SMS, answer(400, body), ("Dear Ada, your test was positive", "4711", KEY))
+    for private in (ADA, "ada@example.com", "Dear Ada", "4711", KEY):
+        assert private not in str(error) + repr(error)
+    assert len(str(error)) < 600
+    assert len(error.items) == 1000
+
+
+@every_endpoint
+@pytest.mark.parametrize("status", [300, 301, 302, 304, 307, 308])
+def test_a_redirect_is_not_followed_and_says_what_to_set(endpoint: Endpoint[Any], status: int) -> None:
+    error = error_of(endpoint, answer(status, b"<html>Moved</html>"))
+    assert type(error) is errors.CpaasRejectedError
+    assert "Set the base URL to the final address" in str(error)
+    assert not error.retryable
+
+
+# Unknown ------------------------------------------------------------------------------------------------------------
+
+
+def facts(error: errors.CpaasError) -> tuple[bool, bool]:
+    return error.retryable, error.maybe_sent
+
+
+NO_ANSWER = {
+    Effect.READ: (True, False),
+    Effect.SET: (True, True),
+    Effect.PAID_READ: (True, False),
+    Effect.SEND: (False, True),
+    Effect.PURCHASE: (False, True),
+}
+
+
+def test_what_each_operation_does_to_the_world() -> None:
+    assert {one.operation: one.effect for one in ENDPOINTS} == {
+        "send_sms": Effect.SEND,
+        "send_email": Effect.SEND,
+        "request_otp": Effect.SEND,
+        "verify_otp": Effect.SEND,
+        "get_otp": Effect.READ,
+        "find_otps": Effect.READ,
+        "revoke_otp": Effect.SET,
+        "buy_airtime": Effect.PURCHASE,
+        "get_contact_table": Effect.READ,
+        "get_contact_row": Effect.READ,
+        "create_contact_row": Effect.SEND,
+        "update_contact_row": Effect.SET,
+        "delete_contact_row": Effect.SET,
+        "lookup_phone": Effect.PAID_READ,
+    }
+
+
+@every_endpoint
+@pytest.mark.parametrize("reason", [Failure.ANSWER_TIMEOUT, Failure.CUT], ids=lambda reason: reason.name)
+def test_no_answer(endpoint: Endpoint[Any], reason: Failure) -> None:
+    error = failure(endpoint, reason)
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert reason.reason in str(error)
+
+
+@every_endpoint
+@pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 520, 599])
+@pytest.mark.parametrize("body", [b"", b"<html>Oops</html>", {"status": 500, "message": "x"}, {"id": "sms-1"}])
+def test_5xx(endpoint: Endpoint[Any], status: int, body: Any) -> None:
+    error = error_of(endpoint, answer(status, body))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert error.status == status
+
+
+@with_a_body
+@pytest.mark.parametrize(
+    ("body", "flaw", "told"),
+    [
+        (b"", None, "not readable JSON"),
+        (b'{"id": "sms', None, "not readable JSON"),
+        (b"<html>Welcome</html>", None, "not readable JSON"),
+        (b"\xff\xfe\xff", None, "not readable JSON"),
+        (b"[" * 100_000, None, "not readable JSON"),
+        (b"1" * 5000, None, "not readable JSON"),
+        (b"{}", None, "lacks or garbles"),
+        (b"null", None, "lacks or garbles"),
+        (b'"ok"', None, "lacks or garbles"),
+        (b'{"data": null}', None, "lacks or garbles"),
+        (b'{"id": "sms', "it is larger than max_answer_bytes", "broke off (it is larger than max_answer_bytes)"),
+    ],
+)
+def test_a_success_that_cannot_be_read(endpoint: Endpoint[Any], body: bytes, flaw: str | None, told: str) -> None:
+    error = error_of(endpoint, answer(200, body, flaw=flaw))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert told in str(error)
+    # A look-up that was answered was charged.
+    answered = {Effect.PAID_READ: (False, False)}
+    assert facts(error) == answered.get(endpoint.effect, NO_ANSWER[endpoint.effect])
+
+
+@with_a_body
+def test_a_success_without_a_required_field(endpoint: Endpoint[Any]) -> None:
+    sample = SAMPLES[endpoint.operation]
+    if endpoint is endpoints.FIND_OTPS:
+        sample = OTP
+    required = {
+        "send_sms": ["id"],
+        "send_email": ["id", "recipients", "sender_id"],
+        "buy_airtime": ["id"],
+        "lookup_phone": ["msisdn"],
+        "get_contact_table": ["id", "columns"],
+    }.get(endpoint.operation, ["row"] if "row" in sample else list(OTP))
+    for field in required:
+        for broken in ({k: v for k, v in sample.items() if k != field}, {**sample, field: None}):
+            body = [broken] if endpoint is endpoints.FIND_OTPS else broken
+            error = error_of(endpoint, answer(200, body))
+            assert isinstance(error, errors.CpaasUnknownOutcomeError)
+            assert f"lacks or garbles {field} (HTTP 200)" in str(error)
+
+
+# Whatever comes -----------------------------------------------------------------------------------------------------
+
+KEYS = (
+    "id status message errors type data field recipients sender_id row columns recipient status_desc created_datetime "
+    "msisdn meta estimate charge"
+).split()
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.just(10**400),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=15,
+)
+bodies = json_values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40)
+statuses = st.sampled_from([200, 201, 204, 301, 400, 401, 404, 429, 500, 503]) | st.integers(100, 999)
+answers = st.builds(
+    Answer,
+    statuses,
+    st.none() | st.sampled_from(["5", "soon", "0"]),
+    bodies,
+    st.none() | st.just("the connection broke"),
+)
+
+
+@given(st.sampled_from(ENDPOINTS), answers)
+def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any], given: Answer) -> None:
+    try:
+        read_answer(endpoint, given)
+    except errors.CpaasError as error:
+        outcome = error
+    else:
+        assert given.status < 300
+        return
+    assert len(str(outcome)) < 700
+    surely_not_sent = given.status in (429, 503) and isinstance(outcome, errors.CpaasNotSentError)
+    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
+        assert not outcome.retryable or surely_not_sent
+    if isinstance(outcome, errors.CpaasRejectedError):
+        assert not outcome.retryable
+        assert not outcome.maybe_sent
+
+
+secrets = st.text(st.characters(exclude_characters="*…", exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp")), min_size=6)
+
+
+@given(st.sampled_from(ENDPOINTS), statuses, st.lists(secrets, min_size=1, max_size=3), st.data())
+def test_no_error_shows_what_was_sent(
+    endpoint: Endpoint[Any], status: int, private: list[str], data: st.DataObject
+) -> None:
+    echo = data.draw(st.lists(st.sampled_from([*private, "bad value", "field"]), min_size=1, max_size=6))
+    body = {
+        "status": data.draw(st.sampled_from([200, 400, 500])),
+        "message": " ".join(echo),
+        "errors": [{"field": part, "message": part, "type": part} for part in echo],
+        **{part: part for part in echo},
+    }
+    error = error_of(endpoint, answer(status, body), tuple(private))
+    # Our own words around the service's may hold a "secret" such as "HTTP" by chance.
+    own = str(error_of(endpoint, answer(status, {**body, "message": "", "errors": [{}]})))
+    for secret in private:
+        assert secret in own or secret not in str(error) + repr(error)

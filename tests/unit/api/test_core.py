@@ -1,0 +1,272 @@
+"""One call from its arguments to its result, driven by hand: no socket, no clock."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api import errors
+from cpaas_provider.api import operations as ask
+from cpaas_provider.api.core import Call, converse
+from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
+from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.settings import ClientSettings
+
+ADA = "2348031234567"
+OTP = {
+    "id": "otp-1",
+    "recipient": ADA,
+    "status": 1,
+    "status_desc": "SENT",
+    "created_datetime": "2024-03-01T10:20:30.5+01:00",
+}
+
+READ = ask.get_otp("otp-1")
+SEND = ask.send_sms(ADA, "Clinic", "Hello Ada")
+BUY = ask.buy_airtime("MTN", 100, ADA)
+LOOK_UP = ask.lookup_phone(ADA)
+REVOKE = ask.revoke_otp("otp-1")
+DELETE = ask.delete_contact_row("row-1")
+CALLS = {"read": READ, "send": SEND, "buy": BUY, "look up": LOOK_UP, "revoke": REVOKE, "delete": DELETE}
+
+OK = Answer(200, None, json.dumps({**OTP, "msisdn": ADA}).encode())
+GARBLED = Answer(200, None, b"<html>")
+
+
+@dataclass
+class Conversation:
+    """What a call asked for, and how it ended."""
+
+    requests: list[OutgoingRequest] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+    result: Any = None
+    error: errors.CpaasError | None = None
+
+
+def talk(
+    call: Call[Any], settings: ClientSettings, *replies: Answer | Failure, pacer: Pacer | None = None
+) -> Conversation:
+    """Carry a call through, giving the replies one after the other and the last one for ever."""
+    conversation, steps = Conversation(), converse(call, settings, pacer or Pacer(1000))
+    remaining = list(replies)
+    reply = None
+    try:
+        while True:
+            step = steps.send(reply)
+            if isinstance(step, Pause):
+                conversation.pauses.append(step.seconds)
+                reply = None
+            else:
+                conversation.requests.append(step)
+                reply = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+    except StopIteration as end:
+        conversation.result = end.value
+    except errors.CpaasError as error:
+        conversation.error = error
+    return conversation
+
+
+def test_one_request_where_all_is_well(settings: ClientSettings) -> None:
+    done = talk(READ, settings, OK)
+    assert done.result.id == "otp-1"
+    assert (len(done.requests), done.pauses) == (1, [])
+
+
+def test_the_key_travels_once_and_our_name_with_it(settings: ClientSettings) -> None:
+    (request,) = talk(SEND, settings, OK).requests
+    assert request.headers["Authorization"] == f"Bearer {settings.api_key}"
+    assert request.headers["Accept"] == "application/json"
+    assert request.headers["User-Agent"].startswith("airflow-provider-cpaas/")
+    prefixed = ClientSettings(settings.base_url, f"Bearer {settings.api_key}")
+    assert talk(READ, prefixed, OK).requests[0].headers["Authorization"] == f"Bearer {settings.api_key}"
+
+
+def test_a_request_that_breaks_the_contract_never_leaves(settings: ClientSettings) -> None:
+    done = talk(ask.send_sms("12", "Clinic", "Hello"), settings, OK)
+    assert isinstance(done.error, errors.CpaasInvalidRequestError)
+    assert done.requests == []
+
+
+# Which failures are repeated, by what the operation does to the world (PROMISES.md) ---------------------------------
+
+ALL = set(CALLS)
+HARMLESS = {"read", "revoke", "delete"}
+FAILURES: list[tuple[str, Answer | Failure, set[str]]] = [
+    ("refused", Failure.REFUSED, ALL),
+    ("DNS", Failure.DNS, ALL),
+    ("TLS", Failure.TLS, ALL),
+    ("connect", Failure.CONNECT, ALL),
+    ("connect timeout", Failure.CONNECT_TIMEOUT, ALL),
+    ("proxy", Failure.PROXY, ALL),
+    ("429", Answer(429), ALL),
+    ("429 and when", Answer(429, "0"), ALL),
+    ("503 and when", Answer(503, "0"), ALL - {"buy"}),
+    ("503", Answer(503), HARMLESS | {"look up"}),
+    ("500", Answer(500), HARMLESS | {"look up"}),
+    ("502", Answer(502), HARMLESS | {"look up"}),
+    ("504", Answer(504), HARMLESS | {"look up"}),
+    ("read timeout", Failure.ANSWER_TIMEOUT, HARMLESS | {"look up"}),
+    ("cut", Failure.CUT, HARMLESS | {"look up"}),
+    ("garbled success", GARBLED, HARMLESS),
+    ("broken off", Answer(200, None, b"{", "the connection broke"), HARMLESS),
+    ("400", Answer(400), set()),
+    ("401", Answer(401), set()),
+    ("402", Answer(402), set()),
+    ("404", Answer(404), set()),
+    ("redirect", Answer(302), set()),
+    ("error under 200", Answer(200, None, b'{"status": 400, "message": "no"}'), set()),
+    ("5xx in the body under 200", Answer(200, None, b'{"status": 500, "message": "no"}'), HARMLESS),
+]
+
+
+@pytest.mark.parametrize("kind", sorted(ALL))
+@pytest.mark.parametrize(("reply", "repeated"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
+def test_a_call_is_repeated_only_where_that_does_nothing_twice(
+    settings: ClientSettings, kind: str, reply: Answer | Failure, repeated: set[str]
+) -> None:
+    done = talk(CALLS[kind], settings, reply)
+    assert done.error is not None
+    assert len(done.requests) == (1 + settings.repeats if kind in repeated else 1)
+    assert done.error.retryable is (kind in repeated)
+    assert len(set(map(id, done.requests))) == 1, "the very same request"
+
+
+def test_it_ends_with_the_first_success(settings: ClientSettings) -> None:
+    done = talk(SEND, settings, Failure.REFUSED, Answer(429), Answer(503, "1"), OK)
+    assert done.result.id == "otp-1"
+    assert len(done.requests) == 4
+
+
+def test_a_repeat_that_is_unknown_ends_it(settings: ClientSettings) -> None:
+    done = talk(SEND, settings, Answer(429), Failure.CUT, OK)
+    assert isinstance(done.error, errors.CpaasUnknownOutcomeError)
+    assert done.error.maybe_sent
+    assert len(done.requests) == 2
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 7])
+def test_repeats_are_an_option(repeats: int) -> None:
+    settings = ClientSettings("https://cpaas.example.com", "key", repeats=repeats)
+    assert len(talk(READ, settings, Answer(500)).requests) == 1 + repeats
+
+
+# What is gone after an attempt that may have worked -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
+@pytest.mark.parametrize("first", [Failure.CUT, Failure.ANSWER_TIMEOUT, Answer(502), GARBLED])
+def test_not_found_after_an_attempt_that_may_have_worked_is_gone(
+    settings: ClientSettings, call: Call[Any], first: Answer | Failure
+) -> None:
+    done = talk(call, settings, first, Answer(404))
+    assert (done.result, done.error) == (None, None)
+
+
+@pytest.mark.parametrize("first", [Failure.REFUSED, Answer(429), Answer(503, "0")])
+def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
+    settings: ClientSettings, first: Answer | Failure
+) -> None:
+    assert isinstance(talk(DELETE, settings, first, Answer(404)).error, errors.CpaasNotFoundError)
+
+
+def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:
+    call = ask.update_contact_row("row-1", {"c-1": "Ada"})
+    assert isinstance(talk(call, settings, Failure.CUT, Answer(404)).error, errors.CpaasNotFoundError)
+
+
+# How long it waits ----------------------------------------------------------------------------------------------------
+
+
+def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) -> None:
+    waits = [talk(READ, settings, Answer(500)).pauses for _ in range(300)]
+    for place, longest in enumerate([0.5, 1.0, 2.0, 4.0]):
+        drawn = [one[place] for one in waits]
+        assert 0 <= min(drawn) < 0.1 * longest, "full jitter begins at nothing"
+        assert 0.9 * longest < max(drawn) <= longest
+
+
+def test_no_wait_is_longer_than_half_a_minute() -> None:
+    patient = ClientSettings("https://cpaas.example.com", "key", repeats=40)
+    assert max(talk(READ, patient, Answer(500)).pauses) <= 30
+
+
+@pytest.mark.parametrize("reply", [Answer(429, "7"), Answer(503, "7")])
+def test_retry_after_is_obeyed_to_the_second(settings: ClientSettings, reply: Answer) -> None:
+    assert talk(SEND, settings, reply, OK).pauses == [7]
+
+
+def test_retry_after_up_to_the_cap(settings: ClientSettings) -> None:
+    assert talk(SEND, settings, Answer(429, "60"), OK).pauses == [60]
+    done = talk(SEND, settings, Answer(429, "61"), OK)
+    assert done.pauses == []
+    assert isinstance(done.error, errors.CpaasRateLimitedError)
+    assert (done.error.retry_after, done.error.retryable) == (61, True)
+
+
+def test_everybody_waits_when_the_service_asks_one_of_us(settings: ClientSettings) -> None:
+    pacer = Pacer(1000, clock=lambda: 0.0)
+    talk(SEND, settings, Answer(429, "7"), OK, pacer=pacer)
+    assert pacer.reserve() == 7
+
+
+def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> None:
+    pacer = Pacer(1000, clock=lambda: 0.0)
+    talk(SEND, settings, Failure.REFUSED, OK, pacer=pacer)
+    assert pacer.reserve() == 0
+
+
+# What is said ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeat_is_logged_without_what_was_sent(settings: ClientSettings, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        talk(SEND, settings, Answer(429, "7"), Failure.REFUSED, OK)
+    assert caplog.records[0].getMessage() == (
+        "send_sms: the service asked for fewer requests for 7 s (HTTP 429). Nothing was done. Wait as long as the "
+        "service asks, or lower requests_per_second. Attempt 2 of 5 follows in 7.0 s."
+    )
+    assert ADA not in caplog.text
+    assert "Hello" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("call", "secret"),
+    [
+        (SEND, "Hello Ada"),
+        (SEND, ADA),
+        (ask.verify_otp("otp-1", "471199"), "471199"),
+        (ask.request_otp(ADA, token="471199"), "471199"),
+        (ask.create_contact_row({"c-1": "Ada Lovelace"}), "Ada Lovelace"),
+        (ask.send_sms(ADA, "Clinic", "Hi", callback="https://example.com/s3cr3t"), "https://example.com/s3cr3t"),
+        (ask.find_otps(ADA), ADA),
+    ],
+)
+def test_a_service_that_repeats_what_it_got_is_not_quoted(
+    settings: ClientSettings, call: Call[Any], secret: str
+) -> None:
+    echo = {
+        "status": 400,
+        "message": f"cannot take {secret}",
+        "errors": [{"field": secret, "message": settings.api_key}],
+    }
+    error = talk(call, settings, Answer(400, None, json.dumps(echo).encode())).error
+    assert "cannot take ***" in str(error)
+    for private in (secret, settings.api_key):
+        assert private not in str(error) + repr(error)
+
+
+def test_no_error_drags_another_behind_it(settings: ClientSettings) -> None:
+    # What is chained to an error is printed with it.
+    for done in (
+        talk(ask.send_sms("12", "Clinic", "Hello"), settings, OK),
+        talk(ask.create_contact_row({"c-1": b"\xff"}), settings, OK),
+        talk(SEND, settings, GARBLED),
+        talk(SEND, settings, Failure.REFUSED),
+    ):
+        assert done.error is not None
+        assert done.error.__cause__ is None
+        assert done.error.__context__ is None or done.error.__suppress_context__

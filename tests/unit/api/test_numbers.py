@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import phonenumbers
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.api.numbers import InvalidMsisdnError, mask_msisdn, normalise_msisdn
+
+REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
+
+
+def example_numbers() -> list[str]:
+    """A number of every region, fixed and mobile, with a plus."""
+    kinds = (phonenumbers.PhoneNumberType.FIXED_LINE, phonenumbers.PhoneNumberType.MOBILE)
+    found = (phonenumbers.example_number_for_type(region, kind) for region in REGIONS for kind in kinds)
+    return [phonenumbers.format_number(one, phonenumbers.PhoneNumberFormat.E164) for one in found if one]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "+2348031234567",
+        "+234 803 123 4567",
+        "+234 (0) 803-123-4567",
+        "2348031234567",
+        "234 803 123 4567",
+        "234-803-123-4567",
+        "002348031234567",
+        " 2348031234567\n",
+        "'2348031234567",
+        "2348031234567.0",
+        "2348031234567.00",
+        2348031234567,
+        2348031234567.0,
+    ],
+)
+def test_international_numbers_in_any_writing(written: object) -> None:
+    assert normalise_msisdn(written) == "2348031234567"
+    assert normalise_msisdn(written, "NG") == "2348031234567"
+
+
+@pytest.mark.parametrize(
+    "written", ["08031234567", "0803 123 4567", "0803.123.4567", "8031234567", 8031234567, "0803/1234567"]
+)
+def test_national_numbers_where_the_region_is_known(written: object) -> None:
+    assert normalise_msisdn(written, "NG") == "2348031234567"
+    assert normalise_msisdn(written, "ng") == "2348031234567"
+
+
+def test_an_international_number_of_another_region() -> None:
+    assert normalise_msisdn("+447911123456", "NG") == "447911123456"
+    assert normalise_msisdn("447911123456", "NG") == "447911123456"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "is empty"),
+        ("  ", "is empty"),
+        ("'", "is empty"),
+        (None, "must be text or a whole number"),
+        (True, "must be text or a whole number"),
+        (b"2348031234567", "must be text or a whole number"),
+        (2348031234567.5, "must be text or a whole number"),
+        (float("nan"), "must be text or a whole number"),
+        (float("inf"), "must be text or a whole number"),
+        ("2.34803E+12", "spreadsheet"),
+        ("2,34803E+12", "spreadsheet"),
+        (2.34803e22, "spreadsheet"),
+        ("0803-CALL-ME", "contains letters"),
+        ("+2348031234567 ext 5", "contains letters"),
+        ("+2348031234567 #5", "is not a phone number"),
+        ("+2348031234567,,5", "is not a phone number"),
+        ("+4479111234561234567", "is not a phone number"),
+        ("2348031234567 2348031234568", "is not a phone number"),
+        ("+999123456789", "is not a phone number"),
+        ("12", "is not a phone number"),
+        ("+", "is not a phone number"),
+        ("803123.0000", "is not a phone number"),
+    ],
+)
+def test_what_is_no_number_is_refused_with_a_reason(value: object, reason: str) -> None:
+    with pytest.raises(InvalidMsisdnError, match=reason):
+        normalise_msisdn(value)
+
+
+def test_a_national_number_needs_a_region_and_is_told_so() -> None:
+    with pytest.raises(InvalidMsisdnError, match="needs default_region"):
+        normalise_msisdn("08031234567")
+    with pytest.raises(InvalidMsisdnError) as caught:
+        normalise_msisdn("080312345", "NG")
+    assert "needs default_region" not in str(caught.value)
+
+
+def test_an_unknown_region_is_refused() -> None:
+    with pytest.raises(InvalidMsisdnError, match="ISO 3166"):
+        normalise_msisdn("08031234567", "Nigeria")
+
+
+@given(
+    st.text() | st.integers() | st.floats() | st.from_regex(r"\+?[0-9 ().-]{6,18}", fullmatch=True),
+    st.sampled_from([None, "NG", "US", "GB", "IT", "BR"]),
+)
+def test_the_outcome_is_digits_or_a_reason_without_the_value(value: object, region: str | None) -> None:
+    try:
+        outcome = normalise_msisdn(value, region)
+    except InvalidMsisdnError as error:
+        outcome = str(error)
+        written = str(value).strip()
+        hidden = len(written) < 5 or written not in outcome
+    else:
+        hidden = outcome.isascii() and outcome.isdigit() and 5 <= len(outcome) <= 17
+    assert hidden
+
+
+@given(st.from_regex(r"\+?[1-9][0-9 ().-]{6,18}", fullmatch=True) | st.sampled_from(example_numbers()))
+def test_normalising_twice_is_normalising_once(written: str) -> None:
+    try:
+        once = normalise_msisdn(written)
+    except InvalidMsisdnError:
+        return
+    assert normalise_msisdn(once) == once
+
+
+@given(st.sampled_from(example_numbers()), st.sampled_from(REGIONS))
+def test_with_a_plus_the_region_has_no_say(number: str, region: str) -> None:
+    # Without the plus, 6592345678 is a phone in Singapore, and to an American one in Alabama.
+    once = normalise_msisdn(number, region)
+    assert normalise_msisdn("+" + once, region) == once
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        ("2348031234567", "23480****567"),
+        ("447911123456", "44791****456"),
+        ("12025550123", "1202****123"),
+        ("4512345678", "451****678"),
+        ("29012345", "2****345"),
+        ("2901234", "****"),
+        ("", "****"),
+    ],
+)
+def test_a_mask_shows_enough_to_recognise_and_hides_four_digits_or_more(number: str, shown: str) -> None:
+    assert mask_msisdn(number) == shown

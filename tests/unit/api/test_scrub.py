@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import re
+import string
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.api.scrub import private_values, scrub
+
+# Without the two signs that scrubbing itself puts in.
+letters = st.characters(exclude_characters="*…", exclude_categories=("Cs",))
+private_texts = st.text(letters, min_size=3, max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("number 2348031234567 is blocked", "number *** is blocked"),
+        ("+234 803 123 4567 is blocked", "*** is blocked"),
+        ("0803-123-4567, 0803.123.4567", "***, ***"),
+        ("(0803) 123-4567", "(***"),
+        ("0803  123\n4567", "***"),
+        ("write to ada@example.com.", "write to ***"),
+        ("<ada@example.com> bounced", "<***> bounced"),
+        ("page 3 of 12, 160 characters, error 40023", "page 3 of 12, 160 characters, error 40023"),
+        ("two\n  lines", "two lines"),
+        ("", ""),
+    ],
+)
+def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, shown: str) -> None:
+    assert scrub(words, ()) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "private", "shown"),
+    [
+        ("code 1234 is wrong", ["1234"], "code *** is wrong"),
+        ("code 12 is wrong", ["12"], "code 12 is wrong"),
+        ("Hello  Ada,\nyour code", ["Hello Ada,"], "*** your code"),
+        ("Hello Ada, your code", ["Hello\tAda,"], "*** your code"),
+        ("abcd and abc", ["abc", "abcd"], "*** and ***"),
+        # A text that the service quotes only in part.
+        (
+            "'Dear Ada, your blood te...' is too long",
+            ["Dear Ada, your blood test was positive"],
+            "'***...' is too long",
+        ),
+        ("bad key sk_live_4eC39H", ["sk_live_4eC39HqLyjWDarjt"], "bad key ***"),
+    ],
+)
+def test_what_the_request_held_is_hidden_also_in_part(words: str, private: list[str], shown: str) -> None:
+    assert scrub(words, private) == shown
+
+
+@given(
+    st.lists(private_texts, min_size=1, max_size=5).flatmap(
+        lambda values: st.tuples(st.just(values), st.lists(st.sampled_from(values) | st.text(letters), max_size=8))
+    )
+)
+def test_no_private_value_survives(drawn: tuple[list[str], list[str]]) -> None:
+    private, parts = drawn
+    shown = scrub(" ".join(parts), private)
+    for value in private:
+        assert len(value.strip()) < 3 or value not in shown
+
+
+@given(st.text(st.sampled_from(string.digits + "+-. ()/x")), st.lists(private_texts, max_size=3))
+def test_no_run_of_seven_digits_survives(words: str, private: list[str]) -> None:
+    assert not re.search(r"\d{7}", scrub(words, private))
+
+
+@given(st.text(max_size=5_000))
+def test_the_words_are_one_line_and_not_too_long(words: str) -> None:
+    shown = scrub(words, ())
+    assert len(shown) <= 300
+    assert "\n" not in shown
+
+
+@pytest.mark.parametrize("words", ["a" * 5_000_000, "1" * 5_000_000, "a@" * 2_000_000, " 1" * 2_000_000])
+def test_a_huge_answer_takes_no_time(words: str) -> None:
+    before = time.process_time()
+    scrub(words, [str(number) for number in range(10_000, 12_000)])
+    assert time.process_time() - before < 2
+
+
+def test_every_text_and_number_of_a_request_is_private_but_for_what_says_nothing_of_a_person() -> None:
+    fields = {
+        "recipients": "2348031234567,2348031234568",
+        "channel": "whatsapp",
+        "template_id": "template-1",
+        "id": "otp-1",
+        "is_trackable": True,
+        "amount": 150,
+        "personalisation": [{"to": "2348031234567", "substitutions": {"name": "Ada", "id": "patient-9", "old": True}}],
+        "columns": {"column-1": ["red", "green"], "column-2": None},
+    }
+    assert set(private_values(fields)) == {
+        "2348031234567,2348031234568",
+        "2348031234567",
+        "2348031234568",
+        "150",
+        "Ada",
+        "patient-9",
+        "red",
+        "green",
+    }
