@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -103,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     url = url_of(listener)
     sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
     sys.stdout.flush()
+    # uvicorn ends gracefully and then raises the signal again, for whoever was to have it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     return 0

@@ -82,10 +82,11 @@ class Harness:
 
 
 @contextmanager
-def running(options: Options) -> Iterator[str]:
+def running(options: Options, **uvicorn: str) -> Iterator[str]:
     """Serve in a thread; yield the base URL."""
     listener = bind("127.0.0.1", 0)
     server = make_server(options)
+    vars(server.config).update(uvicorn)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,8 @@ import pytest
 
 from cpaas_provider.sandbox.faults import KINDS, Stage
 from cpaas_provider.sandbox.misbehave import AFTER, BEFORE
-from tests.unit.sandbox.conftest import ADA, Harness, Raw, until
+from cpaas_provider.sandbox.state import Options
+from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
 
@@ -93,6 +95,20 @@ def test_cut_drops_the_socket_without_a_byte(sandbox: Harness, kind: str, count:
         assert raw.rest() == b""
     assert accepted(sandbox) == count
     assert sandbox.counters()["faults"] == {kind: 1}
+
+
+@pytest.mark.parametrize(("loop", "http"), [("asyncio", "h11"), ("asyncio", "httptools")])
+def test_cut_under_other_loops_and_parsers(loop: str, http: str) -> None:
+    """What uvicorn picks depends on what is installed beside it."""
+    with running(Options(KEY), loop=loop, http=http) as url:
+        sandbox = Harness(url)
+        for how in ("reset", "close"):
+            sandbox.fault("send_sms", "cut_after", times=1, how=how)
+            raw = Raw(sandbox)
+            raw.ask("POST", "/sms/send", SMS)
+            with pytest.raises(ConnectionResetError) if how == "reset" else contextlib.nullcontext():
+                assert raw.rest() == b""
+        assert accepted(sandbox) == 2
 
 
 def test_cut_also_ends_a_connection_that_was_used_before(sandbox: Harness) -> None:

@@ -1,0 +1,166 @@
+"""The program: its options, its end, and state that survives it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cpaas_provider.sandbox.__main__ import main
+from tests.unit.sandbox.conftest import ADA, KEY, Harness, until
+
+COMMAND = [sys.executable, "-m", "cpaas_provider.sandbox"]
+
+
+@contextmanager
+def program(*options: str) -> Iterator[tuple[subprocess.Popen[str], Harness]]:
+    """Run the program on a free port; yield it and a client."""
+    command = [*COMMAND, "--port", "0", "--api-key", KEY, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found, line
+        harness = Harness(found.group())
+        until(lambda: harness.control("GET", "health")["status"] == "ok")
+        yield process, harness
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_quietly_even_while_an_answer_stalls(number: signal.Signals) -> None:
+    with program() as (process, sandbox):
+        sandbox.fault("send_sms", "stall_body", seconds=300)
+        with sandbox.http.stream(
+            "POST", "/sms/send", json={"recipients": ADA, "sender_id": "Acme", "content": "x"}
+        ) as answer:
+            assert answer.status_code == 200
+            process.send_signal(number)
+            process.wait(10)
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+        assert process.returncode == 0
+
+
+def test_a_kill_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
+    database = str(tmp_path / "state.sqlite")
+    with program("--db", database) as (process, sandbox):
+        sandbox.control("PUT", "balance", {"balance": 100})
+        sandbox.settings(otp_status_mode="sent")
+        sent = sandbox.sms(recipients=ADA, external_ref="r").json()
+        token = sandbox.ok("POST", "/otp/request_token", {"recipient": ADA})["id"]
+        row = sandbox.ok("POST", "/lists/contact/rows", {"columns": {}})["row"]
+        counters = sandbox.counters()
+        process.kill()
+        process.wait(10)
+    with program("--db", database) as (_, sandbox):
+        assert sandbox.counters() == counters
+        assert sandbox.inbox("sms", external_ref="r")[0]["message_id"] == sent["id"]
+        assert sandbox.ok("GET", f"/otp/{token}")["recipient"] == ADA
+        assert sandbox.ok("GET", f"/lists/contact/row/{row['id']}")["row"] == row
+        assert sandbox.control("GET", "settings")["otp_status_mode"] == "sent"
+
+
+def test_options_reach_the_service() -> None:
+    with program("--balance", "7.5", "--set", "envelope=true", "--set", "airtime_guard_seconds=10") as (_, sandbox):
+        for _ in range(2):
+            assert sandbox.counters()["balance"] == 7.5
+            settings = sandbox.control("GET", "settings")
+            assert (settings["envelope"], settings["airtime_guard_seconds"]) == (True, 10.0)
+            sandbox.control("POST", "reset")  # returns to how it was started
+
+
+def test_the_log_shows_nobody() -> None:
+    with program() as (process, sandbox):
+        sandbox.sms(content="secret words")
+        sandbox.ok("GET", "/otp/get-by-recipient", params={"recipient": ADA})
+        sandbox.call("POST", "/sms/send", {"recipients": "x" + ADA})
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "70000", "--api-key", "k"], "not a port"),
+        (["--port", "http", "--api-key", "k"], "not a port"),
+        (["--api-key", "k"], "--port"),
+        (["--port", "0"], "--api-key"),
+        (["--port", "0", "--api-key", " k"], "ASCII"),
+        (["--port", "0", "--api-key", "k", "--balance", "-1"], "not an amount"),
+        (["--port", "0", "--api-key", "k", "--balance", "nan"], "not an amount"),
+        (["--port", "0", "--api-key", "k", "--set", "colour=red"], "auth_scheme"),
+        (["--port", "0", "--api-key", "k", "--set", "auth_scheme=none"], "bearer, raw, either"),
+        (["--port", "0", "--api-key", "k", "--set", "envelope=perhaps"], "envelope"),
+        (["--port", "0", "--api-key", "k", "--host", "300.1.1.1"], "cannot listen"),
+        (["--port", "0", "--api-key", "k", "--db", "/nonexistent/folder/x.sqlite"], "cannot use --db"),
+    ],
+)
+def test_bad_arguments_are_told(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CPAAS_SANDBOX_API_KEY", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(SystemExit):
+            main(["--port", port, "--api-key", "k"])
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("not a database, but something of mine " * 50)
+    with pytest.raises(SystemExit):
+        main(["--port", "0", "--api-key", "k", "--db", str(other)])
+    assert "cannot use --db" in capsys.readouterr().err
+    assert other.read_text().startswith("not a database")
+    newer = tmp_path / "newer.sqlite"
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(SystemExit):
+        main(["--port", "0", "--api-key", "k", "--db", str(newer)])
+    assert "another version" in capsys.readouterr().err
+
+
+def test_help_names_every_setting() -> None:
+    shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True, env={**os.environ})
+    assert "--allow-remote-callbacks" in shown.stdout
+    assert "otp_status_mode" in shown.stdout
+
+
+def test_the_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": KEY}
+    process = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found
+        headers = {"Authorization": f"Bearer {KEY}"}
+        assert until(
+            lambda: httpx.get(f"{found.group()}/lists/contact", headers=headers, trust_env=False).status_code == 200
+        )
+    finally:
+        process.terminate()
+        process.wait(10)
