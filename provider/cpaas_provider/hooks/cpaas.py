@@ -42,13 +42,21 @@ class CpaasHook(BaseHook):
         :raises CpaasConfigurationError: when it cannot be used
         """
         if self._connection is None:
-            self._connection = read_connection(self.get_connection(self.cpaas_conn_id))
+            connection = self.get_connection(self.cpaas_conn_id)
+            # Reading it has Airflow mask the secrets among the extras in all logs from here on.
+            _ = connection.extra_dejson
+            self._connection = read_connection(connection)
         return self._connection
 
     async def aread_connection(self) -> CpaasConnection:
         """Return what the connection says, for code on an event loop."""
         if self._connection is None:
-            self._connection = read_connection(await self.aget_connection(self.cpaas_conn_id))
+            # Asks in ways that block no event loop on any Airflow 3.3, and masks as above.
+            from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+
+            connection = await get_async_connection(self.cpaas_conn_id, hook=self)
+            await get_async_extra_dejson(connection)
+            self._connection = read_connection(connection)
         return self._connection
 
     def get_conn(self) -> CpaasClient:
