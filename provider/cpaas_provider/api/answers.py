@@ -59,7 +59,7 @@ def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] 
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         raise _not_sent(errors.CpaasRateLimitedError, "asked for fewer requests", endpoint, answer, retry_after)
     body = _json(answer)
-    if _status(answer, body) >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         if (
             answer.status == HTTPStatus.SERVICE_UNAVAILABLE
             and retry_after is not None
@@ -127,7 +127,9 @@ def _not_sent(
 
 
 def _rejection(endpoint: Endpoint[Any], answer: Answer, body: Any, private: Iterable[str]) -> errors.CpaasRejectedError:
-    status = _status(answer, body)
+    # An error body that came as a success is judged by the status it names.
+    named = body["status"] if _is_error(body) and _is_whole(body.get("status")) else answer.status
+    status = int(named) if answer.status < HTTPStatus.BAD_REQUEST else answer.status
     kind = endpoint.rejections.get(status)
     if kind is None and status not in _OF_THE_ACCOUNT:
         kind = endpoint.rejections.get(None)
@@ -183,22 +185,16 @@ def _is_error(body: Any) -> bool:
     """Tell the error shape of INTERFACE.md section 7 from a resource, whatever the HTTP status (FACTS.md)."""
     if not isinstance(body, Mapping) or "message" not in body:
         return False
+    if not _is_whole(body.get("status")):
+        # What bears an id was accepted, whatever else it has to say.
+        return bool(body.get("errors")) and "id" not in body
     if body.get("errors"):
         return True
-    if not _is_whole(body.get("status")):
-        return False
     if body["status"] >= HTTPStatus.BAD_REQUEST:
         return True
     if kind := body.get("type"):
         return str(kind).lower() != _BODY_SUCCESS_TYPE
     return "errors" in body and "data" not in body
-
-
-def _status(answer: Answer, body: Any) -> int:
-    """Return the status an answer is judged by: its own, or that of an error body that came as a success."""
-    if answer.status < HTTPStatus.BAD_REQUEST and _is_error(body) and _is_whole(body.get("status")):
-        return int(body["status"])
-    return answer.status
 
 
 def _says_client_error(body: Mapping[str, Any]) -> bool:

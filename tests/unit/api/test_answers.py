@@ -429,11 +429,16 @@ def test_an_error_under_success_is_of_the_kind_its_body_says(status: int, kind: 
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 599, 10**400])
-def test_an_error_under_success_that_says_server_error_proves_nothing(status: int) -> None:
+def test_an_error_under_success_is_a_rejection_whatever_its_body_names(status: int) -> None:
     body = {"status": status, "message": "Internal error", "errors": []}
     error = error_of(endpoints.SEND_SMS, answer(200, body))
-    assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert (error.retryable, error.maybe_sent) == (False, True)
+    assert type(error) is errors.CpaasRejectedError
+    assert (error.retryable, error.maybe_sent) == (False, False)
+
+
+def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
+    body = {"id": "sms-1", "message": "One number was left out", "errors": [{"field": "recipients"}]}
+    assert read_answer(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"
 
 
 @pytest.mark.parametrize(
