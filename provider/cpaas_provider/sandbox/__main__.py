@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-remote-callbacks", action="store_true", help="also call callback URLs that are not on this machine"
     )
-    parser.add_argument("--access-log", action="store_true", help="log method, path and status of every request")
+    parser.add_argument("--access-log", action="store_true", help="log operation and status of every request")
     return parser
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
 
 from cpaas_provider.sandbox import misbehave
 from cpaas_provider.sandbox.control import control_app
@@ -48,6 +47,7 @@ class App:
         """Start and end with the server."""
         await receive()
         self._time = asyncio.create_task(self.sandbox.run())
+        self._time.add_done_callback(_report_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.sandbox.closing.set()
@@ -71,6 +71,8 @@ class App:
             await wire.answer(self.service.refuse(error))
             return
         await self._exchange(wire, operation, ids, raw)
+        # the operation's name, not the path: paths and queries carry ids and numbers
+        log.info("%s %s", operation.name, wire.status or "dropped")
 
     async def _exchange(self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes) -> None:
         """Take a request through key, faults and handler to its answer, right or wrong."""
@@ -123,6 +125,7 @@ class App:
         return answer, outcome == "accepted"
 
 
-def create_app(sandbox: Sandbox) -> Any:
-    """Return the ASGI application over a sandbox's state."""
-    return App(sandbox)
+def _report_failure(time: asyncio.Task[None]) -> None:
+    """Say so when time has stopped passing for another reason than the server's end."""
+    if not time.cancelled() and time.exception() is not None:
+        log.error("delivery reports and airtime have stopped", exc_info=time.exception())

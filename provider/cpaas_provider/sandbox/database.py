@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
     subject TEXT, text TEXT NOT NULL, encoding TEXT, length INTEGER, pages INTEGER, charge INTEGER NOT NULL,
     outcome TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS deliveries_recipient ON deliveries (kind, recipient);
+CREATE INDEX IF NOT EXISTS deliveries_kind ON deliveries (kind);
 CREATE INDEX IF NOT EXISTS deliveries_message ON deliveries (message_id);
 CREATE TABLE IF NOT EXISTS otps (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, recipient TEXT NOT NULL, channel TEXT NOT NULL,

@@ -29,7 +29,7 @@ _MONEY = ("charge", "amount")
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where one kind of item is found, and how it is shown."""
+    """Where one kind of item is found, by what, and how it is shown; ``reference`` is a whole condition."""
 
     source: str
     count: str
@@ -76,9 +76,9 @@ def _callback(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def _of_deliveries(kind: str) -> Box:
-    count = "SELECT count(*) FROM deliveries d JOIN messages m ON m.id = d.message_id"
+    reference = "d.message_id IN (SELECT id FROM messages WHERE external_ref = ?)"
     only = (f"d.kind = '{kind}'",)
-    return Box(_DELIVERIES, count, "d.recipient", "m.external_ref", _delivery, "d.seq", only)
+    return Box(_DELIVERIES, "SELECT count(*) FROM deliveries d", "d.recipient", reference, _delivery, "d.seq", only)
 
 
 def _of(table: str, show: Callable[[Sandbox, Row], dict[str, Any]], recipient: str, reference: str | None) -> Box:
@@ -89,10 +89,10 @@ BOXES: dict[str, Box] = {
     "sms": _of_deliveries("sms"),
     "email": _of_deliveries("email"),
     "otp": _of("otps", _otp, "recipient", None),
-    "airtime": _of("airtime", _airtime, "recipient", "external_ref"),
+    "airtime": _of("airtime", _airtime, "recipient", "external_ref = ?"),
     "contacts": _of("contacts", _contact, "columns", None),
     "lookups": _of("lookups", _lookup, "recipient", None),
-    "callbacks": _of("callbacks", _callback, "recipient", "external_ref"),
+    "callbacks": _of("callbacks", _callback, "recipient", "external_ref = ?"),
 }
 
 
@@ -123,7 +123,7 @@ def look(
     if external_ref is not None:
         if box.reference is None:
             raise ValueError(f"{name} have no external_ref")
-        where.append(f"{box.reference} = ?")
+        where.append(box.reference)
         values.append(external_ref)
     if search:
         where.append(f"{box.recipient} LIKE ? ESCAPE '\\'")

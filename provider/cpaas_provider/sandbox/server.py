@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 
 import uvicorn
@@ -47,12 +48,15 @@ def url_of(listener: socket.socket) -> str:
 
 
 def make_server(options: Options, access_log: bool = False) -> Server:
-    """Return a server ready to run; its access log, when asked for, shows paths and thus ids."""
+    """Return a server ready to run; its access log, when asked for, shows operations and statuses, nobody's number."""
     sandbox = Sandbox(options)
+    if access_log:
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        logging.getLogger("cpaas_sandbox").setLevel(logging.INFO)
     config = uvicorn.Config(
         App(sandbox),
-        access_log=access_log,
-        log_level="info" if access_log else "warning",
+        access_log=False,
+        log_level="warning",
         server_header=False,
         lifespan="on",
         ws="none",

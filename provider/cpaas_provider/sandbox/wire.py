@@ -35,6 +35,7 @@ class Wire:
         self.method: str = scope["method"]
         self.raw_path: str = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         self.query: bytes = scope["query_string"]
+        self.status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
 
     def header(self, name: str) -> str | None:
@@ -75,6 +76,7 @@ class Wire:
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Send status and headers."""
+        self.status = status
         pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 

@@ -83,15 +83,17 @@ def test_options_reach_the_service() -> None:
             sandbox.control("POST", "reset")  # returns to how it was started
 
 
-def test_the_log_shows_nobody() -> None:
-    with program() as (process, sandbox):
+@pytest.mark.parametrize("options", [[], ["--access-log"]])
+def test_the_log_shows_nobody(options: list[str]) -> None:
+    with program(*options) as (process, sandbox):
         sandbox.sms(content="secret words")
         sandbox.ok("GET", "/otp/get-by-recipient", params={"recipient": ADA})
         sandbox.call("POST", "/sms/send", {"recipients": "x" + ADA})
         process.send_signal(signal.SIGINT)
         process.wait(10)
         assert process.stdout is not None
-        assert process.stdout.read() == ""
+        logged = [line.split()[-2:] for line in process.stdout.read().splitlines()]
+        assert logged == ([["send_sms", "200"], ["find_otps", "200"], ["send_sms", "400"]] if options else [])
 
 
 @pytest.mark.parametrize(

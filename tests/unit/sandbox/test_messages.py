@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -244,6 +245,27 @@ def test_an_sms_that_is_not_valid(sandbox: Harness, change: dict[str, Any], fiel
 )
 def test_an_email_that_is_not_valid(sandbox: Harness, change: dict[str, Any], field: str) -> None:
     assert set(sandbox.refused(400, "POST", "/email/send", EMAIL | change)) == {field}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["o'brien+tag@sub.example.co.uk", "a" * 64 + "@example.com", "x!#$%&*=?^`{|}~-/@example.com", "a@b.xn--p1ai"],
+)
+def test_addresses_of_all_kinds(sandbox: Harness, address: str) -> None:
+    assert sandbox.ok("POST", "/email/send", EMAIL | {"recipients": f"{address},b@c.de"})["recipients"][0] == address
+
+
+def test_a_long_list_is_read_in_no_time(sandbox: Harness) -> None:
+    sandbox.settings(max_recipients=20_000)
+    listed = ",".join(f"first.last.{n}@mail.sub.example.com" for n in range(20_000))
+    started = time.monotonic()
+    sandbox.ok("POST", "/email/send", EMAIL | {"recipients": listed})
+    sandbox.refused(400, "POST", "/email/send", EMAIL | {"recipients": listed + "@"})
+    sandbox.refused(400, "POST", "/email/send", EMAIL | {"recipients": "a." * 200_000})
+    sandbox.refused(
+        400, "POST", "/sms/send", {"recipients": "2348030000001," * 100_000, "sender_id": "A", "content": "x"}
+    )
+    assert time.monotonic() - started < 10
 
 
 def test_content_or_template_is_required(sandbox: Harness) -> None:
