@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -40,9 +41,17 @@ def answering(status: int = 200, body: Any = b"", **headers: str) -> Script:
 
 
 def reset(connection: socket.socket) -> None:
-    """Break a connection off as a crash does, by RST."""
+    """Break a connection off as a crash does, by RST: the last thing a script does."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    raise ConnectionAbortedError
+
+
+def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Poll until a condition holds; fail when it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.005)
 
 
 class Loopback:
@@ -53,7 +62,10 @@ class Loopback:
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
+        self.connections = 0
+        self.open = 0
         self.over = threading.Event()
+        self._lock = threading.Lock()
         self._script = script
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -74,6 +86,16 @@ class Loopback:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        with self._lock:
+            self.connections += 1
+            self.open += 1
+        try:
+            self._converse(connection)
+        finally:
+            with self._lock:
+                self.open -= 1
+
+    def _converse(self, connection: socket.socket) -> None:
         # A client that goes away, or does not like our certificate, ends the conversation.
         with contextlib.suppress(OSError, ValueError), connection:
             if self._tls is not None:

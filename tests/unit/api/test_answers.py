@@ -491,7 +491,7 @@ def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
     body = {
         "status": 400,
         "message": f"{ADA} and ada@example.com cannot get 'Dear Ada, your test' with 4711, key {KEY}",
-        "errors": [{"field": f"recipients.{ADA}", "message": "x" * 100_000}] * 1000,
+        "errors": [{"field": f"recipients.{ADA}", "message": "x" * 10_000}] * 1000,
     }
     error = error_of(endpoints.SEND_SMS, answer(400, body), ("Dear Ada, your test was positive", "4711", KEY))
     for private in (ADA, "ada@example.com", "Dear Ada", "4711", KEY):
@@ -611,10 +611,8 @@ def test_a_success_without_a_required_field(endpoint: Endpoint[Any]) -> None:
 
 # Whatever comes -----------------------------------------------------------------------------------------------------
 
-KEYS = (
-    "id status message errors type data field recipients sender_id row columns recipient status_desc created_datetime "
-    "msisdn meta estimate charge"
-).split()
+KEYS = ["id", "status", "message", "errors", "type", "data", "field", "recipients", "sender_id", "row", "columns"]
+KEYS += ["recipient", "status_desc", "created_datetime", "msisdn", "meta", "estimate", "charge"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.just(10**400),
     lambda inner: (

@@ -1,0 +1,290 @@
+"""The clients as their users meet them, against a real server on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import inspect
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
+
+from .conftest import KEY
+from .loopback import Loopback, Seen, answering, http, until
+
+NAMES = [
+    *("send_sms", "send_email", "request_otp", "verify_otp", "get_otp", "find_otps", "revoke_otp", "buy_airtime"),
+    *("get_contact_table", "get_contact_row", "create_contact_row", "update_contact_row", "delete_contact_row"),
+    "lookup_phone",
+]
+
+Ask = Callable[..., list[Any]]
+
+
+def otp(identifier: str) -> dict[str, Any]:
+    when = "2024-03-01T10:20:30.5+01:00"
+    return {"id": identifier, "recipient": "x", "status": 1, "status_desc": "SENT", "created_datetime": when}
+
+
+def echo(connection: socket.socket, seen: Seen) -> None:
+    """Answer with the passcode that was asked for."""
+    connection.sendall(http(200, otp(seen.target.rpartition("/")[2])))
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    """Make calls all at once over one client, and return what each gave or raised, in order."""
+
+    def threads(url: str, calls: Iterable[tuple[Any, ...]], **options: Any) -> list[Any]:
+        def one(call: tuple[Any, ...]) -> Any:
+            try:
+                return getattr(client, call[0])(*call[1:])
+            except errors.CpaasError as error:
+                return error
+
+        with (
+            CpaasClient(url, KEY, **options) as client,
+            concurrent.futures.ThreadPoolExecutor(64) as pool,
+        ):
+            return list(pool.map(one, calls))
+
+    def coroutines(url: str, calls: Iterable[tuple[Any, ...]], **options: Any) -> list[Any]:
+        async def all_of_them() -> list[Any]:
+            async with AsyncCpaasClient(url, KEY, **options) as client:
+                asked: list[Awaitable[Any]] = [getattr(client, name)(*given) for name, *given in calls]
+                return await asyncio.gather(*asked, return_exceptions=True)
+
+        return asyncio.run(all_of_them())
+
+    return threads if request.param == "sync" else coroutines
+
+
+# The same 14 operations twice -----------------------------------------------------------------------------------------
+
+
+def public(kind: type) -> set[str]:
+    return {name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_14_operations_and_a_way_to_close() -> None:
+    assert public(CpaasClient) == {*NAMES, "close"}
+    assert public(AsyncCpaasClient) == {*NAMES, "aclose"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_clients_take_and_explain_the_same(name: str) -> None:
+    operation = getattr(operations, name)
+    sync, asynchronous = getattr(CpaasClient, name), getattr(AsyncCpaasClient, name)
+    assert inspect.signature(sync) == inspect.signature(asynchronous)
+    _, *parameters = inspect.signature(sync).parameters.values()
+    assert parameters == list(inspect.signature(operation).parameters.values())
+    assert sync.__doc__ == asynchronous.__doc__ == operation.__doc__
+    assert sync.__name__ == asynchronous.__name__ == name
+    assert inspect.iscoroutinefunction(asynchronous)
+    assert not inspect.iscoroutinefunction(sync)
+    assert all(f":param {parameter.name}:" in sync.__doc__ for parameter in parameters)
+
+
+def test_a_client_does_not_show_its_key() -> None:
+    for kind in (CpaasClient, AsyncCpaasClient):
+        client = kind("https://cpaas.example.com/v1", KEY)
+        assert repr(client) == f"<{kind.__name__} https://cpaas.example.com/v1>"
+        assert KEY not in str(vars(client))
+
+
+def test_a_client_that_cannot_work_is_not_made() -> None:
+    for kind in (CpaasClient, AsyncCpaasClient):
+        with pytest.raises(errors.CpaasConfigurationError, match="base URL"):
+            kind("", KEY)
+        with pytest.raises(TypeError):
+            kind("https://cpaas.example.com", KEY, user="ada")  # type: ignore[call-arg]
+
+
+# Calls ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_gives_the_resource_or_raises(ask: Ask) -> None:
+    def answer(connection: socket.socket, seen: Seen) -> None:
+        if seen.target.endswith("/missing"):
+            connection.sendall(http(404, {"status": 404, "message": "not found"}))
+        else:
+            echo(connection, seen)
+
+    with Loopback(answer) as server:
+        found, missing, refused = ask(server.url, [("get_otp", "a"), ("get_otp", "missing"), ("get_otp", "..")])
+    assert found.id == "a"
+    assert isinstance(missing, errors.CpaasNotFoundError)
+    assert isinstance(refused, errors.CpaasInvalidRequestError)
+    assert len(server.seen) == 2
+
+
+def test_a_call_is_repeated_for_real(ask: Ask) -> None:
+    answers = [http(429, Retry_After="0"), http(503, Retry_After="0"), http(200, otp("a"))]
+    with Loopback(lambda connection, _: connection.sendall(answers.pop(0))) as server:
+        (found,) = ask(server.url, [("get_otp", "a")], requests_per_second=1000)
+    assert found.id == "a"
+    assert len({(one.method, one.target, one.body) for one in server.seen}) == 1
+    assert len(server.seen) == 3
+
+
+def test_many_callers_get_their_own_answers(ask: Ask) -> None:
+    with Loopback(echo) as server:
+        given = ask(
+            server.url,
+            [("get_otp", f"otp-{number}") for number in range(300)],
+            requests_per_second=100_000,
+            max_concurrency=20,
+        )
+    assert [one.id for one in given] == [f"otp-{number}" for number in range(300)]
+    assert server.connections <= 24
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [1, 3, 12])
+def test_no_more_are_in_flight_than_allowed(ask: Ask, cap: int) -> None:
+    lock, too_many = threading.Lock(), threading.Event()
+    now, peak = 0, 0
+
+    def count(connection: socket.socket, seen: Seen) -> None:
+        nonlocal now, peak
+        with lock:
+            now += 1
+            peak = max(peak, now)
+        if now > cap:
+            too_many.set()
+        # Long enough for one too many to come, which is not to happen.
+        too_many.wait(0.03)
+        with lock:
+            now -= 1
+        echo(connection, seen)
+
+    with Loopback(count) as server:
+        calls = [("get_otp", str(number)) for number in range(cap * 3)]
+        given = ask(server.url, calls, requests_per_second=100_000, max_concurrency=cap)
+    assert all(not isinstance(one, Exception) for one in given)
+    assert peak == cap
+
+
+class Arrivals:
+    """A server's script that notes when requests come; the first ``stalled`` are kept waiting."""
+
+    def __init__(self, stalled: int = 0, seconds: float = 0.0) -> None:
+        self.times: list[float] = []
+        self._stall = collections.deque([seconds] * stalled)
+        self._never = threading.Event()
+
+    def __call__(self, connection: socket.socket, seen: Seen) -> None:
+        self.times.append(time.monotonic())
+        if self._stall:
+            self._never.wait(self._stall.popleft())
+        echo(connection, seen)
+
+    def most_within(self, seconds: float) -> int:
+        starts = sorted(self.times)
+        return max(sum(start <= one < start + seconds for one in starts) for start in starts)
+
+
+def test_requests_start_evenly_spaced(ask: Ask) -> None:
+    arrivals = Arrivals()
+    with Loopback(arrivals) as server:
+        ask(server.url, [("get_otp", str(number)) for number in range(21)], requests_per_second=50)
+    starts = sorted(arrivals.times)
+    assert starts[-1] - starts[0] >= 20 / 50 * 0.9
+    assert arrivals.most_within(0.1) <= 5 + 2, "a tenth of a second has room for five, give or take the way"
+
+
+def test_a_stall_is_not_followed_by_a_burst(ask: Ask) -> None:
+    arrivals = Arrivals(stalled=4, seconds=0.5)
+    with Loopback(arrivals) as server:
+        calls = [("get_otp", str(number)) for number in range(20)]
+        ask(server.url, calls, requests_per_second=40, max_concurrency=4)
+    assert len(arrivals.times) == 20
+    assert arrivals.most_within(0.1) <= 4 + 2, "a tenth of a second has room for four, give or take the way"
+
+
+def test_when_one_is_told_to_wait_all_do(ask: Ask) -> None:
+    first = itertools.count()
+    times: list[float] = []
+
+    def answer(connection: socket.socket, seen: Seen) -> None:
+        times.append(time.monotonic())
+        if next(first) == 0:
+            connection.sendall(http(429, Retry_After="1"))
+        else:
+            echo(connection, seen)
+
+    with Loopback(answer) as server:
+        ask(server.url, [("get_otp", str(n)) for n in range(3)], requests_per_second=1000, max_concurrency=1)
+    assert times[1] - times[0] >= 0.95
+
+
+# Closing --------------------------------------------------------------------------------------------------------------
+
+
+def test_leaving_the_block_closes_the_connections() -> None:
+    with Loopback(echo) as server:
+        with CpaasClient(server.url, KEY, keepalive_expiry=60) as client:
+            client.get_otp("a")
+            assert server.open == 1
+            assert not client.closed
+        assert client.closed
+        until(lambda: server.open == 0)
+
+
+async def test_leaving_the_async_block_closes_the_connections() -> None:
+    with Loopback(echo) as server:
+        async with AsyncCpaasClient(server.url, KEY, keepalive_expiry=60, max_concurrency=20) as client:
+            await asyncio.gather(*(client.get_otp("a") for _ in range(3)))
+            assert server.open > 0
+        until(lambda: server.open == 0)
+
+
+async def test_a_cancelled_call_gives_its_place_back() -> None:
+    def silent_once(connection: socket.socket, seen: Seen) -> None:
+        if seen.target.endswith("/silence"):
+            server.over.wait(10)
+        else:
+            echo(connection, seen)
+
+    with Loopback(silent_once) as server:
+        async with AsyncCpaasClient(server.url, KEY, max_concurrency=1) as client:
+            waiting = asyncio.create_task(client.get_otp("silence"))  # type: ignore[arg-type]
+            await asyncio.to_thread(until, lambda: server.seen)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert (await client.get_otp("a")).id == "a"
+
+
+def test_a_reset_connection_does_not_spoil_the_client() -> None:
+    broken = iter([True])
+
+    def answer(connection: socket.socket, seen: Seen) -> None:
+        if next(broken, False):
+            connection.shutdown(socket.SHUT_RDWR)
+        else:
+            connection.sendall(http(200, {"id": "sms-1"}))
+
+    with Loopback(answer) as server, CpaasClient(server.url, KEY) as client:
+        with pytest.raises(errors.CpaasUnknownOutcomeError) as caught:
+            client.send_sms("2348031234567", "Clinic", "Hello")
+        assert caught.value.maybe_sent
+        assert client.send_sms("2348031234567", "Clinic", "Hello").id == "sms-1"
+    assert len(server.seen) == 2
+
+
+def test_unused_clients_need_no_server() -> None:
+    with Loopback(answering()) as server:
+        CpaasClient(server.url, KEY).close()
+        asyncio.run(AsyncCpaasClient(server.url, KEY).aclose())
+    assert server.connections == 0

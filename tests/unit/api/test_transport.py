@@ -1,0 +1,451 @@
+"""What happens on the wire, against real sockets; every test that takes ``send`` runs sync and async."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cpaas_provider.api import operations as ask
+from cpaas_provider.api.core import Call, build
+from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
+from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+
+from .conftest import KEY, Send
+from .loopback import Loopback, Seen, answering, http, reset
+
+ADA = "2348031234567"
+
+
+def at(url: str, **options: Any) -> ClientSettings:
+    return ClientSettings(url, KEY, **{"timeout": 5, "connect_timeout": 5, **options})
+
+
+def request(settings: ClientSettings, call: Call[Any] | None = None) -> OutgoingRequest:
+    return build(call or ask.get_contact_table(), settings)[0]
+
+
+def exchange(send: Send, settings: ClientSettings, call: Call[Any] | None = None) -> Answer | Failure:
+    return send(request(settings, call), settings)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port nobody listens on, kept from everybody else."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+# The way out ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_on_the_wire(send: Send) -> None:
+    with Loopback(answering(201, {"id": "sms-1"})) as server:
+        settings = at(f"{server.url}/v1")
+        given = exchange(send, settings, ask.send_sms(ADA, "Clinic", "Ẹ káàárọ̀", is_trackable=True))
+    assert given == Answer(201, None, b'{"id": "sms-1"}')
+    (seen,) = server.seen
+    assert (seen.method, seen.target) == ("POST", "/v1/sms/send")
+    body = {
+        "channel": "sms",
+        "recipients": ADA,
+        "sender_id": "Clinic",
+        "content": "Ẹ káàárọ̀",
+        "is_trackable": True,
+    }
+    assert json.loads(seen.body) == body
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert seen.headers["content-type"] == "application/json"
+    assert seen.headers["content-length"] == str(len(seen.body))
+    assert seen.headers["accept"] == "application/json"
+    assert seen.headers["accept-encoding"] == "identity"
+    assert seen.headers["user-agent"].startswith("airflow-provider-cpaas/")
+    assert "transfer-encoding" not in seen.headers
+    assert "cookie" not in seen.headers
+
+
+def test_the_raw_key_where_no_scheme_is_wanted(send: Send) -> None:
+    with Loopback(answering()) as server:
+        exchange(send, at(server.url, auth_scheme=""))
+    assert server.seen[0].headers["authorization"] == KEY
+
+
+def test_a_lookup_is_a_get_with_a_body(send: Send) -> None:
+    with Loopback(answering()) as server:
+        exchange(send, at(server.url), ask.lookup_phone(ADA))
+    (seen,) = server.seen
+    assert (seen.method, seen.target, seen.body) == ("GET", "/lookup/phone", b'{"phone":"2348031234567"}')
+    assert seen.headers["content-length"] == str(len(seen.body))
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "target"),
+    [
+        (ask.get_otp("otp-1"), "GET", "/otp/otp-1"),
+        (ask.find_otps(ADA), "GET", f"/otp/get-by-recipient?recipient={ADA}"),
+        (ask.revoke_otp("otp-1"), "DELETE", "/otp/otp-1"),
+        (ask.get_otp("../a b?c#d/ẹ%2F"), "GET", "/otp/..%2Fa%20b%3Fc%23d%2F%E1%BA%B9%252F"),
+    ],
+)
+def test_requests_without_a_body(send: Send, call: Call[Any], method: str, target: str) -> None:
+    with Loopback(answering()) as server:
+        exchange(send, at(server.url), call)
+    (seen,) = server.seen
+    assert (seen.method, seen.target, seen.body) == (method, target, b"")
+    assert "content-type" not in seen.headers
+
+
+def test_answers_come_whole_with_status_and_retry_after(send: Send) -> None:
+    with Loopback(answering(503, b"later", Retry_After="17")) as server:
+        assert exchange(send, at(server.url)) == Answer(503, "17", b"later")
+
+
+def test_a_chunked_answer(send: Send) -> None:
+    def chunked(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+
+    with Loopback(chunked) as server:
+        assert exchange(send, at(server.url)) == Answer(200, None, b"abcde")
+
+
+def test_an_answer_compressed_although_we_asked_for_none(send: Send) -> None:
+    with Loopback(answering(200, gzip.compress(b'{"id": 1}'), Content_Encoding="gzip")) as server:
+        assert exchange(send, at(server.url)) == Answer(200, None, b'{"id": 1}')
+
+
+def test_a_connection_is_used_again() -> None:
+    with Loopback(answering()) as server:
+        settings = at(server.url)
+        transport = SyncTransport(settings)
+        for _ in range(5):
+            assert transport.send(request(settings)) == Answer(200)
+        transport.close()
+    assert (len(server.seen), server.connections) == (5, 1)
+
+
+def test_a_redirect_is_not_followed_and_the_key_stays_here(send: Send) -> None:
+    with Loopback(answering()) as elsewhere, Loopback(answering(307, Location=f"{elsewhere.url}/steal")) as server:
+        given = exchange(send, at(server.url), ask.send_sms(ADA, "Clinic", "Hello"))
+    assert isinstance(given, Answer)
+    assert given.status == 307
+    assert len(server.seen) == 1
+    assert elsewhere.seen == []
+
+
+# No answer ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_refused(send: Send, closed_port: int, host: str) -> None:
+    assert exchange(send, at(f"http://{host}:{closed_port}")) is Failure.REFUSED
+
+
+def test_a_host_that_does_not_exist(send: Send) -> None:
+    assert exchange(send, at("http://cpaas.invalid", allow_http=True)) is Failure.DNS
+
+
+def test_a_host_that_does_not_take_the_connection(send: Send) -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # A queue that is full lets further attempts wait.
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        url = "http://{}:{}".format(*full.getsockname())
+        assert exchange(send, at(url, connect_timeout=0.2)) is Failure.CONNECT_TIMEOUT
+        for one in waiting:
+            one.close()
+
+
+def test_reset_before_any_answer(send: Send) -> None:
+    with Loopback(lambda connection, _: reset(connection)) as server:
+        assert exchange(send, at(server.url)) is Failure.CUT
+    assert len(server.seen) == 1, "the transport itself repeats nothing"
+
+
+def test_closed_before_any_answer(send: Send) -> None:
+    with Loopback(lambda connection, _: connection.shutdown(socket.SHUT_RDWR)) as server:
+        assert exchange(send, at(server.url)) is Failure.CUT
+
+
+def test_reset_in_the_headers(send: Send) -> None:
+    def half(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le")
+        reset(connection)
+
+    with Loopback(half) as server:
+        assert exchange(send, at(server.url)) is Failure.CUT
+
+
+def test_something_that_does_not_speak_http(send: Send) -> None:
+    def other(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+
+    with Loopback(other) as server:
+        assert exchange(send, at(server.url)) is Failure.CUT
+
+
+def test_silence(send: Send) -> None:
+    with Loopback(lambda connection, _: server.over.wait(5)) as server:  # type: ignore[arg-type, return-value]
+        assert exchange(send, at(server.url, timeout=0.2)) is Failure.ANSWER_TIMEOUT
+
+
+# Half an answer: the status holds, the body does not ------------------------------------------------------------------
+
+
+def beginning(status: int = 200) -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Length: 1000\r\n\r\nhalf".encode()
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_closed_in_the_body(send: Send, status: int) -> None:
+    def half(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(beginning(status))
+        connection.shutdown(socket.SHUT_WR)
+
+    with Loopback(half) as server:
+        given = exchange(send, at(server.url))
+    assert given == Answer(status, None, b"half", "the connection broke")
+
+
+def test_a_body_that_stalls(send: Send) -> None:
+    def stall(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(beginning())
+        server.over.wait(5)
+
+    with Loopback(stall) as server:
+        given = exchange(send, at(server.url, timeout=0.2))
+    assert given == Answer(200, None, b"half", "the rest did not come in time")
+
+
+def test_a_body_that_only_drips(send: Send) -> None:
+    def drip(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(beginning())
+        while not server.over.wait(0.02):
+            connection.sendall(b"x")
+
+    before = time.monotonic()
+    with Loopback(drip) as server:
+        given = exchange(send, at(server.url, timeout=0.3))
+    assert isinstance(given, Answer)
+    assert given.flaw == "it took longer than timeout"
+    assert time.monotonic() - before < 2
+
+
+@pytest.mark.parametrize(("size", "flaw"), [(1000, None), (1001, "it is larger than max_answer_bytes")])
+def test_a_body_at_the_limit(send: Send, size: int, flaw: str | None) -> None:
+    with Loopback(answering(200, b"x" * size)) as server:
+        given = exchange(send, at(server.url, max_answer_bytes=1000))
+    assert given == Answer(200, None, b"x" * 1000, flaw)
+
+
+def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
+    def endless(connection: socket.socket, _: Seen) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not server.over.is_set():
+            connection.sendall(b"x" * 65536)
+
+    with Loopback(endless) as server:
+        given = exchange(send, at(server.url, max_answer_bytes=100_000))
+    assert isinstance(given, Answer)
+    assert (len(given.body), given.flaw) == (100_000, "it is larger than max_answer_bytes")
+
+
+def test_a_small_answer_that_swells(send: Send) -> None:
+    bomb = gzip.compress(b"\0" * 20_000_000)
+    with Loopback(answering(200, bomb, Content_Encoding="gzip")) as server:
+        given = exchange(send, at(server.url, max_answer_bytes=1_000_000))
+    assert isinstance(given, Answer)
+    assert (len(given.body), given.flaw) == (1_000_000, "it is larger than max_answer_bytes")
+
+
+def test_a_damaged_compression(send: Send) -> None:
+    with Loopback(answering(200, b"not gzip", Content_Encoding="gzip")) as server:
+        assert exchange(send, at(server.url)) == Answer(200, None, b"", "its compression is damaged")
+
+
+# TLS ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.fixture
+def tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_a_certificate_nobody_vouches_for(send: Send, tls: ssl.SSLContext) -> None:
+    with Loopback(answering(), tls) as server:
+        assert exchange(send, at(server.url)) is Failure.TLS
+    assert server.seen == []
+
+
+def test_a_certificate_we_were_told_to_trust(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
+    with Loopback(answering(), tls) as server:
+        assert exchange(send, at(server.url, verify=str(certificate))) == Answer(200)
+
+
+def test_a_certificate_of_somebody_else(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
+    with Loopback(answering(), tls) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        assert exchange(send, at(url, verify=str(certificate))) is Failure.TLS
+    assert server.seen == []
+
+
+def test_a_certificate_that_is_not_looked_at(send: Send, tls: ssl.SSLContext) -> None:
+    with Loopback(answering(), tls) as server:
+        assert exchange(send, at(server.url, verify=False)) == Answer(200)
+
+
+def test_https_to_a_server_that_speaks_http(send: Send) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(http(400))
+
+        threading.Thread(target=greet, daemon=True).start()
+        url = "https://{}:{}".format(*listener.getsockname())
+        assert exchange(send, at(url)) is Failure.TLS
+
+
+def test_a_bundle_that_cannot_be_read(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("no certificate")
+    for verify in (str(garbage), str(tmp_path), str(tmp_path / "nothing.pem")):
+        with pytest.raises(CpaasConfigurationError, match="verify"):
+            SyncTransport(at("https://127.0.0.1", verify=verify))
+
+
+# Proxies --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_proxy_with_its_password(send: Send) -> None:
+    with Loopback(answering(200, b"by proxy")) as proxy:
+        settings = at(
+            "http://cpaas.invalid/v1",
+            allow_http=True,
+            proxy=proxy.url.replace("//", "//ada@"),
+            proxy_password="p@ss/word",
+        )
+        assert exchange(send, settings) == Answer(200, None, b"by proxy")
+    (seen,) = proxy.seen
+    assert seen.target == "http://cpaas.invalid/v1/lists/contact"
+    assert seen.headers["proxy-authorization"] == "Basic YWRhOnBAc3Mvd29yZA=="
+
+
+def test_a_proxy_that_lets_nobody_through(send: Send) -> None:
+    with Loopback(answering(403)) as proxy:
+        assert exchange(send, at("https://cpaas.invalid", proxy=proxy.url)) is Failure.PROXY
+    assert [(one.method, one.target) for one in proxy.seen] == [("CONNECT", "cpaas.invalid:443")]
+    assert "authorization" not in proxy.seen[0].headers
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Loopback(answering()) as proxy, Loopback(answering(200, b"direct")) as server:
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        assert exchange(send, at(server.url)) == Answer(200, None, b"direct")
+        assert proxy.seen == []
+        elsewhere = at("http://cpaas.invalid", allow_http=True)
+        assert exchange(send, elsewhere) == Answer(200), "for other machines it is"
+        assert len(proxy.seen) == 1
+
+
+@pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
+def test_a_socks_proxy_says_what_it_lacks(transport: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(CpaasConfigurationError, match=r"httpx\[socks\]"):
+        transport(at("https://cpaas.example.com", proxy="socks5://127.0.0.1:1080"))
+
+
+@pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
+def test_a_proxy_of_the_environment_that_cannot_be(transport: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "gopher://ada:pa55word@127.0.0.1")
+    monkeypatch.setenv("https_proxy", "gopher://ada:pa55word@127.0.0.1")
+    with pytest.raises(CpaasConfigurationError, match="environment") as caught:
+        transport(at("https://cpaas.example.com"))
+    assert "pa55word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("transport", [SyncTransport, AsyncTransport])
+@pytest.mark.parametrize(
+    "host", ["a" * 64 + ".example", ".example.com", "a..example", "xn--a.example", "exa\x00mple.com"]
+)
+def test_a_host_that_cannot_exist_is_refused_at_once(transport: type, host: str) -> None:
+    with pytest.raises(CpaasConfigurationError, match="base URL"):
+        transport(at(f"https://{host}"))
+    with pytest.raises(CpaasConfigurationError, match="proxy"):
+        transport(at("https://cpaas.example.com", proxy=f"http://{host}"))
+
+
+# Logs -----------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_request_is_logged(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), Loopback(answering(200, b"hidden")) as server:
+        settings = at(server.url)
+        for call in (ask.find_otps(ADA), ask.send_sms(ADA, "Clinic", "Hello Ada"), ask.verify_otp("otp-1", "471199")):
+            exchange(send, settings, call)
+    assert len(server.seen) == 3
+    for private in (ADA, "Hello", "471199", KEY, "hidden"):
+        assert private not in caplog.text
+
+
+def test_other_users_of_httpx_log_as_ever(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "httpx"), Loopback(answering()) as server:
+        exchange(send, at(server.url))
+        assert caplog.records == []
+        httpx.get(f"{server.url}/theirs", trust_env=False)
+    assert "/theirs" in caplog.text
