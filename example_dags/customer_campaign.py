@@ -285,7 +285,10 @@ def send_once(field: str, send: Callable[[CpaasClient, list[dict[str, Any]]], An
 
     context = get_current_context()
     hook = CpaasHook(context["params"]["cpaas_conn_id"])
-    people = [person for person in read_lines(run_folder() / "reachable.jsonl") if person[field]]
+    # On a staging connection: everybody else would be refused.
+    allowed = hook.get_conn().settings.allowed
+    addressed = [person for person in read_lines(run_folder() / "reachable.jsonl") if person[field]]
+    people = [person for person in addressed if allowed is None or allowed.permits(person[field])]
     recipients = [person[field] for person in people]
     try:
         journal = Journal(context["task_state_store"], recipients, hook.read_connection().recipients_per_request)
@@ -296,7 +299,7 @@ def send_once(field: str, send: Callable[[CpaasClient, list[dict[str, Any]]], An
             send_in_packs(journal, lambda pack: send(client, [people[place] for place in pack]))
     finally:
         # However this try ends, the next one and the summary are to know.
-        count = figures(journal)
+        count = {**figures(journal), "not_allowed": len(addressed) - len(people)}
         context["ti"].xcom_push("figures", count)
         file = run_folder() / f"{context['ti'].task_id}_outcomes.jsonl"
         write_lines(file, outcomes(journal))

@@ -6,7 +6,7 @@ from typing import Any
 
 Figures = dict[str, Any]
 
-_SENT = ("sent", "rejected", "unknown", "not_sent")
+_SENT = ("sent", "rejected", "unknown", "not_sent", "not_allowed")
 
 
 def summary(

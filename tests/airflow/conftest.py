@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.airflow.examples import read_examples, run_to_its_end
 from tests.sandbox import Sandbox, connection_json
 
 
@@ -23,3 +26,16 @@ def cpaas_default(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """The connection ``cpaas_default``, leading to the sandbox; returns the sandbox."""
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection))
     return sandbox
+
+
+@pytest.fixture(scope="session")
+def examples(airflow_db: Path) -> Any:
+    """The example DAGs, as Airflow reads them."""
+    return read_examples()
+
+
+@pytest.fixture
+def run_example(examples: Any, cpaas_default: Sandbox) -> Callable[..., Any]:
+    """Run an example DAG to its end, against the sandbox; returns the run."""
+
+    return lambda dag_id, **conf: run_to_its_end(dag_id, conf)

@@ -2,29 +2,126 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import subprocess
+import sys
+import threading
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "example_dags"
+from tests.airflow.examples import EXAMPLES, states, wait_for, xcom
+
+DAG_IDS = {"airtime_rewards", "contact_list_sync", "customer_campaign", "otp_onboarding", "taskflow_hook"}
+PHONE, DIGITS = "0803 123 4567", "2348031234567"
 
 
-@pytest.fixture(scope="module")
-def bag(airflow_db):
-    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
+class TestAllExamples:
+    def test_each_is_read_without_error_under_the_name_of_its_file(self, examples):
+        assert examples.import_errors == {}
+        assert set(examples.dags) == DAG_IDS == {file.stem for file in EXAMPLES.glob("*.py")}
 
-    bag = BundleDagBag(dag_folder=EXAMPLES, bundle_path=EXAMPLES, bundle_name="examples")
-    assert bag.import_errors == {}
-    with create_session() as session:
-        session.merge(DagBundleModel(name="examples"))
-    sync_bag_to_db(bag, "examples", None)
-    return bag
+    def test_each_is_read_quickly(self, examples):
+        slow = {stat.file: stat.duration for stat in examples.dagbag_stats if stat.duration.total_seconds() > 1.0}
+        assert slow == {}
+
+    @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+    def test_each_explains_itself_and_its_params(self, examples, dag_id):
+        dag = examples.dags[dag_id]
+        assert dag.doc_md
+        assert dag.fileloc == str(EXAMPLES / f"{dag_id}.py")
+        for name in dag.params:
+            assert dag.params.get_param(name).description, name
+
+    def test_no_example_imports_the_client_when_it_is_read(self, airflow_db):
+        code = (
+            "import runpy, sys, airflow.sdk\n"
+            f"for file in {[str(file) for file in EXAMPLES.glob('*.py')]!r}: runpy.run_path(file)\n"
+            "print([name for name in ('phonenumbers', 'cpaas_provider.api.client') if name in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.strip().endswith("[]")
 
 
-def test_campaign(bag, cpaas_default, tmp_path):
-    run = bag.dags["customer_campaign"].test(run_conf={"folder": f"file://{tmp_path}"})
-    print(run.state, cpaas_default.counters())
-    for ti in run.get_task_instances():
-        print(ti.task_id, ti.state)
+class TestOtpOnboarding:
+    def test_welcomes_whose_code_is_verified(self, run_example, sandbox):
+        from cpaas_provider.api import CpaasClient
+
+        def person():
+            token = wait_for(lambda: sandbox.inbox("otp")["items"])[0]
+            with CpaasClient(sandbox.url, sandbox.api_key) as client:
+                client.verify_otp(token["id"], token["code"])
+
+        app = threading.Thread(target=person)
+        app.start()
+        done = run_example("otp_onboarding", phone=PHONE)
+        app.join(30)
+        assert done.state == "success"
+        assert states(done)["revoke_otp"] == "skipped"
+        assert [item["recipient"] for item in sandbox.inbox("sms")["items"]] == [DIGITS]
+
+    def test_revokes_a_code_that_cannot_be_verified_any_more(self, run_example, sandbox):
+        def person_without_luck():
+            token = wait_for(lambda: sandbox.inbox("otp")["items"])[0]
+            wrong = "000000" if token["code"] != "000000" else "111111"
+            from cpaas_provider.api import CpaasClient, CpaasNotVerifiedError
+
+            with CpaasClient(sandbox.url, sandbox.api_key) as client:
+                for _ in range(5):
+                    with pytest.raises(CpaasNotVerifiedError):
+                        client.verify_otp(token["id"], wrong)
+
+        app = threading.Thread(target=person_without_luck)
+        app.start()
+        done = run_example("otp_onboarding", phone=PHONE)
+        app.join(30)
+        assert done.state == "failed"
+        assert states(done) == {
+            "request_otp": "success",
+            "wait_until_verified": "failed",
+            "revoke_otp": "success",
+            "welcome": "upstream_failed",
+        }
+        assert sandbox.inbox("sms")["total"] == 0
+
+
+class TestAirtimeRewards:
+    def test_buys_once_for_each_winner(self, run_example, sandbox):
+        done = run_example("airtime_rewards", winners=3, amount=75)
+        assert done.state == "success"
+        bought = sandbox.inbox("airtime")["items"]
+        assert len({item["recipient"] for item in bought}) == len(bought) == 3
+        assert {item["amount"] for item in bought} == {75}
+        assert xcom(done, "report") == {"purchases": 3, "charge": 225}
+
+
+class TestContactListSync:
+    def test_creates_then_changes_and_deletes_who_is_no_longer_listed(self, run_example, sandbox):
+        from airflow.models import Variable
+
+        Variable.set("cpaas_contact_rows", {}, serialize_json=True)
+        assert run_example("contact_list_sync").state == "success"
+        assert sandbox.counters()["contacts"] == {"rows": 3, "created": 3, "updated": 0, "deleted": 0}
+        known = Variable.get("cpaas_contact_rows", deserialize_json=True)
+
+        # Somebody who was on the list last time.
+        column = "col_7f3a01"
+        sandbox.control("POST", "seed", {"rows": [{"id": "row-of-a-leaver", "columns": {column: "Bola"}}]})
+        Variable.set("cpaas_contact_rows", {**known, "leaver": "row-of-a-leaver"}, serialize_json=True)
+        assert run_example("contact_list_sync").state == "success"
+        counts = sandbox.counters()["contacts"]
+        assert (counts["rows"], counts["created"], counts["updated"], counts["deleted"]) == (3, 3, 3, 1)
+        assert Variable.get("cpaas_contact_rows", deserialize_json=True) == known
+
+
+class TestTaskflowHook:
+    def test_greets_whoever_may_be_disturbed(self, run_example, sandbox):
+        sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": False}]})
+        done = run_example("taskflow_hook", phone=PHONE)
+        assert done.state == "success"
+        assert [item["recipient"] for item in sandbox.inbox("sms")["items"]] == [DIGITS]
+        assert set(xcom(done, "greet")) == {"id", "charge"}
+
+    def test_leaves_everybody_else_in_peace(self, run_example, sandbox):
+        sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": True}]})
+        done = run_example("taskflow_hook", phone=PHONE)
+        assert states(done) == {"may_be_disturbed": "success", "greet": "skipped"}
+        assert sandbox.inbox("sms")["total"] == 0

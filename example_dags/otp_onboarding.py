@@ -1,0 +1,68 @@
+"""Onboard somebody: prove that the phone is theirs, then welcome them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param, dag
+
+from cpaas_provider.operators.otp import RequestOtpOperator, RevokeOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sensors.otp import OtpStatusSensor
+
+PARAMS = {
+    "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
+    "phone": Param(type="string", minLength=5, description="The number to prove, in any usual form."),
+    "length": Param(6, type="integer", minimum=4, maximum=8, description="Digits of the code."),
+    "expires_in": Param(10, type="integer", minimum=1, maximum=60, description="Minutes the code is valid."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="What the phone shows as sender."),
+    "welcome": Param("Welcome! Your number is confirmed.", type="string", description="The text sent at the end."),
+}
+
+OTP_ID = "{{ ti.xcom_pull(task_ids='request_otp')['id'] }}"
+
+
+@dag(
+    schedule=None,
+    catchup=False,
+    params=PARAMS,
+    default_args={"cpaas_conn_id": "{{ params.cpaas_conn_id }}", "retries": 2, "retry_delay": timedelta(seconds=10)},
+    tags=["cpaas", "example"],
+    doc_md="""
+    ### OTP onboarding
+    Sends a one-time passcode, waits until it is verified, and then sends a welcome. When that does not come about
+    (expired, too many wrong codes), the passcode is revoked, so that it is of no use to anybody, and the run fails.
+
+    **Who verifies the code?** The app into which the person types it, by `POST /otp/verify`, or a DAG of yours by
+    `VerifyOtpOperator`. This DAG only waits for that, on the triggerer, where waiting takes no worker slot. Do not ask
+    for a code by a human-in-the-loop task: what is typed there stays in Airflow's database.
+    """,
+)
+def otp_onboarding():
+    """Describe the order of the steps."""
+    request = RequestOtpOperator(
+        task_id="request_otp",
+        recipient="{{ params.phone }}",
+        length="{{ params.length }}",
+        expires_in="{{ params.expires_in }}",
+    )
+    wait = OtpStatusSensor(
+        task_id="wait_until_verified",
+        otp_id=OTP_ID,
+        expires_in="{{ params.expires_in }}",
+        deferrable=True,
+        poke_interval=5,
+    )
+    welcome = SendSmsOperator(
+        task_id="welcome",
+        recipients="{{ params.phone }}",
+        sender_id="{{ params.sender_id }}",
+        content="{{ params.welcome }}",
+    )
+    revoke = RevokeOtpOperator(
+        task_id="revoke_otp", otp_id=OTP_ID, skip_if_missing=True, trigger_rule="all_failed"
+    )
+    request >> wait >> [welcome, revoke]
+
+
+otp_onboarding()

@@ -1,0 +1,59 @@
+"""The hook in TaskFlow, sync and async, with retries that never send twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param, dag, get_current_context, task
+
+from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
+
+PARAMS = {
+    "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
+    "phone": Param(type="string", minLength=5, description="Who is greeted, in any usual form."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="What the phone shows as sender."),
+    "text": Param("Hello from Airflow!", type="string", description="The text."),
+}
+
+
+@dag(
+    schedule=None,
+    catchup=False,
+    params=PARAMS,
+    # Retries what surely did nothing, after as long as the service asks; fails at once what may have been sent.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_policy": CpaasRetryPolicy()},
+    tags=["cpaas", "example"],
+    doc_md="""
+    ### The hook in TaskFlow
+    Looks a number up and sends it a text, unless it must not be disturbed. The client has a method for every operation
+    of the service, sync and async alike. What a task returns becomes an XCom, so these return ids and figures only.
+    """,
+)
+def taskflow_hook():
+    """Describe the order of the steps."""
+    may_be_disturbed() >> greet()
+
+
+@task.short_circuit
+def may_be_disturbed():
+    """Look the number up with the sync client."""
+    from cpaas_provider.hooks.cpaas import CpaasHook
+
+    params = get_current_context()["params"]
+    with CpaasHook(params["cpaas_conn_id"]).get_conn() as client:
+        return not client.lookup_phone(params["phone"]).dnd
+
+
+@task
+async def greet():
+    """Send the text with the async client."""
+    from cpaas_provider.hooks.cpaas import CpaasHook
+
+    params = get_current_context()["params"]
+    async with await CpaasHook(params["cpaas_conn_id"]).get_async_conn() as client:
+        message = await client.send_sms(params["phone"], params["sender_id"], params["text"])
+    estimate = message.meta.estimate if message.meta else None
+    return {"id": message.id, "charge": estimate.charge if estimate else None}
+
+
+taskflow_hook()
