@@ -48,9 +48,10 @@ class Account:
         if not kept:
             self.reset()
 
-    def reset(self) -> None:
-        """Return to the default balance and prices, with nothing charged."""
-        self.set_prices(DEFAULT_PRICES)
+    def reset(self, keep_prices: bool = False) -> None:
+        """Return to the default balance with nothing charged, and to the default prices."""
+        if not keep_prices:
+            self.set_prices(DEFAULT_PRICES)
         self.set_balance(DEFAULT_BALANCE)
         self._keep("charged", 0)
 

@@ -17,7 +17,7 @@ from cpaas_provider.sandbox.page import serve_page
 from cpaas_provider.sandbox.routing import route
 from cpaas_provider.sandbox.service import Service
 from cpaas_provider.sandbox.state import Sandbox
-from cpaas_provider.sandbox.wire import DisconnectedError, Receive, Scope, Send, Wire
+from cpaas_provider.sandbox.wire import DisconnectedError, Message, Receive, Scope, Send, Wire
 
 log = logging.getLogger("cpaas_sandbox")
 
@@ -37,11 +37,13 @@ class App:
             await self._live(receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
-        elif scope["path"].startswith("/_control"):
-            await self._control(scope, receive, send)
         else:
             with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
-                await self._serve(Wire(scope, receive, send, self.sandbox.closing))
+                wire = Wire(scope, receive, send, self.sandbox.closing)
+                if scope["path"].startswith("/_control"):
+                    await self._steer(wire, scope, receive, send)
+                else:
+                    await self._serve(wire)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and end with the server."""
@@ -57,6 +59,21 @@ class App:
         await self.sandbox.callbacks.close()
         self.sandbox.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _steer(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the control API its request, the body read within bounds."""
+        try:
+            body = await wire.body()
+        except ServiceError as error:
+            await wire.answer(self.service.refuse(error))
+            return
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> Message:
+            message = next(messages, None)
+            return await receive() if message is None else message
+
+        await self._control(scope, replay, send)
 
     async def _serve(self, wire: Wire) -> None:
         try:

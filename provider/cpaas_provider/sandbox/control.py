@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox import contacts, faults, inbox
-from cpaas_provider.sandbox.account import DEFAULT_PRICES, MAX_MONEY, to_amount
+from cpaas_provider.sandbox.account import to_amount
+from cpaas_provider.sandbox.conditions import add_setting_up, add_time_and_money, one_of
 from cpaas_provider.sandbox.operations import NAMES
-from cpaas_provider.sandbox.seeding import Seeding, sow
-from cpaas_provider.sandbox.settings import SETTINGS
 from cpaas_provider.sandbox.state import Sandbox
 
-Money = Annotated[FiniteFloat, Field(ge=0, le=MAX_MONEY)]
+Kind = Annotated[str, one_of(faults.KINDS)]
+Named = Annotated[str, one_of(("*", *NAMES))]
+Box = Annotated[str, one_of(inbox.BOXES)]
 
 
-def _one_of(names: Iterable[str]) -> AfterValidator:
-    known = tuple(names)
-
-    def check(name: str) -> str:
-        if name not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return name
-
-    return AfterValidator(check)
-
-
-Kind = Annotated[str, _one_of(faults.KINDS)]
-Named = Annotated[str, _one_of(("*", *NAMES))]
-Box = Annotated[str, _one_of(inbox.BOXES)]
-Price = Annotated[str, _one_of(DEFAULT_PRICES)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Reset(_Strict):
-    """Whether templates, contacts, look-ups, outcomes, prices and settings stay."""
-
-    keep_seeding: bool = False
-
-
-class Fault(_Strict):
+class Fault(BaseModel):
     """A fault to inject; figures of its kind go into `params`, or beside the rest."""
 
     model_config = ConfigDict(extra="allow")
@@ -63,26 +36,6 @@ class Fault(_Strict):
     after: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     seed: int | None = None
     params: dict[str, Any] = {}
-
-
-class ClockChange(_Strict):
-    """Go to a moment (ISO 8601 with offset), stop or go on; `real` returns to real time."""
-
-    now: dt.datetime | None = None
-    frozen: bool | None = None
-    real: bool = False
-
-
-class Advance(_Strict):
-    """Let time pass."""
-
-    seconds: Annotated[FiniteFloat, Field(ge=-1e9, le=1e9)]
-
-
-class Balance(_Strict):
-    """The money there is."""
-
-    balance: Money
 
 
 def _version() -> str:
@@ -140,7 +93,8 @@ def control_app(sandbox: Sandbox) -> FastAPI:
 
     _watching(app, sandbox)
     _faults(app, sandbox)
-    _conditions(app, sandbox)
+    add_setting_up(app, sandbox)
+    add_time_and_money(app, sandbox)
     return app
 
 
@@ -224,71 +178,3 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
         if not sandbox.faults.remove(rule_id):
             raise HTTPException(404, "there is no such fault")
         return {"removed": 1}
-
-
-def _conditions(app: FastAPI, sandbox: Sandbox) -> None:
-    """Add what the service finds itself in: time, money, settings, seeds."""
-
-    @app.post("/_control/reset")
-    async def reset(reset: Reset | None = None) -> dict[str, Any]:
-        sandbox.reset(reset.keep_seeding if reset else False)
-        return {"status": "ok"}
-
-    @app.post("/_control/seed")
-    async def seed(seeding: Seeding) -> dict[str, Any]:
-        return {"seeded": sow(sandbox, seeding)}
-
-    @app.get("/_control/clock")
-    async def get_clock() -> dict[str, Any]:
-        return sandbox.clock.as_json()
-
-    @app.put("/_control/clock")
-    async def put_clock(change: ClockChange) -> dict[str, Any]:
-        if change.now is not None and change.now.tzinfo is None:
-            raise ValueError("now: give the moment with its UTC offset")
-        if change.real:
-            sandbox.clock.reset()
-        if not change.real or change.now is not None or change.frozen is not None:
-            sandbox.clock.set(change.now.timestamp() if change.now else None, change.frozen)
-        return _time_moved(sandbox)
-
-    @app.post("/_control/clock/advance")
-    async def advance(advance: Advance) -> dict[str, Any]:
-        sandbox.clock.advance(advance.seconds)
-        return _time_moved(sandbox)
-
-    @app.put("/_control/balance")
-    async def put_balance(balance: Balance) -> dict[str, Any]:
-        sandbox.account.set_balance(balance.balance)
-        return {"balance": to_amount(sandbox.account.balance)}
-
-    @app.get("/_control/prices")
-    async def get_prices() -> dict[str, Any]:
-        return {name: to_amount(price) for name, price in sandbox.account.prices.items()}
-
-    @app.put("/_control/prices")
-    async def put_prices(prices: dict[Price, Money]) -> dict[str, Any]:
-        sandbox.account.set_prices(prices)
-        return await get_prices()
-
-    @app.get("/_control/settings")
-    async def get_settings() -> dict[str, Any]:
-        return sandbox.settings.as_json()
-
-    @app.get("/_control/settings/meaning")
-    async def explain_settings() -> dict[str, Any]:
-        return {
-            name: {"default": one.default, "means": one.means, "choices": one.choices} for name, one in SETTINGS.items()
-        }
-
-    @app.put("/_control/settings")
-    async def put_settings(settings: dict[str, Any]) -> dict[str, Any]:
-        sandbox.settings.change(settings)
-        sandbox.reload()
-        return sandbox.settings.as_json()
-
-
-def _time_moved(sandbox: Sandbox) -> dict[str, Any]:
-    sandbox.wake()
-    sandbox.tick()
-    return sandbox.clock.as_json()

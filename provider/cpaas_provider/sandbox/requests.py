@@ -9,7 +9,7 @@ from cpaas_provider.sandbox.schema import Schema
 
 NETWORKS = ["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
 CHANNELS = ["sms", "whatsapp"]
-MIN_AIRTIME, MAX_AIRTIME = 50, 50_000
+MIN_AIRTIME, MAX_AIRTIME = 50, 500_000
 
 _MSISDN = "[1-9][0-9]{6,14}"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"

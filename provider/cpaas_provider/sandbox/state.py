@@ -22,6 +22,10 @@ from cpaas_provider.sandbox.faults import Faults
 from cpaas_provider.sandbox.settings import Settings
 
 _LONGEST_NAP = 60.0
+_NEXT = """
+SELECT min(due) AS due FROM (
+    SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL
+    UNION ALL SELECT min(due) FROM callbacks WHERE state = 'pending')"""
 
 
 @dataclass(slots=True)
@@ -71,12 +75,15 @@ class Sandbox:
         self.reload()
 
     def _fresh(self) -> None:
-        """Lay out a new sandbox: default balance, templates and columns."""
-        if self.options.balance is not None:
-            self.account.set_balance(self.options.balance)
+        """Lay out a new sandbox: balance, templates and columns."""
+        self._fund()
         self.keep_table([Column(**column) for column in seeds.COLUMNS])
         for template in seeds.TEMPLATES:
             self.keep_template(template)
+
+    def _fund(self) -> None:
+        if self.options.balance is not None:
+            self.account.set_balance(self.options.balance)
 
     def reload(self) -> None:
         """Read from the database what handlers ask for at every request; requests are described anew."""
@@ -113,19 +120,14 @@ class Sandbox:
             self.faults.clear()
             self.clock.reset()
             if keep_seeding:
-                prices = self.account.prices
-                self.account.reset()
-                self.account.prices = {}
-                self.account.set_prices({name: units / 10_000 for name, units in prices.items()})
+                self.account.reset(keep_prices=True)
+                self._fund()
             else:
                 self.database.empty(SEEDED)
                 self.account.reset()
                 self.settings.reset()
                 self.settings.change(self.options.settings)
-            if not keep_seeding:
                 self._fresh()
-            elif self.options.balance is not None:
-                self.account.set_balance(self.options.balance)
         self.reload()
 
     # -- what handlers share --------------------------------------------------------------------------------------
@@ -176,9 +178,7 @@ class Sandbox:
             with self.database.transaction():
                 self._wake_at = math.inf
                 airtime.settle(self)
-                sql = "SELECT min(due) AS due FROM (SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL"
-                sql += " UNION ALL SELECT min(due) FROM callbacks WHERE state = 'pending')"
-                due = (self.database.row(sql) or {}).get("due")
+                due = (self.database.row(_NEXT) or {}).get("due")
                 self._wake_at = math.inf if due is None else min(due, self._wake_at)
 
     async def run(self) -> None:

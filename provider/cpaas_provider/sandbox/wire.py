@@ -91,7 +91,7 @@ class Wire:
         """
         transport = self._send.__self__.transport  # type: ignore[attr-defined] # a bound method of uvicorn's
         connection = transport.get_extra_info("socket")
-        if how == "reset" and connection is not None:
+        if how == "reset" and connection is not None and not transport.is_closing():
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()
         while (await self._receive())["type"] != "http.disconnect":

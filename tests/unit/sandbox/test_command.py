@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from cpaas_provider.sandbox.__main__ import main
-from tests.unit.sandbox.conftest import ADA, KEY, Harness, until
+from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, until
 
 COMMAND = [sys.executable, "-m", "cpaas_provider.sandbox"]
 
@@ -53,6 +53,27 @@ def test_it_ends_quietly_even_while_an_answer_stalls(number: signal.Signals) -> 
         assert process.stdout is not None
         assert process.stdout.read() == ""
         assert process.returncode == 0
+
+
+def test_customers_who_leave_in_the_middle_leave_no_trace_in_the_log() -> None:
+    with program() as (process, sandbox):
+        body = b'{"recipients": "2348030000001", "sender_id": "Acme", "content": "x"}'
+        for kind, figures in {
+            "stall_body": {"seconds": 300},
+            "slow_drip": {"seconds": 120},
+            "latency": {"ms": 300},
+        }.items():
+            sandbox.fault("send_sms", kind, times=1, **figures)
+            raw = Raw(sandbox)
+            raw.ask("POST", "/sms/send", body)
+            if kind != "latency":
+                assert raw.socket.recv(10)
+            raw.socket.close()
+        until(lambda: sandbox.counters()["sms"]["requests"] == 3)
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
 
 
 def test_a_kill_loses_nothing_that_was_accepted(tmp_path: Path) -> None:

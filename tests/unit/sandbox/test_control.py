@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 from cpaas_provider.sandbox.operations import NAMES
-from tests.unit.sandbox.conftest import ADA, BAYO, Harness
+from tests.unit.sandbox.conftest import ADA, BAYO, Harness, Raw
 
 FOURTEEN = """send_sms send_email request_otp verify_otp get_otp find_otps revoke_otp buy_airtime get_contact_table
 get_contact_row create_contact_row update_contact_row delete_contact_row lookup_phone"""
@@ -194,6 +196,34 @@ def test_reset_with_and_without_the_seeds(sandbox: Harness) -> None:
     prepared()
     sandbox.control("POST", "reset")
     assert found() == (False, 4.0, False, 0, False)
+
+
+def test_a_control_body_is_bounded(sandbox: Harness) -> None:
+    raw = Raw(sandbox)
+    raw.ask("PUT", "/_control/balance", b" " * (8 * 1024 * 1024 + 1))
+    assert raw.rest().startswith(b"HTTP/1.1 413")
+
+
+def test_counts_hold_under_concurrent_requests(sandbox: Harness) -> None:
+    """Sixteen customers at once, with delays and faults among their requests."""
+    sandbox.fault("send_sms", "latency", ms=5, rate=0.5, seed=1)
+    sandbox.fault("send_sms", "error_500", times=20)
+    sandbox.fault("send_sms", "broken_json", times=10)
+
+    def customer(number: int) -> list[int]:
+        with httpx.Client(base_url=sandbox.url, headers=sandbox.http.headers, trust_env=False) as http:
+            body = {"recipients": f"{ADA},{BAYO}", "sender_id": "Acme", "content": f"from {number}"}
+            return [http.post("/sms/send", json=body).status_code for _ in range(20)]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = [status for one in pool.map(customer, range(16)) for status in one]
+    assert (answers.count(200), answers.count(500)) == (300, 20)
+    counters = sandbox.counters()
+    assert counters["sms"] == {"requests": 300, "recipients": 600}
+    assert (counters["requests"]["send_sms"], counters["rejected"]["send_sms"]) == (320, 20)
+    assert (counters["faults"]["error_500"], counters["faults"]["broken_json"]) == (20, 10)
+    assert (counters["charged"], counters["balance"]) == (2400.0, 1e8 - 2400)
+    assert sandbox.control("GET", "inbox/sms")["total"] == 600
 
 
 def test_unknown_control_paths(sandbox: Harness) -> None:
