@@ -40,6 +40,13 @@ class Sandbox:
         self.started: Started | None = None
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
 
+    @classmethod
+    def running(cls, log: Path, url: str, api_key: str) -> Self:
+        """Return one that another process started, to ask it; ``stop`` leaves it alone."""
+        sandbox = cls(log, port=int(url.rpartition(":")[2]))
+        sandbox.api_key = api_key
+        return sandbox
+
     @property
     def connection(self) -> dict[str, Any]:
         """The Airflow connection to it, in the form ``AIRFLOW_CONN_...`` variables take as JSON."""

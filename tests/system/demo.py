@@ -24,13 +24,12 @@ from tests.processes import Started
 from tests.sandbox import Sandbox, SandboxError, connection_json
 from tests.system.demo_figures import Line, compare
 from tests.system.demo_view import View
-from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
+from tests.system.standalone import ENDED, USER, Standalone, StandaloneError, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "example_dags"
 DAG_ID = "customer_campaign"
 RUN_WITHIN = 600.0
-ENDED = {"success", "failed"}
 
 
 class Demo:

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 USER = "admin"
 HEALTHY_WITHIN = 180.0
+ENDED = frozenset({"success", "failed"})
 PARTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -62,6 +63,14 @@ class Standalone:
         self.fernet_key = urlsafe_b64encode(secrets.token_bytes(32)).decode()
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
         self._token: str | None = None
+
+    @classmethod
+    def running(cls, home: Path, dags: Path, url: str, password: str) -> Self:
+        """Return one that another process started, to drive it; ``stop`` leaves it alone."""
+        standalone = cls(home, dags, password=password)
+        standalone.url = url
+        standalone._http = httpx.Client(base_url=url, timeout=30.0, trust_env=False)
+        return standalone
 
     def start(self) -> Self:
         """Start it; it is of use only after ``wait_until_healthy``."""
@@ -140,6 +149,15 @@ class Standalone:
         self.api("PATCH", f"dags/{dag_id}", {"is_paused": False}, update_mask="is_paused")
         run = self.api("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf or {})})
         return str(run["dag_run_id"])
+
+    def ended(self, dag_id: str, run_id: str, within: float = 120.0) -> str:
+        """Return how a run ended, as soon as it has."""
+
+        def look() -> str | None:
+            state = str(self.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"])
+            return state if state in ENDED else None
+
+        return wait_for(f"the run of {dag_id} to end", look, within)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, lines: int = 40) -> str:
         """Return the end of a task's newest log, as it stands in its file."""

@@ -1,0 +1,212 @@
+"""``make demo`` as a user runs it: real Airflow, real sandbox; what it prints, what it leaves, what it gives away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import Started
+from tests.sandbox import Sandbox
+from tests.system.demo import EXAMPLES, REPOSITORY
+from tests.system.leaks import Scan, Secrets, look_through
+from tests.system.standalone import Standalone, wait_for
+
+pytestmark = pytest.mark.system
+
+DEMO_WITHIN = 360
+PHONE = "0803 123 4567"
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the demo as make does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.system.demo", *arguments, "--home", str(home)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(home: Path, *arguments: str) -> tuple[int, str]:
+    """Run the demo to its end; return its exit status and what it printed."""
+    demo = start(home, *arguments)
+    try:
+        printed, _ = demo.communicate(timeout=DEMO_WITHIN)
+    except BaseException:
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=60)
+        raise
+    return demo.returncode, printed
+
+
+def written_down(home: Path) -> list[Started]:
+    """Return what the demo has started, by its own note."""
+    note = home / "running.json"
+    if not note.exists():
+        return []
+    with contextlib.suppress(ValueError):  # it is being written just now
+        return [Started.from_json(one) for one in json.loads(note.read_text())["started"]]
+    return []
+
+
+def wait_until_started(home: Path) -> list[Started]:
+    """Wait until Airflow has parts and the sandbox runs."""
+
+    def look() -> list[Started] | None:
+        started = written_down(home)
+        busy = len(started) == 2 and len(started[1].processes()) > 1
+        return started if busy else None
+
+    return wait_for("the demo to start its programs", look, 120)
+
+
+@dataclass
+class Kept:
+    """A demo that was left up."""
+
+    home: Path
+    status: int
+    printed: str
+    result: dict[str, Any]
+    airflow: Standalone
+    sandbox: Sandbox
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    home = tmp_path_factory.mktemp("demo") / "home"
+    try:
+        status, printed = run(home, "run", "--keep")
+        result = json.loads((home / "result.json").read_text())
+        airflow, service = result["airflow"], result["sandbox"]
+        yield Kept(
+            home,
+            status,
+            printed,
+            result,
+            Standalone.running(home / "airflow", EXAMPLES, airflow["url"], airflow["password"]),
+            Sandbox.running(home / "sandbox.log", service["url"], service["api_key"]),
+        )
+    finally:
+        run(home, "stop")
+
+
+class TestTheDemo:
+    def test_succeeds(self, kept):
+        assert kept.status == 0, kept.printed
+        assert kept.result["state"] == "success"
+
+    def test_prints_figures_that_agree_with_the_service(self, kept):
+        lines = kept.result["lines"]
+        assert len(lines) >= 15
+        assert [line["label"] for line in lines if not line["agrees"]] == []
+        assert "DISAGREES" not in kept.printed
+        counters = kept.sandbox.counters()
+        assert f"{counters['sms']['recipients']:,}" in kept.printed
+        assert f"{counters['balance']:,.2f}" in kept.printed
+
+    def test_shows_what_a_real_list_brings(self, kept):
+        figures = kept.result["figures"]
+        for name in ("bad", "duplicates", "dnd_skipped", "sms_rejected", "email_rejected"):
+            assert figures[name] > 0, name
+
+    def test_says_where_to_look_and_how_to_end_it(self, kept):
+        assert kept.airflow.url in kept.printed
+        assert kept.sandbox.url in kept.printed
+        assert "make demo-stop" in kept.printed
+
+    def test_gives_nothing_away_not_even_passcodes(self, kept):
+        self._onboard_somebody(kept)
+        secrets = Secrets.of(kept.sandbox)
+        secrets.add_list(EXAMPLES / "data" / "customers.csv")
+        assert len(secrets.numbers) > 1000
+        assert len(secrets.addresses) > 500
+        assert len(secrets.texts) > 100
+        assert secrets.codes
+        leaks, searched = look_through(kept.home / "airflow", kept.result["airflow"]["fernet"], secrets)
+        assert leaks == []
+        assert searched > 100_000
+
+    def _onboard_somebody(self, kept):
+        """Run the passcode example too, with the code entered by somebody outside."""
+        from cpaas_provider.api import CpaasClient
+
+        def person():
+            token = wait_for("a passcode", lambda: (kept.sandbox.inbox("otp")["items"] or [None])[0], 60)
+            with CpaasClient(kept.sandbox.url, kept.sandbox.api_key) as client:
+                client.verify_otp(token["id"], token["code"])
+
+        app = threading.Thread(target=person)
+        app.start()
+        run_id = kept.airflow.trigger("otp_onboarding", {"phone": PHONE, "length": 8})
+        assert kept.airflow.ended("otp_onboarding", run_id) == "success"
+        app.join(60)
+
+
+class TestTheScan:
+    def test_finds_what_is_there(self, tmp_path):
+        secrets = Secrets({"sk_test_0123456789"}, {"48213377"}, {"2348031234567"}, {"ada@example.com"}, set())
+        secrets.add_text("Hello Adébáyọ̀, calls are free")
+        planted = {
+            "key": "Authorization: Bearer sk_test_0123456789",
+            "number": "recipient=+234 803 123 4567, next",
+            "address": '{"to": "Ada@example.com"}',
+            "text": json.dumps({"content": "Hello Adébáyọ̀, calls are free"}),
+            "code": "code 48213377 entered",
+        }
+        scan = Scan(secrets)
+        for kind, text in planted.items():
+            assert [leak.kind for leak in scan.text("planted", text)] == [kind]
+
+    def test_takes_a_masked_number_for_no_leak(self):
+        scan = Scan(Secrets(numbers={"2348031234567"}, codes={"482133"}))
+        assert list(scan.text("log", "23480****567 at 2026-11-21T04:13:30.482133Z in line 482133.5")) == []
+
+
+class TestWhatItLeaves:
+    def test_nothing_after_it_was_stopped(self, kept):
+        started = written_down(kept.home)
+        assert len(started) == 2
+        assert all(one.processes() for one in started)
+        assert run(kept.home, "stop")[0] == 0
+        assert [process for one in started for process in one.processes()] == []
+
+    def test_nothing_after_ctrl_c(self, tmp_path):
+        home = tmp_path / "home"
+        demo = start(home, "run")
+        started = wait_until_started(home)
+        demo.send_signal(signal.SIGINT)
+        printed, _ = demo.communicate(timeout=60)
+        assert demo.returncode == 130, printed
+        assert [process for one in started for process in one.processes()] == []
+
+    def test_nothing_when_it_is_ended_after_a_crash(self, tmp_path):
+        home = tmp_path / "home"
+        demo = start(home, "run")
+        started = wait_until_started(home)
+        os.kill(demo.pid, signal.SIGKILL)
+        demo.communicate(timeout=60)
+        assert all(one.processes() for one in started)
+        assert run(home, "stop")[0] == 0
+        assert [process for one in started for process in one.processes()] == []
+
+    def test_refuses_to_run_beside_itself(self, tmp_path):
+        home = tmp_path / "home"
+        demo = start(home, "run")
+        wait_until_started(home)
+        status, printed = run(home, "run")
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=60)
+        assert status == 1
+        assert "Another demo is at work" in printed
