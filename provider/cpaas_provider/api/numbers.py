@@ -37,10 +37,13 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     if text.startswith("00"):
         text = "+" + text[2:]
     number = _parse(text, None) if text.startswith("+") else _parse_without_plus(text, region)
-    if number is None or not phonenumbers.is_possible_number(number):
-        hint = "" if region or text.startswith("+") else "; a national number needs default_region"
-        raise InvalidMsisdnError(f"is not a phone number in international form{hint}")
-    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164).removeprefix("+")
+    if number is not None and phonenumbers.is_possible_number(number):
+        written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+        # Zeros too many would be taken away one a reading, and one phone have several numbers.
+        if _parse(written, None) == number:
+            return written.removeprefix("+")
+    hint = "" if region or text.startswith("+") else "; a national number needs default_region"
+    raise InvalidMsisdnError(f"is not a phone number in international form{hint}")
 
 
 def mask_msisdn(number: str) -> str:

@@ -76,6 +76,7 @@ def test_an_international_number_of_another_region() -> None:
         ("2348031234567 2348031234568", "is not a phone number"),
         ("+999123456789", "is not a phone number"),
         ("12", "is not a phone number"),
+        ("200000000000", "is not a phone number"),
         ("+", "is not a phone number"),
         ("803123.0000", "is not a phone number"),
     ],

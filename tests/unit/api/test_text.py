@@ -43,6 +43,7 @@ def reference(text: str) -> SmsLength:
         ("a" + "€" * 80, "GSM-7", 161, 2),
         # 152 and a euro fill one page but for one septet, which stays empty.
         ("a" * 152 + "€" + "a" * 152, "GSM-7", 306, 3),
+        ("€" + "a" * 304, "GSM-7", 306, 2),
         ("é" * 160, "GSM-7", 160, 1),
         ("ç", "UCS-2", 1, 1),
         ("`", "UCS-2", 1, 1),
@@ -52,6 +53,7 @@ def reference(text: str) -> SmsLength:
         ("ẹ" * 135, "UCS-2", 135, 3),
         ("😀" * 35, "UCS-2", 70, 1),
         ("😀" * 36, "UCS-2", 72, 2),
+        ("😀" + "ẹ" * 132, "UCS-2", 134, 2),
         # 33 emoji fill a page of 67 but for one unit.
         ("😀" * 67, "UCS-2", 134, 3),
     ],
@@ -71,7 +73,8 @@ def test_basic_characters_cost_one(character: str) -> None:
     assert measure_sms(character) == SmsLength("GSM-7", 1, 1)
 
 
-texts = st.text(st.sampled_from("aZ9 \n€^[é") | st.characters(), max_size=400)
+runs = st.tuples(st.sampled_from("aZ \n€^[é") | st.characters(), st.integers(0, 200))
+texts = st.text() | st.lists(runs, max_size=5).map(lambda drawn: "".join(letter * times for letter, times in drawn))
 
 
 @given(texts)
