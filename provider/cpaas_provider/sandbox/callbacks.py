@@ -71,17 +71,23 @@ class Callbacks:
     async def deliver_due(self) -> bool:
         """Send a round of reports; tell whether there were any."""
         rows = self.due()
-        await asyncio.gather(*map(self._deliver, rows))
-        return bool(rows)
+        if not rows:
+            return False
+        if self._client is None:
+            # Off the loop: making a client reads the whole CA bundle.
+            self._client = await asyncio.to_thread(httpx.AsyncClient, trust_env=False, follow_redirects=False)
+        client = self._client
+        await asyncio.gather(*(self._deliver(client, row) for row in rows))
+        return True
 
-    async def _deliver(self, row: Row) -> None:
+    async def _deliver(self, client: httpx.AsyncClient, row: Row) -> None:
         if not (self._allow_remote or is_loopback(row["url"])):
             self._settle(row, "failed", 0, "not called: the host is not this machine")
             return
         attempts, result = self._sandbox.settings["callback_attempts"], ""
         for attempt in range(1, attempts + 1):
             async with self._places:
-                acknowledged, result = await self._post(row)
+                acknowledged, result = await self._post(client, row)
             if acknowledged:
                 self._settle(row, "delivered", attempt, result)
                 return
@@ -89,18 +95,14 @@ class Callbacks:
                 await asyncio.sleep(_PAUSE_SECONDS * attempt)
         self._settle(row, "failed", attempts, result)
 
-    async def _post(self, row: Row) -> tuple[bool, str]:
+    async def _post(self, client: httpx.AsyncClient, row: Row) -> tuple[bool, str]:
         """Make one attempt; bounded in time as a whole, following no redirect and no proxy."""
-        if self._client is None:
-            self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False)
         headers = {"content-type": "application/json"}
         limit = self._sandbox.settings["callback_timeout_seconds"]
         try:
             async with asyncio.timeout(limit):
                 # the answer's body is nobody's business: only its status is read
-                async with self._client.stream(
-                    "POST", row["url"], content=row["body"].encode(), headers=headers
-                ) as answer:
+                async with client.stream("POST", row["url"], content=row["body"].encode(), headers=headers) as answer:
                     status = answer.status_code
         except TimeoutError:
             return False, f"no answer within {limit:g} s"

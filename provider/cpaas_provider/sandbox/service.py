@@ -71,8 +71,10 @@ class Service:
         check = self._check(operation)
         values: Any = {}
         if operation.body is not None:
-            check_content_type(content_type)
-            values = read_json(raw)
+            # Nothing at all is a body without fields: the answer names those that are required.
+            if raw or content_type:
+                check_content_type(content_type)
+                values = read_json(raw)
         elif operation.query is not None:
             values = read_query(query)
         errors: list[FieldError] = []

@@ -134,4 +134,4 @@ def test_a_seeded_answer_goes_first(sandbox: Harness) -> None:
 def test_a_lookup_that_is_not_valid(sandbox: Harness) -> None:
     assert set(sandbox.refused(400, "GET", "/lookup/phone", {"phone": "0803"})) == {"phone"}
     assert sandbox.refused(400, "GET", "/lookup/phone", {}) == {"phone": "missing"}
-    assert sandbox.refused(415, "GET", "/lookup/phone") == {"Content-Type": "content_type"}
+    assert sandbox.refused(400, "GET", "/lookup/phone") == {"phone": "missing"}
