@@ -23,7 +23,7 @@ class AllowedRecipients:
         self._recipients: set[str] = set()
         for place, entry in enumerate(parts, start=1):
             text = str(entry).strip()
-            if text.startswith("@"):
+            if text.startswith("@") and "." in text:
                 self._domains.add(text[1:].lower())
             elif text:
                 self._recipients.add(_normalised(text, place, default_region))

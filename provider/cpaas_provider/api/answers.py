@@ -185,8 +185,8 @@ def _is_error(body: Any) -> bool:
     """Tell the error shape of INTERFACE.md section 7 from a resource, whatever the HTTP status (FACTS.md)."""
     if not isinstance(body, Mapping) or "message" not in body:
         return False
-    if not _is_whole(body.get("status")):
-        # What bears an id was accepted, whatever else it has to say.
+    if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:
+        # No code of HTTP: a passcode's own status, say. What bears an id was accepted, whatever else it has to say.
         return bool(body.get("errors")) and "id" not in body
     if body.get("errors"):
         return True

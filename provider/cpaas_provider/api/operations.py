@@ -158,6 +158,7 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
 
     :param recipient: the phone number
     :return: the records, in the service's order; an empty list where there is none
+    :raises CpaasNotFoundError: when the service answers 404, for a number it does not know or a wrong base URL
     """
     return Call(endpoints.FIND_OTPS, {"recipient": recipient})
 

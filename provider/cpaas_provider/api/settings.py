@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 _REVOKE_PATH = re.compile(r"/[^\s{}?#]*\{id\}[^\s{}?#]*")
+_LARGEST = 1e6
 _PROXY_SCHEMES = frozenset({"http", "https", "socks5"})
 
 
@@ -184,9 +184,10 @@ def _checked_key(api_key: str, auth_scheme: str) -> str:
 
 
 def _check_number(option: str, value: float, *, above_zero: bool) -> None:
-    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not sound or value < 0 or (above_zero and value == 0):
-        raise CpaasConfigurationError(f"{option} must be a number {'above' if above_zero else 'of at least'} 0.")
+    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+    if not sound or (above_zero and value == 0):
+        least = "above" if above_zero else "of at least"
+        raise CpaasConfigurationError(f"{option} must be a number {least} 0 and of at most {_LARGEST:g}.")
 
 
 def _check_whole(option: str, value: int, *, least: int) -> None:

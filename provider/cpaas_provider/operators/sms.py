@@ -99,7 +99,8 @@ class SendSmsOperator(SendMessageOperator):
             raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
         self._log_length(connection, len(recipients), personalisation)
         return client.send_sms(
-            recipients,
+            # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
+            [f"+{recipient}" for recipient in recipients],
             sender_id,
             self.private("content"),
             template_id=self.template_id,

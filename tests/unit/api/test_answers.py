@@ -673,3 +673,8 @@ def test_no_error_shows_what_was_sent(
     own = str(error_of(endpoint, answer(status, {**body, "message": "", "errors": [{}]})))
     for secret in private:
         assert secret in own or secret not in str(error) + repr(error)
+
+
+def test_a_passcode_s_own_status_is_no_error_code() -> None:
+    body = {**OTP, "message": "A code was sent", "type": "otp"}
+    assert read_answer(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]

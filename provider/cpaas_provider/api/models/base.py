@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 
 import pendulum
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,6 +24,7 @@ from cpaas_provider.api.numbers import normalise_msisdn
 
 Number = int | float
 
+_HTTP_URL = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
 
@@ -151,6 +153,12 @@ def unique(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
+def _http_url(value: str) -> str:
+    if not _HTTP_URL.fullmatch(value):
+        raise ValueError("must be an http or https URL")
+    return value
+
+
 def no_line_breaks(value: str) -> str:
     """Refuse what could forge a header line."""
     if re.search(r"[\r\n]", value):
@@ -165,4 +173,4 @@ OptionalInstant = Instant | None
 Text = Annotated[str, StringConstraints(min_length=1)]
 Reference = Annotated[str, StringConstraints(min_length=1)]
 Identifier = Annotated[str, StringConstraints(min_length=1)]
-CallbackUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$")]
+CallbackUrl = Annotated[str, AfterValidator(_http_url)]
