@@ -208,14 +208,21 @@ async def upsert_contacts():
 
         def to_do(customer: dict[str, Any]) -> bool:
             known = rows.get(customer["phone"], {})
-            return known.get("run_id") != run_id and known.get("outcome") != "unknown"
+            perhaps_created = known.get("outcome") == "unknown" and not known["row_id"]
+            return known.get("run_id") != run_id and not perhaps_created
 
         with ledger:
             new = list(filter(to_do, customers))
             await for_each(new, upsert, workers=client.settings.max_concurrency, doing="Contacts brought up to date")
 
     outcomes = [rows[customer["phone"]]["outcome"] for customer in customers]
-    return {outcome: outcomes.count(outcome) for outcome in ("created", "updated", "rejected", "unknown")}
+    left_out = by_reason(
+        (f"{field} {reason}", customer["row"])
+        for customer in customers
+        for field, reason in rows[customer["phone"]].get("left_out", {}).items()
+    )
+    counts = {outcome: outcomes.count(outcome) for outcome in ("created", "updated", "rejected", "unknown")}
+    return {**counts, "fields_left_out": left_out}
 
 
 @task
@@ -304,9 +311,10 @@ def send_once(field: str, send: Callable[[CpaasClient, list[dict[str, Any]]], An
         file = run_folder() / f"{context['ti'].task_id}_outcomes.jsonl"
         write_lines(file, outcomes(journal))
     if count["unknown"] or count["rejected"] > context["params"]["max_rejected"]:
+        doubt = " Nobody can know whether the last went out, so they were not sent again." if count["unknown"] else ""
         raise AirflowFailException(
-            f"{count['sent']} sent, {count['rejected']} rejected, {count['unknown']} in doubt: nobody can know whether "
-            f"these went out, so they were not sent again. {file} says who they are."
+            f"{count['sent']} sent, {count['rejected']} rejected, {count['unknown']} in doubt.{doubt} "
+            f"{file} says who they are."
         )
 
 

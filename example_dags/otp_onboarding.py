@@ -59,9 +59,7 @@ def otp_onboarding():
         sender_id="{{ params.sender_id }}",
         content="{{ params.welcome }}",
     )
-    revoke = RevokeOtpOperator(
-        task_id="revoke_otp", otp_id=OTP_ID, skip_if_missing=True, trigger_rule="all_failed"
-    )
+    revoke = RevokeOtpOperator(task_id="revoke_otp", otp_id=OTP_ID, skip_if_missing=True, trigger_rule="all_failed")
     request >> wait >> [welcome, revoke]
 
 

@@ -117,7 +117,7 @@ def send_in_packs(journal: Journal, send: Callable[[range], Any]) -> None:
                 journal.note(pack, "rejected", reason=str(error))
         else:
             journal.note(pack, "sent", id=message.id, **_figures(message))
-            log.info("Message %s was accepted for %d recipients", message.id, len(pack))
+            log.info("Message %s was accepted, recipients: %d", message.id, len(pack))
 
 
 def figures(journal: Journal) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def summary(
         "bad": sum(bad_rows.values()) if bad_rows is not None else None,
         "bad_rows": bad_rows,
         **{name: read.get(name) for name in ("duplicates", "beyond_limit", "customers")},
-        "fields_left_out": read.get("fields_left_out"),
+        "fields_left_out": {**read.get("fields_left_out", {}), **contacts.get("fields_left_out", {})},
         **{name: looked_up.get(name) for name in ("looked_up", "dnd_skipped", "lookup_failed", "reachable")},
         **{f"contacts_{name}": contacts.get(name) for name in ("created", "updated", "rejected", "unknown")},
         **{f"sms_{name}": sms.get(name) for name in _SENT},

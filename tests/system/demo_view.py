@@ -81,11 +81,11 @@ class View:
         wrong = [line.label.strip() for line in lines if not line.agrees]
         if state != "success":
             self.problem(f"The run ended as {state} after {seconds:.0f} s.")
-        elif not lines:
+        if not lines:
             self.problem("The run left no summary.")
-        elif wrong:
+        if wrong:
             self.problem(f"Campaign and service do not agree on: {', '.join(wrong)}.")
-        else:
+        if state == "success" and lines and not wrong:
             self.say(f"The run succeeded and every figure agrees. {seconds:.0f} s in all.")
 
     def where_to_look(self, places: Mapping[str, object]) -> None:

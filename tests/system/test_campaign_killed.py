@@ -1,0 +1,76 @@
+"""The campaign example on a real Airflow whose task is killed in the middle of a request, and tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections import Counter
+
+import psutil
+import pytest
+
+from tests.sandbox import Sandbox, connection_json
+from tests.system.demo import EXAMPLES
+from tests.system.standalone import Standalone, wait_for
+
+pytestmark = pytest.mark.system
+
+NUMBERS = [f"234803555010{n}" for n in range(6)]
+DAG_ID, TASK_ID = "customer_campaign", "send_sms"
+
+
+@pytest.fixture
+def service(tmp_path):
+    with Sandbox(tmp_path / "sandbox.log") as running:
+        running.control("POST", "seed", {"lookups": [{"phone": number, "dnd": False} for number in NUMBERS]})
+        yield running
+
+
+@pytest.fixture
+def airflow(tmp_path, service):
+    connection = connection_json(service.connection, recipients_per_request=2)
+    with Standalone(tmp_path / "airflow", EXAMPLES, {"AIRFLOW_CONN_CPAAS_DEFAULT": connection}) as running:
+        yield running
+    assert running.started.processes() == []
+
+
+def processes_of(airflow, task):
+    """Return the process a task runs in, by its title; that of the executor's worker above it is longer."""
+    found = []
+    for process in airflow.started.processes():
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).strip() == f"airflow worker -- {task['id']}":
+                found.append(process)
+    return found or None
+
+
+def test_a_task_killed_in_a_request_sends_to_nobody_twice_and_says_who_is_in_doubt(airflow, service, tmp_path):
+    people = tmp_path / "six.csv"
+    people.write_text("name,phone\n" + "".join(f"Person,+{number}\n" for number in NUMBERS))
+    # The second request of two people is under way for long enough to be killed in.
+    service.control(
+        "POST", "faults", {"operation": "send_sms", "kind": "latency", "ms": 20_000, "after": 1, "times": 1}
+    )
+    run_id = airflow.trigger(DAG_ID, {"csv": str(people), "folder": f"file://{tmp_path}/out"})
+
+    wait_for("the first request", lambda: service.counters()["sms"]["recipients"] == 2 or None, 90)
+    wait_for("the second request", lambda: service.counters()["faults"].get("latency"), 30)
+    task = airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{TASK_ID}")
+    for process in wait_for("the task's process", lambda: processes_of(airflow, task), 10):
+        os.kill(process.pid, signal.SIGKILL)
+
+    assert airflow.ended(DAG_ID, run_id, 180) == "failed"
+    task = airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{TASK_ID}")
+    assert (task["state"], task["try_number"]) == ("failed", 2)
+    reached = Counter(item["recipient"] for item in service.inbox("sms")["items"])
+    assert set(reached.values()) == {1}
+    assert set(NUMBERS) - set(reached) <= set(NUMBERS[2:4])
+
+    path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/summarise/xcomEntries/summary"
+    summary = airflow.api("GET", path)["value"]
+    assert (summary["sms_sent"], summary["sms_unknown"], summary["sms_not_sent"]) == (4, 2, 0)
+    [file] = (tmp_path / "out").glob("*/send_sms_outcomes.jsonl")
+    told = {entry["to"]: entry["outcome"] for entry in map(json.loads, file.read_text().splitlines())}
+    assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[2:4]
