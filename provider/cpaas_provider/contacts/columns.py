@@ -36,6 +36,10 @@ class ContactColumns:
         :raises CpaasInvalidRequestError: when a column is unknown or ambiguous, or a value does not fit; names all
             such columns and shows no value
         """
+        if not isinstance(cells, Mapping):
+            raise CpaasInvalidRequestError(
+                "The contact's cells must be a mapping of column names to values. Nothing was sent."
+            )
         encoded: dict[str, Any] = {}
         faults: list[str] = []
         for name, value in cells.items():
@@ -54,9 +58,13 @@ class ContactColumns:
         return encoded
 
     def decode(self, cells: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row's cells by column name; a cell of a column that is not in the table keeps its id."""
+        """Return a row's cells by column name, those it leaves out being ``None``.
+
+        A cell keeps its column's id where several columns share the name, and where the table has no such column.
+        """
         names = {column.id: column.name for column in self._columns if len(self._by_name[column.name]) == 1}
-        return {names.get(column_id, column_id): value for column_id, value in cells.items()}
+        every = {**dict.fromkeys(column.id for column in self._columns), **cells}
+        return {names.get(column_id, column_id): value for column_id, value in every.items()}
 
     def _find(self, name: str) -> ContactColumn:
         for found in (self._by_name.get(name), self._by_folded.get(str(name).strip().casefold())):

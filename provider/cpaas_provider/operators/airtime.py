@@ -11,6 +11,8 @@ from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
 
@@ -64,9 +66,13 @@ class BuyAirtimeOperator(CpaasOperator):
         self.callback = callback
         self.external_ref = external_ref
 
+    def execute(self, context: Context) -> Any:
+        """Buy the airtime, having said once in this try that the operation is deprecated."""
+        self.log.warning("Buying airtime is deprecated by the service and may be removed.")
+        return super().execute(context)
+
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Buy the airtime."""
-        self.log.warning("Buying airtime is deprecated by the service and may be removed.")
         recipient = self.private("recipient")
         self.skip_unless_allowed(client, recipient)
         purchase = client.buy_airtime(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, timezone
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api.errors import CpaasError
 
@@ -144,8 +144,11 @@ class CpaasOperator(BaseOperator):
         try:
             return self.render_template(getattr(self, field), context, jinja_env, seen_oids)
         except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
-            reason = f": {scrub(str(error), ())}" if type(error).__module__.startswith("jinja2") else ""
-            raise AirflowFailException(
+            # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
+            broken = type(error).__module__.startswith("jinja2")
+            reason = f": {scrub(str(error), ())}" if broken else ""
+            kind = AirflowFailException if broken else AirflowException
+            raise kind(
                 f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."
             ) from None
 

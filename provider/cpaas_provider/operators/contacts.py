@@ -150,9 +150,11 @@ class UpsertContactRowOperator(_WriteContactRowOperator):
         from cpaas_provider.api.errors import CpaasNotFoundError
 
         cells = self.cells(client)
-        if self.row_id is not None and self.row_id.strip() not in _NO_ROW:
+        # Native rendering makes a number of digits.
+        row_id = "" if self.row_id is None else str(self.row_id).strip()
+        if row_id not in _NO_ROW:
             try:
-                return {"row_id": client.update_contact_row(self.row_id, cells).row.id, "created": False}
+                return {"row_id": client.update_contact_row(row_id, cells).row.id, "created": False}
             except CpaasNotFoundError:
                 if not self.create_if_missing:
                     raise

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
 
+_FIELDS = ("msisdn", "operator", "country", "ported", "dnd")
+
 
 class PhoneLookupOperator(CpaasOperator):
     """Look a phone number up: operator, country, porting and do-not-disturb. Charged by the service.
@@ -37,6 +39,7 @@ class PhoneLookupOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Look the number up."""
+        # A name that is wrong is told before anything is charged.
+        narrow(dict.fromkeys(_FIELDS), self.return_fields)
         found = client.lookup_phone(self.private("phone"))
-        record = {field: getattr(found, field) for field in ("msisdn", "operator", "country", "ported", "dnd")}
-        return narrow(record, self.return_fields)
+        return narrow({field: getattr(found, field) for field in _FIELDS}, self.return_fields)

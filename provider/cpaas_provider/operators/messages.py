@@ -87,17 +87,26 @@ class SendMessageOperator(CpaasOperator):
     def _personalisation_of(self, chosen: Iterable[str], client: CpaasClient) -> list[Any] | None:
         """Return the entries of those who get the message; entries of others would only be handed around."""
         given = self.private("personalisation")
-        if given is None or client.settings.allowed is None:
-            return None if given is None else list(given)
+        if given is None:
+            return None
+        # A template without native rendering makes a text of a list.
+        entries = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+        if not all(isinstance(entry, Mapping) and isinstance(entry.get("substitutions"), Mapping) for entry in entries):
+            raise AirflowFailException(
+                "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
+                "Nothing was sent."
+            )
+        if client.settings.allowed is None:
+            return entries
         wanted = set(chosen)
-        return [entry for entry in given if self._named_by(entry, client) in wanted]
+        return [entry for entry in entries if self._named_by(entry, client) in wanted]
 
-    def _named_by(self, entry: Any, client: CpaasClient) -> str | None:
+    def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str | None:
         try:
             return self.normalise(entry["to"], client)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, ValueError):
             raise AirflowFailException(
-                "A personalisation entry has no valid recipient in `to`. Nothing sent."
+                "A personalisation entry has no valid recipient in `to`. Nothing was sent."
             ) from None
 
     def _result(self, message: Message, recipients: int) -> dict[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
 
 _DEFAULT_EXPIRES_IN = 15
+# What a template renders where there is no code.
+_NO_CODE = frozenset({"", "None", "null"})
 
 
 def _record(token: OtpToken) -> dict[str, Any]:
@@ -80,7 +82,8 @@ class RequestOtpOperator(CpaasOperator):
             token=self.private("token"),
             channel=self.channel,
         )
-        expires_at = record.expires_at(int(self.expires_in or _DEFAULT_EXPIRES_IN))
+        # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
+        expires_at = record.expires_at(int(float(self.expires_in or _DEFAULT_EXPIRES_IN)))
         return {**_record(record), "expires_at": expires_at.isoformat()}
 
 
@@ -124,8 +127,11 @@ class VerifyOtpOperator(CpaasOperator):
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
 
+        token = self.private("token")
+        if token is None or str(token).strip() in _NO_CODE:
+            raise AirflowFailException("The token is empty. Nothing was sent, so no attempt is used up.")
         try:
-            record = client.verify_otp(self.otp_id, str(self.private("token")))
+            record = client.verify_otp(self.otp_id, str(token))
         except CpaasNotVerifiedError as error:
             if self.fail_if_not_verified:
                 raise

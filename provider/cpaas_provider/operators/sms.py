@@ -119,9 +119,11 @@ class SendSmsOperator(SendMessageOperator):
         if not content:
             self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
             return
+        if not isinstance(content, str):
+            raise AirflowFailException("content must be text. Nothing was sent.")
         texts = {content} if len(personalisation or ()) < recipients else set()
         for entry in personalisation or ():
-            texts.add(substitute(content, entry.get("substitutions") or {}, connection.placeholder_format))
+            texts.add(substitute(content, entry["substitutions"], connection.placeholder_format))
         lengths = [measure_sms(text) for text in texts]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         self.log.info(

@@ -1,0 +1,214 @@
+"""Many scenes in one DAG run: each task with its own recipient, its own trouble, and a note of what it said.
+
+``dag.test()`` costs seconds, a further task in it milliseconds. So a module plays all its scenes in one run, once, and
+each of its tests looks at one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import traceback
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from airflow.sdk import DAG
+
+from cpaas_provider.api import core
+from tests.airflow.examples import bounded
+from tests.airflow.running import DagRunResult, run
+from tests.processes import free_ports
+from tests.sandbox import Sandbox
+
+RETRIES = 3
+ATTEMPTS = 5  # a client's first, and its four repeats
+RUN_WITHIN = 120
+PLENTY = 1_000_000.0
+
+_STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\S+) map_index=(-?\d+)")
+
+
+def phone(scene: str) -> str:
+    """Return a national number that no other scene has."""
+    return f"0803{zlib.crc32(scene.encode()) % 10**7:07d}"
+
+
+def digits(scene: str) -> str:
+    """Return the same number as it goes over the wire."""
+    return f"234{phone(scene)[1:]}"
+
+
+def address(scene: str) -> str:
+    """Return an email address that no other scene has."""
+    return f"{scene.replace('_', '.')}@people.example.com"
+
+
+def fault(operation: str, kind: str, **params: Any) -> tuple[str, str, Any]:
+    """Something that goes wrong in every try, or, where it has ``times``, in the first."""
+    return "POST", "faults", {"operation": operation, "kind": kind, **params}
+
+
+def busy(operation: str, kind: str = "rate_limit", **params: Any) -> tuple[str, str, Any]:
+    """The service refuses everything the first try attempts, and nothing afterwards."""
+    return fault(operation, kind, times=ATTEMPTS, **{"retry_after": 0, **params})
+
+
+def balance(amount: float) -> tuple[str, str, Any]:
+    """What is on the account."""
+    return "PUT", "balance", {"balance": amount}
+
+
+def setting(**changes: Any) -> tuple[str, str, Any]:
+    """How the service is set."""
+    return "PUT", "settings", changes
+
+
+class Stage:
+    """What the scenes of a module are played on; afterwards, what was seen of them."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.result: DagRunResult
+        self.said: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.errors: dict[tuple[str, int], list[BaseException]] = defaultdict(list)
+        self.all_logs: list[str] = []
+        self._scenes: dict[str, tuple[tuple[str, str, Any], ...]] = {}
+        self._settings = sandbox.control("GET", "settings")
+        self._playing = ("", -1)
+
+    def dag(self, dag_id: str, **options: Any) -> DAG:
+        """Return a DAG whose tasks have retries in hand and are watched."""
+        watched = {"on_execute_callback": self._begins, "on_failure_callback": self._fails}
+        defaults = {"retries": RETRIES, "retry_delay": timedelta(0), "on_retry_callback": self._fails, **watched}
+        return DAG(dag_id, schedule=None, default_args=defaults, **options)
+
+    def set(self, task_id: str, *scene: tuple[str, str, Any]) -> str:
+        """Say what the service is to be like when a task's tries begin; return the task's id."""
+        self._scenes[task_id] = scene
+        return task_id
+
+    def play(self, dag: DAG) -> Stage:
+        """Run the DAG, whatever becomes of its tasks."""
+        with self._listening(), bounded(RUN_WITHIN):
+            self.result = run(dag)
+        return self
+
+    # -- what was seen ------------------------------------------------------------------------------------------------
+
+    def outcome(self, task_id: str, map_index: int = -1) -> tuple[str, int]:
+        """Return a task's final state and how many tries it took."""
+        instance = self.result.instance(task_id, map_index)
+        return str(instance.state), int(instance.try_number)
+
+    def xcom(self, task_id: str, map_index: int = -1) -> Any:
+        return self.result.xcom(task_id, map_index)
+
+    def rendered(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
+        return self.result.rendered(task_id, map_index)
+
+    def error(self, task_id: str, map_index: int = -1) -> str:
+        """Return the words a task's last failed try ended with."""
+        errors = self.errors[task_id, map_index]
+        assert errors, f"{task_id} did not fail"
+        return str(errors[-1])
+
+    def log(self, task_id: str, map_index: int = -1) -> str:
+        """Return all a task's tries logged."""
+        return "\n".join(self.said[task_id, map_index])
+
+    def arrived(self, box: str, recipient: str) -> list[dict[str, Any]]:
+        """Return what the service accepted for a recipient, oldest first."""
+        return list(reversed(self.sandbox.inbox(box, recipient=recipient)["items"]))
+
+    # -- behind the scenes --------------------------------------------------------------------------------------------
+
+    def _begins(self, context: Any) -> None:
+        instance = context["ti"]
+        for method, path, body in (("DELETE", "faults", None), balance(PLENTY), setting(**self._settings)):
+            self.sandbox.control(method, path, body)
+        for method, path, body in self._scenes.get(instance.task_id, ()):
+            if instance.try_number == 1 or "times" not in body:
+                self.sandbox.control(method, path, body)
+
+    def _fails(self, context: Any) -> None:
+        instance = context["ti"]
+        index = instance.map_index if instance.map_index is not None else -1
+        self.errors[instance.task_id, index].append(context["exception"])
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Take down all that is logged, before anything of it is masked or cut."""
+        processors = structlog.get_config()["processors"]
+        processors.insert(-1, self._structured)
+        handler = _Handler(self._note)
+        logging.getLogger().addHandler(handler)
+        try:
+            yield
+        finally:
+            processors.remove(self._structured)
+            logging.getLogger().removeHandler(handler)
+
+    def _structured(self, _logger: Any, _method: str, event: Any) -> Any:
+        line = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info", "timestamp"))
+        self._note(line, event.get("exc_info"))
+        return event
+
+    def _note(self, line: str, error: Any = None) -> None:
+        if starting := _STARTING.search(line):
+            self._playing = starting[1], int(starting[2])
+        if error:
+            line += "\n" + (traceback.format_exc() if error is True else _trace(error))
+        self.said[self._playing].append(line)
+        self.all_logs.append(line)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, note: Any) -> None:
+        super().__init__()
+        self._told = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told(record.getMessage(), record.exc_info)
+
+
+def _trace(error: Any) -> str:
+    error = error[1] if isinstance(error, tuple) else error
+    return "".join(traceback.format_exception(error))
+
+
+@contextlib.contextmanager
+def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Stage]:
+    """Set up a fresh service and the connections to it.
+
+    There are always ``cpaas_default``, ``cpaas_wrong_key`` and ``cpaas_refused``.
+
+    :param connections: further ones, or changes of these, by id: ``host``, ``password``, and extras
+    """
+    sandbox.reset()
+    nobody = f"http://127.0.0.1:{free_ports(1)[0]}"
+    usual: dict[str, Mapping[str, Any]] = {
+        "cpaas_default": {},
+        "cpaas_wrong_key": {"password": "sk_test_of_somebody_else"},
+        "cpaas_refused": {"host": nobody},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        # The client's pauses between repeats grow from this; nobody needs to sit them out.
+        patch.setattr(core, "_FIRST_BACKOFF", 0.001)
+        for name, changes in {**usual, **connections}.items():
+            patch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(_connection(sandbox, changes)))
+        yield Stage(sandbox)
+
+
+def _connection(sandbox: Sandbox, changes: Mapping[str, Any]) -> dict[str, Any]:
+    extra = {"sender_id": "Shop", "email_sender_id": "shop@example.com", "timeout": 2}
+    connection = {**sandbox.connection, "extra": {**sandbox.connection["extra"], **extra}}
+    for name, value in changes.items():
+        (connection if name in ("host", "password") else connection["extra"])[name] = value
+    return connection
