@@ -116,20 +116,24 @@ class Standalone:
 
     def wait_until_healthy(self, within: float = HEALTHY_WITHIN) -> None:
         """Return when every part says that it is well."""
+        unwell = ["api-server"]
 
         def look() -> bool | None:
             if self.started is None or not self.started.alive:
-                raise StandaloneError(f"Airflow ended at once. Its last words:\n{self.last_words()}")
+                raise StandaloneError("Airflow ended at once.")
             try:
                 health = self._http.get("/api/v2/monitor/health", timeout=5.0).json()
             except (httpx.TransportError, ValueError):
                 return None
-            return all(health.get(part, {}).get("status") == "healthy" for part in PARTS) or None
+            unwell[:] = [part for part in PARTS if health.get(part, {}).get("status") != "healthy"]
+            return not unwell or None
 
         try:
             wait_for("Airflow to be healthy", look, within)
         except StandaloneError as error:
-            raise StandaloneError(f"{error}\nIts last words, from {self.log}:\n{self.last_words()}") from None
+            raise StandaloneError(
+                f"{error} Not well: {', '.join(unwell)}. From {self.log}:\n{self.last_words()}"
+            ) from None
 
     def api(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Ask Airflow's REST API, ``path`` being what follows ``/api/v2/``; return the answer's JSON."""
@@ -169,8 +173,13 @@ class Standalone:
         return "\n".join([event for event in events if event][-lines:])
 
     def last_words(self, lines: int = 40) -> str:
-        """Return the end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        """Return the end of its log; where something broke, the part from there on."""
+        if not self.log.exists():
+            return ""
+        said = self.log.read_text(errors="replace").splitlines()
+        broken = [place for place, line in enumerate(said) if "Traceback (most recent call last)" in line]
+        start = broken[-1] if broken else max(0, len(said) - lines)
+        return "\n".join(said[start : start + lines])
 
     def stop(self) -> None:
         """End all its processes."""
