@@ -14,6 +14,8 @@ RUN := env PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
 # What the recorded environment was made from: any change of it installs again, anything else does not.
 MADE_FROM = cksum pyproject.toml constraints.txt
 FLOORS := .venv-floors
+# Some days after Airflow 3.3.0: what went with it then, as whoever still runs it has it.
+FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
 .PHONY: help setup demo demo-stop test test-floors docs lint format types check torture constraints constraints-floors clean
@@ -114,7 +116,7 @@ constraints: setup ## Pin the newest versions that go together, for all Pythons 
 
 constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and what goes with them
 	@$(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
-	  --resolution lowest-direct --no-annotate --no-header --no-emit-index-url pyproject.toml \
+	  --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header --no-emit-index-url pyproject.toml \
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
 clean: demo-stop ## Remove everything that was made here, .venv included

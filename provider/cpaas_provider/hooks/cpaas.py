@@ -49,15 +49,11 @@ class CpaasHook(BaseHook):
         return self._connection
 
     async def aread_connection(self) -> CpaasConnection:
-        """Return what the connection says, for code on an event loop."""
-        if self._connection is None:
-            # Asks in ways that block no event loop on any Airflow 3.3, and masks as above.
-            from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+        """Return what the connection says, for code on an event loop.
 
-            connection = await get_async_connection(self.cpaas_conn_id, hook=self)
-            await get_async_extra_dejson(connection)
-            self._connection = read_connection(connection)
-        return self._connection
+        Read in a thread: Airflow's own asynchronous reading masks secrets in a way that may block before 3.3.2.
+        """
+        return await asyncio.to_thread(self.read_connection)
 
     def get_conn(self) -> CpaasClient:
         """Return the client, made once per hook; close it, or use it in a ``with`` block.
