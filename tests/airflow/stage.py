@@ -82,6 +82,8 @@ class Stage:
         self._scenes: dict[str, tuple[tuple[str, str, Any], ...]] = {}
         self._settings = sandbox.control("GET", "settings")
         self._playing = ("", -1)
+        # Of a task that was deferred or rescheduled it is not the try's number that tells whether it is new.
+        self._began: dict[tuple[str, int], bool] = defaultdict(bool)
 
     def dag(self, dag_id: str, **options: Any) -> DAG:
         """Return a DAG whose tasks have retries in hand and are watched."""
@@ -134,13 +136,13 @@ class Stage:
         for method, path, body in (("DELETE", "faults", None), balance(PLENTY), setting(**self._settings)):
             self.sandbox.control(method, path, body)
         for method, path, body in self._scenes.get(instance.task_id, ()):
-            if instance.try_number == 1 or "times" not in body:
+            if not self._began[instance.task_id, _index(instance)] or "times" not in body:
                 self.sandbox.control(method, path, body)
+        self._began[instance.task_id, _index(instance)] = True
 
     def _fails(self, context: Any) -> None:
         instance = context["ti"]
-        index = instance.map_index if instance.map_index is not None else -1
-        self.errors[instance.task_id, index].append(context["exception"])
+        self.errors[instance.task_id, _index(instance)].append(context["exception"])
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
@@ -167,6 +169,10 @@ class Stage:
             line += "\n" + (traceback.format_exc() if error is True else _trace(error))
         self.said[self._playing].append(line)
         self.all_logs.append(line)
+
+
+def _index(instance: Any) -> int:
+    return -1 if instance.map_index is None else int(instance.map_index)
 
 
 class _Handler(logging.Handler):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
+_SHORTEST_INTERVAL = 1.0
 _SLACK = timedelta(minutes=5)
 _FAILURES = {
     "expired": "OTP expired: the code was not entered in time (the service says {status_desc}).",
@@ -70,6 +72,7 @@ class OtpStatusSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.poke_interval = max(self.poke_interval, _SHORTEST_INTERVAL)
         self.otp_id = otp_id
         self.expires_in = expires_in
         self.success_statuses = success_statuses
@@ -81,15 +84,31 @@ class OtpStatusSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
-        if not self.deferrable:
-            try:
+        with self._in_our_words():
+            if not self.deferrable:
                 return super().execute(context)
-            except AirflowSensorTimeout:
-                raise AirflowSensorTimeout(_TIMED_OUT.format(timeout=self.timeout)) from None
-        first = self._first_poke(context)
-        if isinstance(first, PokeReturnValue):
-            return first.xcom_value
-        return self._defer()
+            first = self._first_poke(context)
+            if isinstance(first, PokeReturnValue):
+                return first.xcom_value
+            return self._defer()
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after the trigger, also where it ended without an event."""
+        with self._in_our_words():
+            return super().resume_execution(next_method, next_kwargs, context)
+
+    @contextlib.contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        """Say what became of the passcode where Airflow only says that a sensor timed out, or skips softly."""
+        timed_out = _TIMED_OUT.format(timeout=self.timeout)
+        try:
+            yield
+        except AirflowSkipException as skip:
+            ended_by = skip.__cause__
+            late = ended_by is None or isinstance(ended_by, AirflowSensorTimeout)
+            raise AirflowSkipException(timed_out if late else str(ended_by)) from None
+        except AirflowSensorTimeout:
+            raise AirflowSensorTimeout(timed_out) from None
 
     def _first_poke(self, context: Context) -> bool | PokeReturnValue:
         """Read once before deferring: what is final already needs no trigger."""
@@ -98,7 +117,7 @@ class OtpStatusSensor(BaseSensorOperator):
         except AirflowFailException as error:
             # Airflow softens failures of execute() and of a resumed task, but not of this one.
             if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(str(error)) from None
+                raise AirflowSkipException(str(error)) from error
             raise
 
     def poke(self, context: Context) -> bool | PokeReturnValue:

@@ -1,0 +1,163 @@
+"""A long Retry-After: the task gives its slot back, uses up no try, and makes its request once, on a worker."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator, timezone
+from airflow.sdk.exceptions import TaskDeferred
+
+from cpaas_provider.api.errors import CpaasRateLimitedError
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.contacts import CreateContactRowOperator
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.triggers import wait
+from cpaas_provider.triggers.wait import WaitTrigger
+from tests.airflow.stage import Stage, address, digits, fault, on_stage, phone
+from tests.sandbox import Sandbox
+
+LONG = 90  # longer than the client waits by itself
+OPERATIONS = {
+    "sms": ("send_sms", "sms", digits("sms")),
+    "email": ("send_email", "email", address("email")),
+    "otp": ("request_otp", "otp", digits("otp")),
+    "airtime": ("buy_airtime", "airtime", digits("airtime")),
+    "contact": ("create_contact_row", "contacts", "Deferred"),
+}
+
+
+def put_off(name: str, **params: Any) -> tuple[str, str, Any]:
+    return fault(OPERATIONS[name][0], "rate_limit", **{"retry_after": LONG, "times": 1, **params})
+
+
+@pytest.fixture(scope="module")
+def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    with pytest.MonkeyPatch.context() as patch, on_stage(sandbox_process) as stage:
+        # For the trigger the moment has come as soon as it starts.
+        patch.setattr(wait, "timezone", SimpleNamespace(utcnow=lambda: timezone.utcnow() + dt.timedelta(seconds=LONG)))
+        with stage.dag("deferral") as dag:
+
+            def busy(name: str) -> str:
+                return stage.set(name, put_off(name))
+
+            SendSmsOperator(task_id=busy("sms"), recipients=phone("sms"), content="To {{ ti.task_id }}")
+            SendEmailOperator(task_id=busy("email"), recipients=address("email"), content="To {{ ti.task_id }}")
+            RequestOtpOperator(task_id=busy("otp"), recipient=phone("otp"))
+            BuyAirtimeOperator(task_id=busy("airtime"), network="MTN", amount=100, recipient=phone("airtime"))
+            CreateContactRowOperator(task_id=busy("contact"), columns={"Name": "Deferred"})
+            SendSmsOperator.partial(task_id=stage.set("mapped", put_off("sms"))).expand_kwargs(
+                [{"recipients": phone(f"mapped_{n}"), "content": f"Number {n}"} for n in (0, 1)]
+            )
+            unavailable = fault("send_sms", "unavailable", retry_after=LONG, times=1, format="http-date")
+            SendSmsOperator(task_id=stage.set("by_date", unavailable), recipients=phone("by_date"), content="Hello")
+        yield stage.play(dag)
+
+
+class TestInARun:
+    @pytest.mark.parametrize("name", OPERATIONS)
+    def test_the_request_is_made_once_and_no_try_is_used_up(self, played: Stage, name: str) -> None:
+        _, box, recipient = OPERATIONS[name]
+        assert played.outcome(name) == ("success", 1)
+        assert len(played.arrived(box, recipient)) == 1
+        assert "The task is deferred until" in played.log(name)
+
+    def test_fields_are_rendered_again_on_the_worker(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("sms"))
+        assert message["text"] == "To sms"
+
+    def test_mapped_instances_are_deferred_too(self, played: Stage) -> None:
+        for index in (0, 1):
+            assert played.outcome("mapped", index) == ("success", 1)
+            (message,) = played.arrived("sms", digits(f"mapped_{index}"))
+            assert message["text"] == f"Number {index}"
+
+    def test_the_service_may_name_a_date(self, played: Stage) -> None:
+        assert played.outcome("by_date") == ("success", 1)
+
+    def test_a_try_says_once_that_airtime_is_deprecated(self, played: Stage) -> None:
+        assert played.log("airtime").count("is deprecated by the service") == 1
+
+
+@pytest.fixture
+def stage(sandbox_process: Sandbox) -> Iterator[Stage]:
+    with on_stage(sandbox_process) as ready:
+        yield ready
+
+
+def started(operator: BaseOperator) -> BaseOperator:
+    """Return a task as a worker has it when it begins."""
+    task = operator.prepare_for_execution()
+    task.render_template_fields({"params": {"text": "Hello"}})
+    return task
+
+
+@pytest.fixture
+def operator() -> BaseOperator:
+    with DAG("deferred", schedule=None):
+        return SendSmsOperator(task_id="sms", recipients=phone("direct"), content="{{ params.text }}")
+
+
+def deferral(task: BaseOperator) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        task.execute({})
+    return caught.value
+
+
+class TestWhatIsDeferred:
+    def test_the_trigger_holds_an_absolute_moment_and_nothing_else(self, stage: Stage, operator: BaseOperator) -> None:
+        stage.sandbox.control(*put_off("sms"))
+        before = timezone.utcnow()
+        deferred = deferral(started(operator))
+        path, kwargs = deferred.trigger.serialize()
+        assert path == f"{WaitTrigger.__module__}.{WaitTrigger.__qualname__}"
+        assert set(kwargs) == {"until"}
+        until = dt.datetime.fromisoformat(kwargs["until"])
+        assert until.tzinfo is not None
+        assert LONG <= (until - before).total_seconds() <= LONG + 10
+
+    def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(
+        self, stage: Stage, operator: BaseOperator
+    ) -> None:
+        stage.sandbox.control(*put_off("sms"))
+        deferred = deferral(started(operator))
+        kept = json.dumps([deferred.trigger.serialize()[1], deferred.kwargs, deferred.method_name])
+        assert phone("direct") not in kept
+        assert "Hello" not in kept
+        assert stage.sandbox.api_key not in kept
+
+    def test_resumed_it_sends_once(self, stage: Stage, operator: BaseOperator) -> None:
+        stage.sandbox.control(*put_off("sms"))
+        deferred = deferral(started(operator))
+        event = {"event": deferred.trigger.serialize()[1]}
+        result = started(operator).resume_execution(deferred.method_name, {**deferred.kwargs, **event}, {})
+        assert result["recipients"] == 1
+        (message,) = stage.arrived("sms", digits("direct"))
+        assert message["text"] == "Hello"
+
+    def test_put_off_again_it_keeps_the_moment_it_gives_up_at(self, stage: Stage, operator: BaseOperator) -> None:
+        stage.sandbox.control(*put_off("sms", times=2))
+        first = deferral(started(operator))
+        with pytest.raises(TaskDeferred) as second:
+            started(operator).resume_execution(first.method_name, {**first.kwargs, "event": None}, {})
+        assert second.value.kwargs == first.kwargs
+        give_up_at = dt.datetime.fromisoformat(first.kwargs["give_up_at"])
+        assert 23 <= (give_up_at - timezone.utcnow()).total_seconds() / 3600 <= 24
+
+    def test_asked_for_more_than_it_may_be_put_off_it_leaves_the_rest_to_the_tasks_retries(
+        self, stage: Stage, operator: BaseOperator
+    ) -> None:
+        stage.sandbox.control(*put_off("sms"))
+        soon = (timezone.utcnow() + dt.timedelta(seconds=LONG / 2)).isoformat()
+        with pytest.raises(CpaasRateLimitedError):
+            started(operator).resume_execution("execute_after_wait", {"event": None, "give_up_at": soon}, {})
+
+    def test_a_short_retry_after_is_waited_for_without_deferring(self, stage: Stage, operator: BaseOperator) -> None:
+        stage.sandbox.control(*put_off("sms", retry_after=0))
+        assert started(operator).execute({})["recipients"] == 1
