@@ -1,0 +1,195 @@
+"""OtpStatusTrigger against the service: one event, plain JSON, at the right moment, with as few reads as promised."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+from airflow.sdk._shared.module_loading import import_string
+
+from cpaas_provider.api import AsyncCpaasClient, core
+from cpaas_provider.triggers import otp
+from cpaas_provider.triggers.otp import OtpStatusTrigger, OtpWatch
+from tests.sandbox import Sandbox, connection_json
+
+RECIPIENT = "2348030001122"
+
+
+@pytest.fixture(autouse=True)
+def connected(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection))
+    # The client's pauses between repeats grow from this.
+    monkeypatch.setattr(core, "_FIRST_BACKOFF", 0.001)
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> Any:
+    async with AsyncCpaasClient(sandbox.url, sandbox.api_key) as one:
+        yield one
+
+
+@pytest.fixture
+async def otp_id(client: AsyncCpaasClient) -> str:
+    return (await client.request_otp(f"+{RECIPIENT}", expires_in=10)).id
+
+
+def in_(seconds: float) -> str:
+    return (timezone.utcnow() + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def trigger(otp_id: str, **given: Any) -> OtpStatusTrigger:
+    return OtpStatusTrigger(**{"cpaas_conn_id": "cpaas_default", "otp_id": otp_id, "deadline": in_(30),
+                               "poke_interval": 1, **given})  # fmt: skip
+
+
+async def event(one: OtpStatusTrigger) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        events = [event.payload async for event in one.run()]
+    assert len(events) == 1
+    assert json.loads(json.dumps(events[0])) == events[0]
+    return dict(events[0])
+
+
+def reads(sandbox: Sandbox) -> int:
+    return int(sandbox.counters()["requests"].get("get_otp", 0))
+
+
+async def until_read(sandbox: Sandbox, times: int = 1) -> None:
+    async with asyncio.timeout(10):
+        while reads(sandbox) < times:  # noqa: ASYNC110 - the service is another process
+            await asyncio.sleep(0.02)
+
+
+class TestEvents:
+    async def test_a_passcode_that_is_verified_while_it_waits(
+        self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
+    ) -> None:
+        waiting = asyncio.create_task(event(trigger(otp_id)))
+        await until_read(sandbox)
+        await client.verify_otp(otp_id, sandbox.inbox("otp")["items"][0]["code"])
+        assert await waiting == {"outcome": "verified", "id": otp_id, "status": 2, "status_desc": "VERIFIED"}
+
+    async def test_one_that_is_revoked_while_it_waits(
+        self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
+    ) -> None:
+        waiting = asyncio.create_task(event(trigger(otp_id)))
+        await until_read(sandbox)
+        await client.revoke_otp(otp_id)
+        assert (await waiting)["outcome"] == "revoked"
+
+    async def test_one_that_expires_by_the_service_while_it_waits(self, sandbox: Sandbox, otp_id: str) -> None:
+        waiting = asyncio.create_task(event(trigger(otp_id)))
+        await until_read(sandbox)
+        sandbox.control("POST", "clock/advance", {"seconds": 601})
+        assert await waiting == {"outcome": "expired", "id": otp_id, "status": 3, "status_desc": "EXPIRED"}
+
+    async def test_one_whose_time_is_over_while_the_service_keeps_saying_sent(
+        self, sandbox: Sandbox, client: AsyncCpaasClient
+    ) -> None:
+        sandbox.control("PUT", "settings", {"otp_status_mode": "sent"})
+        sandbox.control("POST", "clock/advance", {"seconds": -601})
+        otp_id = (await client.request_otp(f"+{RECIPIENT}")).id
+        told = await event(trigger(otp_id, expires_in=10))
+        assert told == {"outcome": "expired", "by": "clock", "id": otp_id, "status": 1, "status_desc": "SENT"}
+
+    async def test_one_that_stays_open_until_the_deadline(self, otp_id: str) -> None:
+        assert await event(trigger(otp_id, deadline=in_(0.3))) == {"outcome": "timed_out", "id": otp_id}
+
+    async def test_what_ends_a_wait_in_error_is_told_without_key_or_number(self, sandbox: Sandbox) -> None:
+        told = await event(trigger("no_such_passcode"))
+        assert (told["outcome"], told["id"]) == ("error", "no_such_passcode")
+        assert "get_otp" in told["message"]
+        assert sandbox.api_key not in told["message"]
+
+    async def test_no_event_holds_code_or_number(self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str) -> None:
+        code = sandbox.inbox("otp")["items"][0]["code"]
+        await client.verify_otp(otp_id, code)
+        told = json.dumps({**await event(trigger(otp_id)), "id": ""})
+        assert code not in told
+        assert RECIPIENT not in told
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("kind", ["error_500", "cut_before", "bad_gateway", "broken_json", "rate_limit"])
+    async def test_passing_trouble_does_not_end_the_wait(
+        self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str, kind: str
+    ) -> None:
+        params = {"retry_after": 0} if kind == "rate_limit" else {}
+        sandbox.control("POST", "faults", {"operation": "get_otp", "kind": kind, "times": 5, **params})
+        await client.revoke_otp(otp_id)
+        assert (await event(trigger(otp_id)))["outcome"] == "revoked"
+
+    async def test_the_deadline_holds_in_trouble_too(self, sandbox: Sandbox, otp_id: str) -> None:
+        sandbox.control("POST", "faults", {"operation": "get_otp", "kind": "error_500"})
+        assert (await event(trigger(otp_id, deadline=in_(0.3))))["outcome"] == "timed_out"
+
+    async def test_a_service_that_wants_to_be_left_alone_does_not_push_the_deadline_out(
+        self, sandbox: Sandbox, otp_id: str
+    ) -> None:
+        fault = {"operation": "get_otp", "kind": "rate_limit", "retry_after": 3600}
+        sandbox.control("POST", "faults", fault)
+        async with asyncio.timeout(5):
+            assert (await event(trigger(otp_id, deadline=in_(0.5))))["outcome"] == "timed_out"
+
+    async def test_a_service_that_says_nothing_does_not_push_the_deadline_out(
+        self, sandbox: Sandbox, otp_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(otp, "LAST_READ", 0.2)
+        sandbox.control("POST", "faults", {"operation": "get_otp", "kind": "latency", "ms": 20_000})
+        async with asyncio.timeout(5):
+            assert (await event(trigger(otp_id, deadline=in_(0.5))))["outcome"] == "timed_out"
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("poke_interval", [0, -5])
+    async def test_it_always_sleeps_between_two_reads(
+        self, sandbox: Sandbox, otp_id: str, poke_interval: float
+    ) -> None:
+        await event(trigger(otp_id, poke_interval=poke_interval, deadline=in_(1.5)))
+        # At once, after a second, and for the last time at the deadline.
+        assert reads(sandbox) <= 3
+
+    async def test_it_reads_for_the_last_time_at_the_deadline(
+        self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
+    ) -> None:
+        waiting = asyncio.create_task(event(trigger(otp_id, poke_interval=3600, deadline=in_(1))))
+        await until_read(sandbox)
+        await client.revoke_otp(otp_id)
+        assert (await waiting)["outcome"] == "revoked"
+
+    async def test_a_restarted_trigger_keeps_the_deadline(self, otp_id: str) -> None:
+        begun = trigger(otp_id, deadline=in_(0.3), expires_in=10, success_statuses=["OK"], failure_statuses=["NO"])
+        path, kwargs = begun.serialize()
+        again = import_string(path)(**json.loads(json.dumps(kwargs)))
+        assert again.serialize() == begun.serialize()
+        await asyncio.sleep(0.3)
+        async with asyncio.timeout(2):
+            assert (await event(again))["outcome"] == "timed_out"
+
+
+class TestWatch:
+    @pytest.mark.parametrize(
+        ("description", "outcome"),
+        [
+            ("SENT", None),
+            ("delivered to handset", None),
+            ("verified", "verified"),
+            (" Verified ", "verified"),
+            ("EXPIRED", "expired"),
+            ("REVOKED", "revoked"),
+            ("deleted", "revoked"),
+            ("FAILED", "failed"),
+        ],
+    )
+    def test_words_decide_without_regard_to_case(self, description: str, outcome: str | None) -> None:
+        from cpaas_provider.api.models.otp import OtpToken
+
+        record = OtpToken(
+            id="1", recipient=RECIPIENT, status=1, status_desc=description, created_datetime="2026-01-31T10:00:00Z"
+        )
+        judged = OtpWatch().judge(record, timezone.utcnow())
+        assert (judged and judged["outcome"]) == outcome
