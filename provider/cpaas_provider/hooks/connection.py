@@ -45,7 +45,8 @@ class CpaasConnection:
         return dataclasses.replace(self, options={**self.options, "repeats": 0})
 
     def __repr__(self) -> str:
-        return f"<CpaasConnection {self.base_url}>"
+        # A user and password in the URL are refused later; until then they are not shown.
+        return f"<CpaasConnection {self.base_url.rpartition('@')[2]}>"
 
 
 def read_connection(connection: Connection) -> CpaasConnection:

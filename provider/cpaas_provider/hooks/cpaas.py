@@ -128,8 +128,10 @@ def _diagnosis(error: CpaasError) -> str:
         return f"The host answers but wants to be asked later (HTTP {error.status}). {error}"
     if isinstance(error, errors.CpaasNotSentError):
         return f"Wrong host, or no way to it: {error}"
-    redirected = error.status is not None and 300 <= error.status < 400
-    unreadable = isinstance(error, errors.CpaasUnknownOutcomeError) and (error.status or 500) < 500
+    if error.status is None:
+        return f"A server is there, but it gave no answer: {error}"
+    redirected = 300 <= error.status < 400
+    unreadable = isinstance(error, errors.CpaasUnknownOutcomeError) and error.status < 500
     if isinstance(error, errors.CpaasNotFoundError) or redirected or unreadable:
         return f"Wrong path: a server answers, but not as the service at this base URL. {error}"
     return f"The service answers, but not with the contact table: {error}"

@@ -1,0 +1,185 @@
+"""From an Airflow connection to settings: every field, as the form and as people write them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from cpaas_provider.api import CpaasClient
+from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.hooks.connection import CpaasConnection, read_connection
+from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+KEY = "sk_test_hooks_4711"
+
+
+def connection(extra: Any = None, **fields: Any) -> Connection:
+    given = {"host": "https://api.example.com/v1", "password": KEY} | fields
+    text = extra if isinstance(extra, str) or extra is None else json.dumps(extra)
+    return Connection(conn_id="cpaas_tested", conn_type="cpaas", extra=text, **given)
+
+
+def read(extra: Any = None, **fields: Any) -> CpaasConnection:
+    return read_connection(connection(extra, **fields))
+
+
+class TestAddress:
+    @pytest.mark.parametrize(
+        ("fields", "url"),
+        [
+            ({"host": "https://api.example.com"}, "https://api.example.com"),
+            ({"host": " https://api.example.com/v1 "}, "https://api.example.com/v1"),
+            ({"host": "api.example.com"}, "https://api.example.com"),
+            ({"host": "api.example.com/v1"}, "https://api.example.com/v1"),
+            ({"host": "api.example.com:8443/v1"}, "https://api.example.com:8443/v1"),
+            ({"host": "api.example.com/v1", "port": 8443}, "https://api.example.com:8443/v1"),
+            ({"host": "https://api.example.com", "port": 8443}, "https://api.example.com:8443"),
+            ({"host": "https://api.example.com/v1", "port": 0}, "https://api.example.com/v1"),
+            ({"host": "localhost", "schema": "http", "port": 8025}, "http://localhost:8025"),
+            ({"host": "http://[::1]:8025"}, "http://[::1]:8025"),
+        ],
+    )
+    def test_host_port_and_scheme_make_the_base_url(self, fields: dict[str, Any], url: str) -> None:
+        assert read(**fields).base_url == url
+
+    @pytest.mark.parametrize("host", [None, "", "  "])
+    def test_a_connection_without_host_says_so(self, host: str | None) -> None:
+        with pytest.raises(CpaasConfigurationError, match=r"'cpaas_tested' has no host. Set it to the base URL"):
+            read(host=host)
+
+    def test_a_connection_made_from_a_uri_is_read_alike(self) -> None:
+        made = Connection.from_uri(f"cpaas://:{KEY}@localhost:8025/http?sender_id=Shop", conn_id="by_uri")
+        one = read_connection(made)
+        assert (one.base_url, one.api_key, one.sender_id) == ("http://localhost:8025", KEY, "Shop")
+
+
+# Every extra: where it goes, its values as people write them and how they are read, and values that cannot be.
+NUMBER = [("5", 5.0), (2.5, 2.5), (" 3 ", 3.0)]
+WHOLE = [("5", 5), (7, 7), (8.0, 8)]
+WORD = [("some", "some"), (" some ", "some")]
+SWITCH = [(True, True), ("true", True), ("Yes", True), (1, True), (False, False), ("off", False), ("0", False)]
+EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
+    "auth_scheme": ([*WORD, ("", "")], [5, ["Bearer"]]),
+    "default_region": ([("NG", "NG")], [234]),
+    "requests_per_second": (NUMBER, ["fast", True, [1]]),
+    "max_concurrency": (WHOLE, ["many", 0, -1, 1.5, True, "nan", "inf"]),
+    "timeout": (NUMBER, ["long", {}, False]),
+    "verify": ([*SWITCH, ("/etc/ca.pem", "/etc/ca.pem")], []),
+    "proxy": (WORD, [8080]),
+    "proxy_password": (WORD, [8080]),
+    "allow_http": (SWITCH, ["maybe", 2, []]),
+    "otp_revoke_path": ([("/otp/{id}/revoke", "/otp/{id}/revoke")], [7]),
+    "allowed_recipients": (
+        [("a@b.com, +234", ("a@b.com", "+234")), (["a@b.com", 234], ("a@b.com", "234")), ([], ()), (" , ", ())],
+        [5, {"a": 1}, [["nested"]]],
+    ),
+    "sender_id": (WORD, [5]),
+    "email_sender_id": (WORD, [["a"]]),
+    "recipients_per_request": (WHOLE, [0, "all", 1.5]),
+    "placeholder_format": ([("%name%", "%name%")], [5]),
+}
+FOR_OPERATORS = {
+    "sender_id": None,
+    "email_sender_id": None,
+    "recipients_per_request": 500,
+    "placeholder_format": "{name}",
+}
+NOT_YET = {"callback_url", "webhook_secret", "signature_header", "callback_secret"}
+
+
+def value_of(one: CpaasConnection, name: str) -> Any:
+    return getattr(one, name) if name in FOR_OPERATORS else one.options.get(name)
+
+
+class TestExtras:
+    def test_every_field_of_the_form_is_in_this_table(self) -> None:
+        assert set(EXTRAS) | NOT_YET == set(CONNECTION_FIELDS)
+
+    @pytest.mark.parametrize(
+        ("name", "given", "meant"), [(n, g, m) for n, (good, _) in EXTRAS.items() for g, m in good]
+    )
+    def test_a_good_value_is_read(self, name: str, given: Any, meant: Any) -> None:
+        found = value_of(read({name: given}), name)
+        assert (found, type(found)) == (meant, type(meant))
+
+    @pytest.mark.parametrize(("name", "given"), [(name, value) for name, (_, bad) in EXTRAS.items() for value in bad])
+    def test_a_bad_value_is_refused_by_the_extra_s_name(self, name: str, given: Any) -> None:
+        with pytest.raises(CpaasConfigurationError, match=rf"^The connection's extra {name} must be .+\.$"):
+            read({name: given})
+
+    @pytest.mark.parametrize(
+        ("name", "empty"),
+        [(name, empty) for name in EXTRAS for empty in ("", None) if (name, empty) != ("auth_scheme", "")],
+    )
+    def test_an_empty_value_counts_as_not_given(self, name: str, empty: str | None) -> None:
+        one = read({name: empty})
+        assert value_of(one, name) == FOR_OPERATORS.get(name)
+        assert name not in one.options
+
+    def test_an_empty_scheme_sends_the_raw_key(self) -> None:
+        one = read({"auth_scheme": ""})
+        with CpaasClient(one.base_url, one.api_key, **one.options) as client:
+            assert client.settings.authorization == KEY
+
+    @pytest.mark.parametrize("name", sorted(NOT_YET))
+    def test_what_only_the_receiver_reads_reaches_no_client(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        assert read({name: "https://example.com"}).options == {}
+        assert caplog.records == []
+
+    def test_unknown_extras_are_named_without_their_values_and_go_nowhere(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            one = read({"requests_per_secnd": "secret-value", "base_url": "https://elsewhere.example.com"})
+        assert "base_url" in caplog.text
+        assert "requests_per_secnd" in caplog.text
+        assert "secret-value" not in caplog.text
+        assert one.options == {}
+        assert one.base_url == "https://api.example.com/v1"
+
+    @pytest.mark.parametrize("extra", ["not json", "[1]", '"text"', "5"])
+    def test_an_extra_that_is_no_object_says_so(self, extra: str) -> None:
+        with pytest.raises(CpaasConfigurationError, match="'cpaas_tested' is not a JSON object"):
+            read(extra)
+
+    @pytest.mark.parametrize("extra", [None, "", "{}"])
+    def test_no_extra_leaves_the_defaults(self, extra: str | None) -> None:
+        one = read(extra)
+        assert one.options == {}
+        assert {name: getattr(one, name) for name in FOR_OPERATORS} == FOR_OPERATORS
+
+    @pytest.mark.parametrize(
+        "extra",
+        [
+            {"requests_per_second": 0},
+            {"timeout": -1},
+            {"default_region": "Nigeria"},
+            {"otp_revoke_path": "otp"},
+            {"allowed_recipients": "nobody"},
+            {"proxy": "proxy"},
+            {"verify": "/no/such/bundle.pem"},
+        ],
+    )
+    def test_what_only_a_client_can_judge_is_refused_by_name_too(self, extra: dict[str, Any]) -> None:
+        one = read(extra)
+        with pytest.raises(CpaasConfigurationError, match=next(iter(extra))):
+            CpaasClient(one.base_url, one.api_key, **one.options)
+
+
+class TestSecrets:
+    def test_neither_repr_nor_errors_show_the_key(self) -> None:
+        assert KEY not in repr(read({"proxy_password": "hunter22"}))
+        assert "hunter22" not in repr(read({"proxy_password": "hunter22"}))
+
+    def test_a_user_and_password_in_the_host_are_not_shown(self) -> None:
+        assert "hunter22" not in repr(read(host="https://user:hunter22@api.example.com"))
+
+    @pytest.mark.parametrize("password", [None, "", "   "])
+    def test_no_key_says_where_it_belongs(self, password: str | None) -> None:
+        one = read(password=password)
+        with pytest.raises(CpaasConfigurationError, match="password of the connection"):
+            CpaasClient(one.base_url, one.api_key)

@@ -1,0 +1,144 @@
+"""CpaasHook: clients from a connection, and a test of the connection that costs and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
+from cpaas_provider.hooks.cpaas import CpaasHook
+from tests.airflow.answering import answering
+from tests.processes import free_ports
+from tests.sandbox import Sandbox
+
+Connect = Callable[..., CpaasHook]
+
+
+@pytest.fixture
+def connect(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Return a hook whose connection leads to the service, but for what is given."""
+    monkeypatch.setattr(core, "_FIRST_BACKOFF", 0.001)
+
+    def connected(extra: dict[str, Any] | None = None, **fields: Any) -> CpaasHook:
+        given = {**sandbox.connection, **fields, "extra": {"timeout": 1, **(extra or {})}}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HOOK", json.dumps(given))
+        return CpaasHook("cpaas_hook")
+
+    return connected
+
+
+async def checked(hook: CpaasHook) -> tuple[bool, str]:
+    """Test a connection both ways; they agree."""
+    result = hook.test_connection()
+    assert await CpaasHook(hook.cpaas_conn_id).atest_connection() == result
+    return result
+
+
+class TestClients:
+    def test_the_client_bears_the_connection_s_settings(self, connect: Connect) -> None:
+        with connect({"requests_per_second": "3", "default_region": "GH"}).get_conn() as client:
+            assert isinstance(client, CpaasClient)
+            assert (client.settings.requests_per_second, client.settings.default_region) == (3.0, "GH")
+
+    def test_one_hook_makes_one_client_until_that_is_closed(self, connect: Connect) -> None:
+        hook = connect()
+        first = hook.get_conn()
+        assert hook.get_conn() is first
+        first.close()
+        with hook.get_conn() as second:
+            assert second is not first
+            assert second.get_contact_table().columns
+
+    async def test_the_asynchronous_client_works_alike(self, connect: Connect) -> None:
+        async with await connect().get_async_conn() as client:
+            assert isinstance(client, AsyncCpaasClient)
+            assert (await client.get_contact_table()).columns
+
+
+class TestConnectionTest:
+    async def test_right(self, connect: Connect, sandbox: Sandbox) -> None:
+        works, words = await checked(connect())
+        assert works
+        assert words == f"Connected to {sandbox.url}; the API key is accepted; the contact table has 8 columns."
+
+    async def test_it_costs_and_changes_nothing(self, connect: Connect, sandbox: Sandbox) -> None:
+        await checked(connect())
+        counters = sandbox.counters()
+        assert counters["accepted"] == {"get_contact_table": 2}
+        assert counters["charged"] == 0
+
+    async def test_wrong_key(self, connect: Connect) -> None:
+        works, words = await checked(connect(password="sk_wrong"))
+        assert not works
+        assert words.startswith("Wrong API key: the host answers and refuses it (HTTP 401).")
+        assert "sk_wrong" not in words
+
+    async def test_no_key(self, connect: Connect) -> None:
+        works, words = await checked(connect(password=""))
+        assert not works
+        assert "API key is empty" in words
+
+    async def test_a_port_nobody_listens_on(self, connect: Connect) -> None:
+        works, words = await checked(connect(host=f"http://127.0.0.1:{free_ports(1)[0]}"))
+        assert not works
+        assert words.startswith("Wrong host, or no way to it: ")
+
+    async def test_a_host_that_does_not_exist(self, connect: Connect) -> None:
+        works, words = await checked(connect(host="https://cpaas.invalid"))
+        assert not works
+        assert words.startswith("Wrong host, or no way to it: ")
+
+    async def test_plain_http_to_elsewhere(self, connect: Connect) -> None:
+        works, words = await checked(connect(host="http://api.example.com"))
+        assert not works
+        assert "allow_http" in words
+
+    @pytest.mark.parametrize(
+        ("status", "body", "headers"),
+        [
+            (404, b"", {}),
+            (404, b"<html>not here</html>", {"Content_Type": "text/html"}),
+            (200, b"<html>Welcome</html>", {"Content_Type": "text/html"}),
+            (200, b'{"hello": "world"}', {}),
+            (301, b"", {"Location": "https://elsewhere.example.com/"}),
+            (307, b'{"status": 307, "message": "moved"}', {"Location": "https://elsewhere.example.com/"}),
+        ],
+    )
+    async def test_a_server_that_is_not_the_service(
+        self, connect: Connect, status: int, body: bytes, headers: dict[str, str]
+    ) -> None:
+        with answering(status, body, **headers) as url:
+            works, words = await checked(connect(host=url))
+        assert not works
+        assert words.startswith("Wrong path: a server answers, but not as the service at this base URL.")
+
+    async def test_a_path_too_much(self, connect: Connect, sandbox: Sandbox) -> None:
+        works, words = await checked(connect(host=f"{sandbox.url}/v9"))
+        assert not works
+        assert words.startswith("Wrong path: ")
+
+    @pytest.mark.parametrize(
+        ("kind", "params", "words"),
+        [
+            ("rate_limit", {"retry_after": 300}, "The host answers but wants to be asked later (HTTP 429)."),
+            ("unavailable", {"retry_after": 300}, "The host answers but wants to be asked later (HTTP 503)."),
+            ("error_500", {}, "The service answers, but not with the contact table: "),
+            ("cut_before", {}, "A server is there, but it gave no answer: "),
+            ("latency", {"ms": 3000}, "A server is there, but it gave no answer: "),
+        ],
+    )
+    async def test_a_service_in_trouble(
+        self, connect: Connect, sandbox: Sandbox, kind: str, params: dict[str, Any], words: str
+    ) -> None:
+        sandbox.control("POST", "faults", {"operation": "get_contact_table", "kind": kind, **params})
+        works, told = await checked(connect())
+        assert not works
+        assert told.startswith(words)
+
+    async def test_an_extra_that_cannot_be_read(self, connect: Connect) -> None:
+        works, words = await checked(connect({"max_concurrency": "many"}))
+        assert not works
+        assert "max_concurrency" in words
