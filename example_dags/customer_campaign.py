@@ -155,7 +155,7 @@ async def look_up():
         async def ask(customer: dict[str, Any]) -> None:
             phone = customer["phone"]
             try:
-                dnd = (await client.lookup_phone(phone)).dnd
+                dnd = (await client.lookup_phone(f"+{phone}")).dnd
                 found = {"error": "the service does not say whether"} if dnd is None else {"dnd": dnd}
             except (CpaasAuthenticationError, CpaasInsufficientBalanceError):
                 raise
@@ -234,11 +234,13 @@ def send_sms():
 
     def send(client: CpaasClient, people: list[dict[str, Any]]) -> Any:
         return client.send_sms(
-            [person["phone"] for person in people],
+            # With a plus a number reads the same everywhere; bare digits might be taken for a national one.
+            [f"+{person['phone']}" for person in people],
             params["sms_sender_id"],
             params["sms_text"],
             personalisation=[
-                {"to": person["phone"], "substitutions": words_for(params["sms_text"], person)} for person in people
+                {"to": f"+{person['phone']}", "substitutions": words_for(params["sms_text"], person)}
+                for person in people
             ],
         )
 

@@ -81,11 +81,25 @@ def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(built: Path)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"cpaas_provider", "airflow_provider_cpaas"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert "cpaas_provider/py.typed" in names
     pages = {str(p.relative_to(ROOT / "provider")) for p in (ROOT / "provider").rglob("*.html")}
     assert pages
     assert pages <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_airflow_finds_the_example_dags_in_the_wheel(built: Path) -> None:
+    """It derives the module from the distribution's name; each of our DAG files is there, with what it needs."""
+    import airflow_provider_cpaas
+
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name.partition("/example_dags/")[2] for name in archive.namelist() if "/example_dags/" in name}
+    assert airflow_provider_cpaas.__name__ == metadata.metadata("airflow-provider-cpaas")["Name"].replace("-", "_")
+    here = {str(path.relative_to(ROOT / "example_dags")) for path in (ROOT / "example_dags").glob("**/*.py")}
+    assert here <= packed
+    assert {"data/customers.csv", ".airflowignore"} <= packed
 
 
 def test_the_sdist_holds_what_is_needed_to_build_and_test(built: Path) -> None:

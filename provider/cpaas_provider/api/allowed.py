@@ -29,8 +29,8 @@ class AllowedRecipients:
                 self._recipients.add(_normalised(text, place, default_region))
 
     def permits(self, recipient: str) -> bool:
-        """Tell whether a normalised number or address is on the list."""
-        return recipient in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
+        """Tell whether a normalised number, with or without its plus, or an address is on the list."""
+        return recipient.removeprefix("+") in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
 
 
 def _normalised(text: str, place: int, default_region: str | None) -> str:

@@ -38,7 +38,7 @@ _OF_THE_ACCOUNT = frozenset({401, 402, 403})
 _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
     errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
-    errors.CpaasNotFoundError: "Check the id and the path of the base URL.",
+    errors.CpaasNotFoundError: "What the request names is not there, or the path of the base URL is wrong.",
     errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked; request a new one.",
     errors.CpaasOperationRemovedError: (
         "This operation is deprecated and the service at this base URL no longer offers it; buy airtime elsewhere."
@@ -82,12 +82,16 @@ def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] 
     return _resource(endpoint, answer, body)
 
 
-def failure(endpoint: Endpoint[Any], reason: Failure) -> errors.CpaasError:
-    """Return the error for a request to which no answer came."""
+def failure(endpoint: Endpoint[Any], reason: Failure, origin: str) -> errors.CpaasError:
+    """Return the error for a request to which no answer came.
+
+    :param origin: scheme, host and port that were tried
+    """
     if reason.left:
         return unknown_outcome(endpoint, reason.reason)
     return errors.CpaasNotSentError(
-        f"{endpoint.operation}: {reason.reason}. Nothing was sent. Check the base URL and the network, or try again.",
+        f"{endpoint.operation}: {reason.reason} ({origin}). Nothing was sent. Check the base URL and the network, or "
+        "try again.",
         operation=endpoint.operation,
     )
 
@@ -100,7 +104,7 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
     advice = (
         "Trying again is safe."
         if harmless
-        else "Whether the service acted is unknown: look it up before this is made again."
+        else "It may have been sent all the same: look into the service's own records before it is made again."
         if changes
         else "It may have been charged; trying again may be charged again."
     )

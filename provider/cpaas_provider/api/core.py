@@ -112,7 +112,7 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
         result: T_co = read_answer(call.endpoint, reply, private)
         return result
     if isinstance(reply, Failure):
-        raise failure(call.endpoint, reply)
+        raise failure(call.endpoint, reply, settings.origin)
     raise TypeError("a request is answered with an Answer or a Failure")
 
 

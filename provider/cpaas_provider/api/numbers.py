@@ -42,8 +42,11 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
         # Zeros too many would be taken away one a reading, and one phone have several numbers.
         if _parse(written, None) == number:
             return written.removeprefix("+")
-    hint = "" if region or text.startswith("+") else "; a national number needs default_region"
-    raise InvalidMsisdnError(f"is not a phone number in international form{hint}")
+    if text.startswith("+"):
+        raise InvalidMsisdnError("is not a phone number in international form")
+    if region:
+        raise InvalidMsisdnError(f"is not a phone number: neither valid in {region} nor in international form")
+    raise InvalidMsisdnError("is not a phone number in international form; a national number needs default_region")
 
 
 def mask_msisdn(number: str) -> str:
@@ -79,17 +82,18 @@ def _known_region(default_region: str | None) -> str | None:
 
 
 def _parse_without_plus(text: str, region: str | None) -> PhoneNumber | None:
-    """Digits alone may be national or international: take the reading that is a valid number, national first."""
+    """Digits alone may be national or international: take the reading that is a valid number, national first.
+
+    Only an international reading may be less than valid, as numbering plans grow; a national one would be a typing
+    error that reaches a stranger.
+    """
     digits = re.sub(r"[\s().\-/]", "", text)
-    readings = [_parse(text, region)] if region else []
-    if _PLAIN_DIGITS.match(digits) and not digits.startswith("0"):
-        readings.append(_parse("+" + digits, None))
-    known = [reading for reading in readings if reading is not None]
-    for acceptable in (phonenumbers.is_valid_number, phonenumbers.is_possible_number):
-        for reading in known:
-            if acceptable(reading):
-                return reading
-    return None
+    national = _parse(text, region) if region else None
+    international = _parse("+" + digits, None) if _PLAIN_DIGITS.match(digits) and digits[0] != "0" else None
+    for reading in (national, international):
+        if reading is not None and phonenumbers.is_valid_number(reading):
+            return reading
+    return international
 
 
 def _parse(text: str, region: str | None) -> PhoneNumber | None:

@@ -121,6 +121,12 @@ class ClientSettings:
         return f"{self.auth_scheme} {self.api_key}" if self.auth_scheme else self.api_key
 
     @property
+    def origin(self) -> str:
+        """Scheme, host and port: what an error may say of where a request was to go."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
     def is_local(self) -> bool:
         """Whether the service runs on this machine, so that no proxy may stand between."""
         return _is_loopback(urlsplit(self.base_url).hostname or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 DEFAULT_RECIPIENTS_PER_REQUEST = 500
 DEFAULT_PLACEHOLDER_FORMAT = "{name}"
 
+_SECRET_FIELDS = ("webhook_secret", "callback_secret", "proxy_password")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -58,7 +60,9 @@ def read_connection(connection: Connection) -> CpaasConnection:
     """
     extras = _extras(connection)
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
-        log.warning("Connection %r has extras nobody reads: %s.", connection.conn_id, ", ".join(unknown))
+        log.warning(
+            "Connection %r has extras nobody reads: %s.", connection.conn_id, ", ".join(map(_with_guess, unknown))
+        )
     read = {name: _convert(name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()}
     given = {name: value for name, value in read.items() if value is not None}
     if extras.get("auth_scheme") == "":
@@ -72,6 +76,14 @@ def read_connection(connection: Connection) -> CpaasConnection:
     )
 
 
+def secrets_of(connection: Connection) -> list[str]:
+    """Return the extras nobody must read in a log; the password is masked by Airflow itself."""
+    extras = _extras(connection)
+    given = (extras.get(name) for name in _SECRET_FIELDS)
+    parts = (value if isinstance(value, list) else str(value or "").split(",") for value in given)
+    return [text for value in parts for part in value if (text := str(part).strip())]
+
+
 def _extras(connection: Connection) -> Mapping[str, Any]:
     if not connection.extra:
         return {}
@@ -82,6 +94,11 @@ def _extras(connection: Connection) -> Mapping[str, Any]:
     if not isinstance(extras, dict):
         raise CpaasConfigurationError(f"The extra of connection {connection.conn_id!r} is not a JSON object.")
     return extras
+
+
+def _with_guess(name: str) -> str:
+    close = difflib.get_close_matches(name, CONNECTION_FIELDS, n=1)
+    return f"{name} (did you mean {close[0]}?)" if close else name
 
 
 def _base_url(connection: Connection) -> str:

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
 
-from cpaas_provider.hooks.connection import CpaasConnection, read_connection
+from cpaas_provider.hooks.connection import CpaasConnection, read_connection, secrets_of
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
@@ -43,8 +44,8 @@ class CpaasHook(BaseHook):
         """
         if self._connection is None:
             connection = self.get_connection(self.cpaas_conn_id)
-            # Reading it has Airflow mask the secrets among the extras in all logs from here on.
-            _ = connection.extra_dejson
+            for secret in secrets_of(connection):
+                mask_secret(secret)
             self._connection = read_connection(connection)
         return self._connection
 

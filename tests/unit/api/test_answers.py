@@ -266,7 +266,7 @@ NOT_REACHED = [one for one in Failure if not one.left]
 @every_endpoint
 @pytest.mark.parametrize("reason", NOT_REACHED, ids=lambda reason: reason.name)
 def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], reason: Failure) -> None:
-    error = failure(endpoint, reason)
+    error = failure(endpoint, reason, "https://api.example.com")
     assert type(error) is errors.CpaasNotSentError
     assert (error.retryable, error.maybe_sent, error.status) == (True, False, None)
     assert reason.reason in str(error)
@@ -547,7 +547,7 @@ def test_what_each_operation_does_to_the_world() -> None:
 @every_endpoint
 @pytest.mark.parametrize("reason", [Failure.ANSWER_TIMEOUT, Failure.CUT], ids=lambda reason: reason.name)
 def test_no_answer(endpoint: Endpoint[Any], reason: Failure) -> None:
-    error = failure(endpoint, reason)
+    error = failure(endpoint, reason, "https://api.example.com")
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert facts(error) == NO_ANSWER[endpoint.effect]
     assert reason.reason in str(error)

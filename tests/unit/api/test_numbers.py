@@ -145,3 +145,9 @@ def test_with_a_plus_the_region_has_no_say(number: str, region: str) -> None:
 )
 def test_a_mask_shows_enough_to_recognise_and_hides_four_digits_or_more(number: str, shown: str) -> None:
     assert mask_msisdn(number) == shown
+
+
+@pytest.mark.parametrize("typed", ["0803 12", "0803 123 456", "0803 123 45678"])
+def test_a_national_number_mistyped_reaches_no_stranger(typed: str) -> None:
+    with pytest.raises(InvalidMsisdnError, match="neither valid in NG"):
+        normalise_msisdn(typed, "NG")
