@@ -33,7 +33,10 @@ def encode_cell(column_type: str, value: Any, *, default_region: str | None = No
 
 
 def _text(value: Any, _region: str | None) -> str:
-    if isinstance(value, (dict, list, tuple, set)):
+    # NaN is what data frames hold where a cell is empty; None says so.
+    if isinstance(value, float) and math.isnan(value):
+        raise ValueError("must be text")
+    if isinstance(value, (dict, list, tuple, set, frozenset, bytes)):
         raise ValueError("must be text")
     return str(value)
 
@@ -59,7 +62,7 @@ def _date(value: Any, _region: str | None) -> str:
         return value.isoformat()
     try:
         return datetime.fromisoformat(value.strip()).date().isoformat()
-    except (AttributeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         raise ValueError("must be a date such as 2026-01-31") from None
 
 
@@ -85,7 +88,8 @@ def _choices(value: Any, _region: str | None) -> list[str]:
     options = value.split(",") if isinstance(value, str) else value
     if not isinstance(options, (list, tuple, set, frozenset)):
         raise ValueError("must be a list of options")
-    return [_choice(option, None) for option in (sorted(options) if isinstance(options, (set, frozenset)) else options)]
+    choices = [_choice(option, None) for option in options]
+    return sorted(choices) if isinstance(options, (set, frozenset)) else choices
 
 
 _ENCODERS: dict[str, Callable[[Any, str | None], Any]] = {
