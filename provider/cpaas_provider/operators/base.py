@@ -126,16 +126,30 @@ class CpaasOperator(BaseOperator):
         if parent is not self:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
             return
-        public = [field for field in template_fields if field not in self.private_fields]
+        data = self._fields_of_data(context)
+        public = [field for field in template_fields if field not in data and field not in self.private_fields]
         super()._do_render_template_fields(self, public, context, jinja_env, seen_oids)
         rendered = {
-            field: self._render_quietly(field, context, jinja_env, seen_oids)
+            field: given if field in data else self._render_quietly(field, context, jinja_env, seen_oids)
             for field in self.private_fields
-            if getattr(self, field) is not None
+            if (given := getattr(self, field)) is not None
         }
         self._private = rendered
         for field, value in rendered.items():
             setattr(self, field, self.private_fields[field](value))
+
+    def _fields_of_data(self, context: Context) -> frozenset[str]:
+        """Name the fields that an upstream task filled through ``expand_kwargs``.
+
+        They are data, not templates. Airflow would render them all the same, and a customer's text could read
+        connections; a literal list in the DAG file is the author's own and is rendered.
+        """
+        dag = context.get("dag")
+        declared: Any = dag.task_dict.get(self.task_id) if dag is not None else None
+        expanded = getattr(getattr(declared, "expand_input", None), "value", None)
+        if expanded is None or isinstance(expanded, (Mapping, list, tuple)):
+            return frozenset()
+        return frozenset(self.template_fields) - set(declared.partial_kwargs)
 
     def _render_quietly(self, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]) -> Any:
         """Render one field; an error names it and never quotes it, as Airflow's own logging would."""

@@ -186,8 +186,8 @@ class DeleteContactRowOperator(CpaasOperator):
 
         try:
             client.delete_contact_row(self.row_id)
-        except CpaasNotFoundError as error:
+        except CpaasNotFoundError:
             if self.skip_if_missing:
-                raise AirflowSkipException(str(error)) from None
+                raise AirflowSkipException("There is no row of this id: nothing to delete.") from None
             raise
         return {"row_id": self.row_id, "deleted": True}

@@ -36,7 +36,8 @@ class SendEmailOperator(SendMessageOperator):
     :param from_name: the sender's name (templated)
     :param reply_to: the address replies go to (templated)
     :param template_id: a template kept by the service (templated)
-    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}`` (templated)
+    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}``; a recipient
+        without a value for a placeholder of the text fails the task before anything is sent (templated)
     :param external_ref: your own reference (templated)
     :param callback: URL that receives delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
@@ -55,6 +56,7 @@ class SendEmailOperator(SendMessageOperator):
         "callback",
         "cpaas_conn_id",
     )
+    text_fields = ("content", "subject")
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         **PRIVATE_MESSAGE_FIELDS,

@@ -30,6 +30,9 @@ class SendMessageOperator(CpaasOperator):
     estimate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of the estimate that go into the result beside charge and balance."""
 
+    text_fields: ClassVar[tuple[str, ...]] = ("content",)
+    """Fields in which placeholders may stand."""
+
     recipients: Any
     personalisation: Any
     sender_id: str | None
@@ -64,8 +67,12 @@ class SendMessageOperator(CpaasOperator):
             raise AirflowSkipException(
                 f"None of the {len(everybody)} recipients is on allowed_recipients of the connection. Nothing was sent."
             )
-        message = self.send(client, connection, chosen, self._personalisation_of(chosen, client))
-        return {**self._result(message, len(chosen)), "skipped_not_allowed": skipped}
+        personalisation = self._personalisation_of(chosen, client)
+        self._refuse_empty_placeholders(personalisation or [], len(chosen), connection.placeholder_format)
+        message = self.send(client, connection, chosen, personalisation)
+        result = {**self._result(message, len(chosen)), "skipped_not_allowed": skipped}
+        self.log.info("Accepted as message %s, charge %s, balance %s.", message.id, result["charge"], result["balance"])
+        return result
 
     def _unique_recipients(self, client: CpaasClient) -> list[str]:
         from cpaas_provider.api.models.base import split_list
@@ -100,6 +107,19 @@ class SendMessageOperator(CpaasOperator):
             return entries
         wanted = set(chosen)
         return [entry for entry in entries if self._named_by(entry, client) in wanted]
+
+    def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
+        """Keep anybody from reading ``Dear {name}``: whoever has no value for a placeholder gets the placeholder."""
+        texts = [text for field in self.text_fields if isinstance(text := self.private(field), str)]
+        given = {str(name) for entry in entries for name in entry["substitutions"]}
+        used = {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
+        complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
+        if used and complete < recipients:
+            raise AirflowFailException(
+                f"{recipients - complete} of {recipients} recipients have no value for a placeholder of the text "
+                f"({', '.join(sorted(used))}) and would read the placeholder itself. Nothing was sent. Give each of "
+                "them an entry in personalisation with every value."
+            )
 
     def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str | None:
         try:

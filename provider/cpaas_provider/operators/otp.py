@@ -211,8 +211,8 @@ class RevokeOtpOperator(CpaasOperator):
 
         try:
             client.revoke_otp(self.otp_id)
-        except CpaasNotFoundError as error:
+        except CpaasNotFoundError:
             if self.skip_if_missing:
-                raise AirflowSkipException(str(error)) from None
+                raise AirflowSkipException("There is no passcode of this id: nothing to revoke.") from None
             raise
         return {"id": self.otp_id, "revoked": True}

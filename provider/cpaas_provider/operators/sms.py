@@ -34,7 +34,8 @@ class SendSmsOperator(SendMessageOperator):
     :param sender_id: what the phone shows, at most 11 characters when alphanumeric; default: the connection's
         (templated)
     :param template_id: a template kept by the service (templated)
-    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}`` (templated)
+    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}``; a recipient
+        without a value for a placeholder of the text fails the task before anything is sent (templated)
     :param channel: ``sms`` or ``whatsapp``; default: ``sms``
     :param is_trackable: have links tracked; default: the service's
     :param external_ref: your own reference (templated)
@@ -117,7 +118,8 @@ class SendSmsOperator(SendMessageOperator):
 
         content = self.private("content")
         if not content:
-            self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
+            if self.template_id:
+                self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
             return
         if not isinstance(content, str):
             raise AirflowFailException("content must be text. Nothing was sent.")

@@ -1,0 +1,69 @@
+"""What an upstream task hands over is data; only the DAG file's own words are templates."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk import DAG, task
+
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.running import DagRunResult, run
+from tests.sandbox import Sandbox, connection_json
+
+PROBE = "{{ conn.cpaas_default.password }} {{ run_id }}"
+
+
+@pytest.fixture(scope="module")
+def sent(sandbox_process: Sandbox, airflow_db: object) -> tuple[DagRunResult, set[str], Sandbox]:
+    """Run a DAG that maps over an upstream result and over literals; return what arrived."""
+    sandbox_process.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        connection = connection_json(sandbox_process.connection, sender_id="ACME", default_region="US")
+        patch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
+        with DAG("mapped_data", schedule=None) as dag:
+
+            @task
+            def rows() -> list[dict[str, object]]:
+                return [{"recipients": ["+2348031234561"], "content": f"kwargs {PROBE}", "external_ref": PROBE}]
+
+            @task
+            def texts() -> list[str]:
+                return [f"expand {PROBE}"]
+
+            SendSmsOperator.partial(task_id="kwargs", template_id=None).expand_kwargs(rows())
+            SendSmsOperator.partial(task_id="expand", recipients=["+2348031234562"]).expand(content=texts())
+            SendSmsOperator.partial(task_id="literal").expand_kwargs(
+                [{"recipients": "+2348031234563", "content": "literal {{ run_id }}"}]
+            )
+            # Digits that a US reader could take for a national number once more.
+            SendSmsOperator(task_id="foreign", recipients=["+65 9234 5678"], content="foreign")
+            SendSmsOperator(
+                task_id="incomplete",
+                recipients=["+2348031234564", "+2348031234565"],
+                content="Dear {name}",
+                personalisation=[{"to": "+2348031234564", "substitutions": {"name": "Ada"}}],
+                retries=3,
+            )
+        finished = run(dag)
+    return finished, {item["text"] for item in sandbox_process.inbox("sms")["items"]}, sandbox_process
+
+
+def test_data_through_expand_kwargs_is_not_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+    assert f"kwargs {PROBE}" in sent[1]
+    assert sent[0].rendered("kwargs", 0)["external_ref"] == PROBE
+
+
+def test_data_through_expand_is_not_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+    assert f"expand {PROBE}" in sent[1]
+
+
+def test_a_literal_list_of_the_dag_file_is_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+    assert f"literal {sent[0].run_id}" in sent[1]
+
+
+def test_a_foreign_number_stays_what_it_is(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+    assert [item["recipient"] for item in sent[2].inbox("sms")["items"] if item["text"] == "foreign"] == ["6592345678"]
+
+
+def test_nobody_reads_a_placeholder(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+    assert (sent[0].state("incomplete"), sent[0].tries("incomplete")) == ("failed", 1)
+    assert not any("Dear" in text for text in sent[1])
