@@ -1,0 +1,90 @@
+"""The provider on Airflow's command line, as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandbox import Sandbox
+
+Airflow = Callable[..., "subprocess.CompletedProcess[str]"]
+COMMAND = Path(sys.executable).with_name("airflow")
+
+
+@pytest.fixture
+def airflow(airflow_db: Path) -> Airflow:
+    """Run ``airflow ...`` as a program of its own, with more in its environment where that is given."""
+
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command, env = [str(COMMAND), *arguments], {**os.environ, **environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    return call
+
+
+@pytest.fixture
+def ping(airflow: Airflow, sandbox: Sandbox) -> Airflow:
+    """Run ``airflow cpaas ping`` on a connection to the service, changed as given."""
+
+    def call(**changes: Any) -> subprocess.CompletedProcess[str]:
+        connection = json.dumps({**sandbox.connection, **changes})
+        return airflow("cpaas", "ping", "cpaas_pinged", AIRFLOW_CONN_CPAAS_PINGED=connection)
+
+    return call
+
+
+class TestPing:
+    def test_a_good_connection_is_told_and_costs_nothing(self, ping: Airflow, sandbox: Sandbox) -> None:
+        done = ping()
+        assert done.returncode == 0, done.stderr
+        assert f"Connected to {sandbox.url}; the API key is accepted" in done.stdout
+        assert sandbox.counters()["accepted"] == {"get_contact_table": 1}
+        assert sandbox.counters()["charged"] == 0
+
+    def test_a_wrong_key(self, ping: Airflow) -> None:
+        done = ping(password="sk_of_somebody_else")
+        assert done.returncode == 1
+        assert "Wrong API key" in done.stderr
+        assert "sk_of_somebody_else" not in done.stdout + done.stderr
+
+    def test_the_default_connection_where_none_is_named_and_none_is_there(self, airflow: Airflow) -> None:
+        done = airflow("cpaas", "ping")
+        assert done.returncode == 1
+        assert "'cpaas_default' cannot be read" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+class TestProviders:
+    def listed(self, airflow: Airflow, *command: str) -> Any:
+        done = airflow("providers", *command, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout[done.stdout.index("[") :])
+
+    def test_list_shows_us(self, airflow: Airflow) -> None:
+        (ours,) = [one for one in self.listed(airflow, "list") if one["package_name"] == "airflow-provider-cpaas"]
+        assert ours["version"] == "0.1.0"
+
+    def test_get_shows_what_we_offer(self, airflow: Airflow) -> None:
+        done = airflow("providers", "get", "airflow-provider-cpaas", "--full", "--output", "json")
+        assert done.returncode == 0, done.stderr
+        for module in ("operators.sms", "operators.contacts", "sensors.otp", "hooks.cpaas", "triggers.wait"):
+            assert f"cpaas_provider.{module}" in done.stdout
+
+    def test_the_hook_can_be_imported_for_its_connection_type(self, airflow: Airflow) -> None:
+        (ours,) = [one for one in self.listed(airflow, "hooks") if one["connection_type"] == "cpaas"]
+        assert ours["class"] == "cpaas_provider.hooks.cpaas.CpaasHook"
+        assert ours["conn_id_attribute_name"] == "cpaas_conn_id"
+        assert ours["hook_name"] == "CPaaS"
+
+    def test_the_form_has_our_fields(self, airflow: Airflow) -> None:
+        from cpaas_provider.provider_info import CONNECTION_FIELDS
+
+        ours = [str(one) for one in self.listed(airflow, "widgets") if "cpaas" in str(one)]
+        assert [name for name in CONNECTION_FIELDS if not any(name in one for one in ours)] == []
