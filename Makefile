@@ -40,7 +40,7 @@ test-floors: setup ## The tests at the lowest versions pyproject.toml accepts, i
 docs: setup ## Write the reference part of README.md from the code
 	$(BIN)/python docs/reference.py
 
-lint: setup ## Style, formatting and the floors of the house
+lint: setup ## Style, formatting and which part may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports

@@ -104,7 +104,7 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
     advice = (
         "Trying again is safe."
         if harmless
-        else "It may have been sent all the same: look into the service's own records before it is made again."
+        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is made again."
         if changes
         else "It may have been charged; trying again may be charged again."
     )

@@ -46,12 +46,20 @@ def _setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
     default = SETTINGS[name].default
     try:
-        read = value if isinstance(default, str) else json.loads(value.lower())
+        read = value if isinstance(default, str) else _json_word(name, value)
         if isinstance(default, float) and isinstance(read, int) and not isinstance(read, bool):
             read = float(read)
         return name, SETTINGS[name].read(read)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{name}: {error}") from error
+
+
+def _json_word(name: str, value: str) -> Any:
+    try:
+        return json.loads(value.lower())
+    except ValueError:
+        wanted = "true or false" if isinstance(SETTINGS[name].default, bool) else "a number"
+        raise ValueError(f"must be {wanted}") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,13 +73,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"settings (--set, or PUT /_control/settings while it runs), with defaults:\n{choices}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=_port, required=True, help="port to listen on; 0 picks a free one")
+    parser.add_argument("--port", type=_port, required=True, help="port to listen on (required); 0 picks a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
         "--api-key",
         type=_key,
         default=os.environ.get("CPAAS_SANDBOX_API_KEY"),
-        help="the key customers authenticate with (or CPAAS_SANDBOX_API_KEY in the environment)",
+        help="the key customers authenticate with (required, here or as CPAAS_SANDBOX_API_KEY in the environment)",
     )
     parser.add_argument("--db", metavar="FILE", help="keep state in this SQLite file (default: in memory)")
     parser.add_argument("--balance", type=_balance, help="balance of a new sandbox")
