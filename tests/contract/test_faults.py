@@ -1,4 +1,4 @@
-"""Every fault the sandbox can make, against every operation: outcomes and repeats as PROMISES.md has them."""
+"""Every fault the sandbox can make, against every operation: outcomes and repeats as README promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing operators is what every DAG parse pays for (DESIGN.md, decision 10)."""
+"""Importing operators is what every DAG parse pays for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may be reached at all: the staging guard (PROMISES.md, guards)."""
+"""Who may be reached at all: the staging guard."""
 
 from __future__ import annotations
 

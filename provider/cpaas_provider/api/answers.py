@@ -1,4 +1,4 @@
-"""From an answer to a resource or an error: the outcomes of PROMISES.md, decided without a socket."""
+"""From an answer to a resource or an error: the outcomes README promises, decided without a socket."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
     advice = (
         "Trying again is safe."
         if harmless
-        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is made again."
+        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is "
+        "made again."
         if changes
         else "It may have been charged; trying again may be charged again."
     )
@@ -186,7 +187,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_error(body: Any) -> bool:
-    """Tell the error shape of INTERFACE.md section 7 from a resource, whatever the HTTP status (FACTS.md)."""
+    """Tell the error shape of INTERFACE.md section 7 from a resource, whatever the HTTP status (docs/contract.md)."""
     if not isinstance(body, Mapping) or "message" not in body:
         return False
     if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:

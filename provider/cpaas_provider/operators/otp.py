@@ -99,7 +99,7 @@ class VerifyOtpOperator(CpaasOperator):
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param token: the code the person entered (templated)
     :param require_verified_status: take only a record that says VERIFIED; by default an accepted request is enough,
-        because the service may answer SENT (FACTS.md, OTP verify)
+        because the service may answer SENT
     :param fail_if_not_verified: fail the task when the code is not accepted; otherwise return ``verified: false``
     :param cpaas_conn_id: the connection to use (templated)
     """

@@ -1,4 +1,4 @@
-"""What comes back: every outcome of PROMISES.md, and every line of FACTS.md on answers."""
+"""What comes back: every outcome README promises, and every line of docs/contract.md on answers."""
 
 from __future__ import annotations
 
