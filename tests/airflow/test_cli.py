@@ -58,7 +58,14 @@ class TestPing:
         done = airflow("cpaas", "ping")
         assert done.returncode == 1
         assert "'cpaas_default' cannot be read" in done.stderr
+        assert "airflow connections add" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_a_connection_that_is_there_and_is_no_json_airflow_takes(self, airflow: Airflow) -> None:
+        done = airflow("cpaas", "ping", "broken", AIRFLOW_CONN_BROKEN='{"conn_type": "cpaas", "password": "sk_x_1",}')
+        assert done.returncode == 1
+        assert "AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stderr
+        assert "sk_x_1" not in done.stdout + done.stderr
 
 
 class TestProviders:

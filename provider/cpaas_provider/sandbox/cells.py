@@ -1,4 +1,4 @@
-"""The eight column types of INTERFACE.md section 2.5 and what a cell of each may hold (docs/contract.md, cell formats)."""
+"""The eight column types of INTERFACE.md 2.5 and what a cell of each may hold (docs/contract.md, "Cells")."""
 
 from __future__ import annotations
 

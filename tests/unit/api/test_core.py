@@ -91,7 +91,7 @@ def test_a_request_that_breaks_the_contract_never_leaves(settings: ClientSetting
     assert done.requests == []
 
 
-# Which failures are repeated, by what the operation does to the world (README, "What a failure means") ---------------------------------
+# Which failures are repeated, by what the operation does to the world (README, "What a failure means") ---
 
 ALL = set(CALLS)
 HARMLESS = {"read", "revoke", "delete"}
