@@ -117,13 +117,13 @@ class Stage:
 
     def error(self, task_id: str, map_index: int = -1) -> str:
         """Return the words a task's last failed try ended with."""
-        errors = self.errors[task_id, map_index]
+        errors = self.errors.get((task_id, map_index))
         assert errors, f"{task_id} did not fail"
         return str(errors[-1])
 
     def log(self, task_id: str, map_index: int = -1) -> str:
         """Return all a task's tries logged."""
-        return "\n".join(self.said[task_id, map_index])
+        return "\n".join(self.said.get((task_id, map_index), []))
 
     def arrived(self, box: str, recipient: str) -> list[dict[str, Any]]:
         """Return what the service accepted for a recipient, oldest first."""
