@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -97,6 +96,9 @@ def _extras(connection: Connection) -> Mapping[str, Any]:
 
 
 def _with_guess(name: str) -> str:
+    # Needed where somebody mistyped, and not by every parse of a DAG.
+    import difflib
+
     close = difflib.get_close_matches(name, CONNECTION_FIELDS, n=1)
     return f"{name} (did you mean {close[0]}?)" if close else name
 
