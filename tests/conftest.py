@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.airflow_home import move_in
 from tests.sandbox import Sandbox
+
+# A seeded sample by default, which says the same at every run; `make torture` looks further, elsewhere each time.
+hypothesis.settings.register_profile("sample", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("torture", max_examples=2000, deadline=None)
+hypothesis.settings.load_profile("torture" if os.environ.get("TORTURE") else "sample")
 
 # Before any test module can import Airflow, which reads its settings once.
 AIRFLOW_HOME = move_in()

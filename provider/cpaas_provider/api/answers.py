@@ -70,15 +70,15 @@ def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] 
         if _is_error(body) and _says_client_error(body):
             raise _rejection(endpoint, answer, body, private)
         raise unknown_outcome(endpoint, "the service answered with a server error", status=answer.status)
-    if answer.status >= HTTPStatus.BAD_REQUEST or _is_error(body):
-        raise _rejection(endpoint, answer, body, private)
-    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+    if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         raise errors.CpaasRejectedError(
             f"{endpoint.operation}: the service redirected the request (HTTP {answer.status}). It was not followed, "
             "because the API key must not travel elsewhere. Nothing was done. Set the base URL to the final address.",
             operation=endpoint.operation,
             status=answer.status,
         )
+    if answer.status >= HTTPStatus.BAD_REQUEST or _is_error(body):
+        raise _rejection(endpoint, answer, body, private)
     return _resource(endpoint, answer, body)
 
 

@@ -73,13 +73,17 @@ class RequestOtpOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Request the passcode."""
-        recipient = self.private("recipient")
+        recipient, token = self.private("recipient"), self.private("token")
+        if token is not None and str(token).strip() in _NO_CODE:
+            raise AirflowFailException(
+                "The token of your own is empty. Nothing was sent. Leave it out, or give a code."
+            )
         self.skip_unless_allowed(client, recipient)
         record = client.request_otp(
             recipient,
             length=self.length,
             expires_in=self.expires_in,
-            token=self.private("token"),
+            token=token,
             channel=self.channel,
         )
         # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.

@@ -678,3 +678,8 @@ def test_no_error_shows_what_was_sent(
 def test_a_passcode_s_own_status_is_no_error_code() -> None:
     body = {**OTP, "message": "A code was sent", "type": "otp"}
     assert read_answer(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]
+
+
+def test_a_redirect_is_called_one_whatever_its_body_says() -> None:
+    error = error_of(endpoints.SEND_SMS, answer(302, {"status": 302, "message": "Moved", "errors": []}))
+    assert "redirected" in str(error)
