@@ -33,6 +33,7 @@ PERMANENT = {
     "no_life": ([], {"expires_in": "{{ none }}"}, "expires_in"),
     "channel": ([], {"channel": "pigeon"}, "channel"),
     "error_under_200": ([fault("request_otp", "error_under_200")], {}, "rejected"),
+    "empty_code": ([], {"token": "{{ none }}"}, "token of your own is empty"),
 }
 # What a token may render to where there is none; nothing is asked then, because asking uses up an attempt.
 NO_CODES = {"none": None, "rendered_none": "{{ none }}", "empty": "", "blank": " "}
