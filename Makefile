@@ -107,7 +107,7 @@ $(BIN)/python:
 constraints: setup ## Pin the newest versions that go together, for all Pythons we support
 	@printf 'hatchling\neditables\nuv\n' \
 	  | $(BIN)/python -m uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
-	      --no-annotate --no-header --no-emit-index-url --group dev pyproject.toml - \
+	      --no-annotate --no-header --group dev pyproject.toml - \
 	  | sed 's/ *;.*//' | sort > constraints.new
 	@twice=$$(cut -d= -f1 constraints.new | uniq -d); \
 	if [ -n "$$twice" ]; then echo "No single version fits all Pythons: $$twice" >&2; exit 1; fi
@@ -116,7 +116,7 @@ constraints: setup ## Pin the newest versions that go together, for all Pythons 
 
 constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and what goes with them
 	@$(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
-	  --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header --no-emit-index-url pyproject.toml \
+	  --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header pyproject.toml \
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
 clean: demo-stop ## Remove everything that was made here, .venv included
