@@ -70,6 +70,9 @@ def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] 
         if _is_error(body) and _says_client_error(body):
             raise _rejection(endpoint, answer, body, private)
         raise unknown_outcome(endpoint, "the service answered with a server error", status=answer.status)
+    if answer.status == HTTPStatus.SEE_OTHER and endpoint.effect in {Effect.SEND, Effect.PURCHASE}:
+        # What a web application says after it has done the work.
+        raise unknown_outcome(endpoint, "the service pointed elsewhere instead of answering", status=answer.status)
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         raise errors.CpaasRejectedError(
             f"{endpoint.operation}: the service redirected the request (HTTP {answer.status}). It was not followed, "

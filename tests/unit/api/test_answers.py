@@ -683,3 +683,10 @@ def test_a_passcode_s_own_status_is_no_error_code() -> None:
 def test_a_redirect_is_called_one_whatever_its_body_says() -> None:
     error = error_of(endpoints.SEND_SMS, answer(302, {"status": 302, "message": "Moved", "errors": []}))
     assert "redirected" in str(error)
+
+
+def test_see_other_after_a_send_proves_nothing() -> None:
+    error = error_of(endpoints.SEND_SMS, answer(303, b""))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert error.maybe_sent
+    assert type(error_of(endpoints.GET_OTP, answer(303, b""))) is errors.CpaasRejectedError
