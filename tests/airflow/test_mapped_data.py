@@ -26,10 +26,17 @@ def sent(sandbox_process: Sandbox, airflow_db: object) -> tuple[DagRunResult, se
                 return [{"recipients": ["+2348031234561"], "content": f"kwargs {PROBE}", "external_ref": PROBE}]
 
             @task
+            def row() -> dict[str, object]:
+                return {"recipients": ["+2348031234566"], "content": f"in a list {PROBE}"}
+
+            @task
             def texts() -> list[str]:
                 return [f"expand {PROBE}"]
 
             SendSmsOperator.partial(task_id="kwargs", template_id=None).expand_kwargs(rows())
+            SendSmsOperator.partial(task_id="listed").expand_kwargs(
+                [row(), {"recipients": "+2348031234567", "content": "beside {{ run_id }}"}]
+            )
             SendSmsOperator.partial(task_id="expand", recipients=["+2348031234562"]).expand(content=texts())
             SendSmsOperator.partial(task_id="literal").expand_kwargs(
                 [{"recipients": "+2348031234563", "content": "literal {{ run_id }}"}]
@@ -50,6 +57,12 @@ def sent(sandbox_process: Sandbox, airflow_db: object) -> tuple[DagRunResult, se
 def test_data_through_expand_kwargs_is_not_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
     assert f"kwargs {PROBE}" in sent[1]
     assert sent[0].rendered("kwargs", 0)["external_ref"] == PROBE
+
+
+def test_data_in_a_literal_list_is_not_rendered_and_the_author_s_own_words_are(
+    sent: tuple[DagRunResult, set[str], Sandbox],
+) -> None:
+    assert {f"in a list {PROBE}", f"beside {sent[0].run_id}"} <= sent[1]
 
 
 def test_data_through_expand_is_not_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:

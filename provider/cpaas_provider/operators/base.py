@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     import jinja2
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
 
-DEFAULT_CONN_ID = "cpaas_default"
 UI_COLOR = "#d7ecff"
 
 LONGEST_WAIT = timedelta(hours=24)
@@ -147,7 +147,10 @@ class CpaasOperator(BaseOperator):
         dag = context.get("dag")
         declared: Any = dag.task_dict.get(self.task_id) if dag is not None else None
         expanded = getattr(getattr(declared, "expand_input", None), "value", None)
-        if expanded is None or isinstance(expanded, (Mapping, list, tuple)):
+        if isinstance(expanded, (list, tuple)):
+            # A literal list may hold what an upstream task returned beside the author's own words.
+            expanded = expanded[context["ti"].map_index or 0]
+        if expanded is None or isinstance(expanded, Mapping):
             return frozenset()
         return frozenset(self.template_fields) - set(declared.partial_kwargs)
 
