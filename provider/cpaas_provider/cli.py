@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
-_CONN_ID = Arg(("conn_id",), nargs="?", default="cpaas_default", help="connection to use (default: cpaas_default)")
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
+
+_CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="connection to use (default: %(default)s)")
 
 
 def get_cli_commands() -> list[CLICommand]:

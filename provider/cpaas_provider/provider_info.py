@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+DEFAULT_CONN_ID = "cpaas_default"
+
 _NAME = "CPaaS"
 _MODULES = ("sms", "email", "otp", "airtime", "contacts", "lookup")
 

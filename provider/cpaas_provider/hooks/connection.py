@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 DEFAULT_RECIPIENTS_PER_REQUEST = 500
 DEFAULT_PLACEHOLDER_FORMAT = "{name}"
 
-_SECRET_FIELDS = ("webhook_secret", "callback_secret", "proxy_password")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -73,6 +72,13 @@ def read_connection(connection: Connection) -> CpaasConnection:
         options=cast("ClientOptions", given),
         **for_operators,
     )
+
+
+def _is_secret(field: Mapping[str, Any]) -> bool:
+    return bool(field["schema"].get("format") == "password")
+
+
+_SECRET_FIELDS = tuple(name for name, field in CONNECTION_FIELDS.items() if _is_secret(field))
 
 
 def secrets_of(connection: Connection) -> list[str]:

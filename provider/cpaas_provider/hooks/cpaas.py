@@ -9,6 +9,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection, secrets_of
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
@@ -27,7 +28,7 @@ class CpaasHook(BaseHook):
     """
 
     conn_name_attr = "cpaas_conn_id"
-    default_conn_name = "cpaas_default"
+    default_conn_name = DEFAULT_CONN_ID
     conn_type = "cpaas"
     hook_name = "CPaaS"
 

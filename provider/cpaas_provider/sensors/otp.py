@@ -11,13 +11,13 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.triggers.otp import OtpWatch
 
-DEFAULT_CONN_ID = "cpaas_default"
 DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
