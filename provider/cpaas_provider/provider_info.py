@@ -51,7 +51,10 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
-        "Callback secrets", "Comma-separated; the first signs, all verify." + _RECEIVER, format="password"
+        "Callback secrets",
+        "Comma-separated, newest first. Keys the hashes of the journal, which otherwise the API key does: with it, a "
+        "task's later tries know what earlier ones sent even if the API key was changed between them.",
+        format="password",
     ),
     "allowed_recipients": _text(
         "Allowed recipients",

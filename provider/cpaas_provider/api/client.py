@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, Step, converse
+from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.exchange import Pause
 from cpaas_provider.api.limits import Pacer
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
@@ -72,6 +72,7 @@ class CpaasClient(_Client):
         super().__init__(base_url, api_key, **options)
         self._transport = SyncTransport(self.settings)
         self._slots = threading.BoundedSemaphore(self.settings.max_concurrency)
+        self._stopped = threading.Event()
         self.closed = False
 
     def _carry_out(self, call: Call[T]) -> T:
@@ -87,12 +88,20 @@ class CpaasClient(_Client):
 
     def _do(self, step: Step) -> Reply:
         if isinstance(step, Pause):
-            time.sleep(step.seconds)
+            self._let_pass(step.seconds)
             return None
         with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            time.sleep(self._pacer.reserve())
+            self._let_pass(self._pacer.reserve())
             return self._transport.send(step)
+
+    def _let_pass(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise CpaasNotSentError("The client was told to stop before a request left. Nothing was sent.")
+
+    def stop(self) -> None:
+        """Let no further request leave: calls that wait end with CpaasNotSentError, those under way go on."""
+        self._stopped.set()
 
     def close(self) -> None:
         """Close all connections."""

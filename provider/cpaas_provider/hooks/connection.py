@@ -39,6 +39,12 @@ class CpaasConnection:
     email_sender_id: str | None = None
     recipients_per_request: int = DEFAULT_RECIPIENTS_PER_REQUEST
     placeholder_format: str = DEFAULT_PLACEHOLDER_FORMAT
+    callback_secret: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def journal_secrets(self) -> tuple[str, ...]:
+        """What hashes at rest may be keyed with: the first for new ones, all for those that are there."""
+        return *self.callback_secret, self.api_key
 
     def without_repeats(self) -> CpaasConnection:
         """Return the same for a single attempt, as a check of the connection wants it."""
@@ -177,7 +183,7 @@ def _list(value: Any) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
-_FOR_OPERATORS = ("sender_id", "email_sender_id", "recipients_per_request", "placeholder_format")
+_FOR_OPERATORS = ("sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret")
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "auth_scheme": _word,
     "default_region": _word,
@@ -194,4 +200,5 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "email_sender_id": _word,
     "recipients_per_request": _whole,
     "placeholder_format": _word,
+    "callback_secret": _list,
 }

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.operators.journaled import SendOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.once import Deed, Outcome
 
 _FAILED = {
     "duplicate": "the same amount went to this recipient a short while ago, so the service did not buy it again",
@@ -23,7 +23,7 @@ _FAILED = {
 }
 
 
-class BuyAirtimeOperator(CpaasOperator):
+class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
     Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime"}``: the
@@ -71,25 +71,47 @@ class BuyAirtimeOperator(CpaasOperator):
         self.log.warning("Buying airtime is deprecated by the service and may be removed.")
         return super().execute(context)
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Buy the airtime."""
-        recipient = self.private("recipient")
+    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the one purchase."""
+        from cpaas_provider.sending.once import Deed
+
+        recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)
+        return Deed(
+            operation="buy_airtime",
+            recipients=(recipient,),
+            body={"network": self.network, "amount": str(self.amount)},
+            perform=partial(self._buy, client),
+            evidence=self.evidence(connection),
+        )
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return the purchase's id, status and cost."""
+        bought = (outcome.settled[-1].result if outcome.settled else None) or {}
+        names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
+        return {**{name: bought.get(name) for name in names}, "amount": self.amount}
+
+    def _buy(self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
+        from cpaas_provider.api.errors import CpaasRejectedError
+
         purchase = client.buy_airtime(
             self.network,
             self.amount,
-            recipient,
+            f"+{recipients[0]}",
             callback=self.private("callback"),
-            external_ref=self.external_ref,
+            external_ref=self.external_ref or reference,
         )
-        if reason := _FAILED.get((purchase.status or "").lower()):
-            raise AirflowFailException(f"Airtime was not bought: {reason}. Purchase {purchase.id}.")
+        status = (purchase.status or "").lower()
+        # That the service knows of the same purchase is what a deliberate repetition was to find out.
+        if (reason := _FAILED.get(status)) and not (again and status == "duplicate"):
+            raise CpaasRejectedError(
+                f"Airtime was not bought: {reason}. Purchase {purchase.id}.", operation="buy_airtime"
+            )
         charge = purchase.meta.charge if purchase.meta else None
         return {
             "id": purchase.id,
             "status": purchase.status,
             "network": purchase.network,
-            "amount": self.amount,
             "charge": charge.amount if charge else None,
             "balance": charge.available_balance if charge else None,
             "refunded": charge.refunded if charge else None,

@@ -56,38 +56,45 @@ class CpaasOperator(BaseOperator):
         :raises AirflowFailException: when repeating would not help or might act twice
         :raises CpaasError: when the task's retries may make the request again
         """
-        return self._attempt(give_up_at=None)
+        return self._attempt(context, give_up_at=None)
 
     def execute_after_wait(self, context: Context, event: Any = None, give_up_at: str | None = None) -> Any:
         """Make the request after the time the service asked for."""
-        return self._attempt(give_up_at=give_up_at)
+        return self._attempt(context, give_up_at=give_up_at)
+
+    def carry_out(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+    ) -> Any:
+        """Do what the operator is for, failures being turned into what Airflow understands around it."""
+        return self.request(client, connection)
 
     def private(self, field: str) -> Any:
         """Return a private field as rendered, which the attribute no longer shows."""
         return self.__dict__.get("_private", {}).get(field, getattr(self, field))
 
-    def skip_unless_allowed(self, client: CpaasClient, recipient: Any) -> None:
-        """Skip the task when the connection's ``allowed_recipients`` does not list its one recipient."""
+    def msisdn(self, client: CpaasClient, recipient: Any) -> str:
+        """Return a phone number as international digits, or fail the task."""
         from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
 
-        if client.settings.allowed is None:
-            return
         try:
-            allowed = client.settings.allowed.permits(normalise_msisdn(recipient, client.settings.default_region))
+            return normalise_msisdn(recipient, client.settings.default_region)
         except InvalidMsisdnError as error:
             raise AirflowFailException(f"The recipient {error}. Nothing was sent.") from None
-        if not allowed:
+
+    def skip_unless_allowed(self, client: CpaasClient, recipient: str) -> None:
+        """Skip the task when the connection's ``allowed_recipients`` does not list its one recipient."""
+        if client.settings.allowed is not None and not client.settings.allowed.permits(recipient):
             raise AirflowSkipException(
                 "The recipient is not on allowed_recipients of the connection. Nothing was sent."
             )
 
-    def _attempt(self, give_up_at: str | None) -> Any:
+    def _attempt(self, context: Context, give_up_at: str | None) -> Any:
         from cpaas_provider.hooks.cpaas import CpaasHook
 
         hook = CpaasHook(self.cpaas_conn_id)
         try:
             with hook.get_conn() as client:
-                return self.request(client, hook.read_connection())
+                return self.carry_out(context, client, hook.read_connection(), give_up_at)
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None

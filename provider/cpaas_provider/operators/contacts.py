@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator, narrow
+from cpaas_provider.operators.journaled import JournaledOperator
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.once import Deed, Outcome
 
 # What a template renders where there is no row id yet.
 _NO_ROW = frozenset({"", "None", "null"})
@@ -84,7 +89,35 @@ class _WriteContactRowOperator(CpaasOperator):
         )
 
 
-class CreateContactRowOperator(_WriteContactRowOperator):
+class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
+    """What operators that add a row have in common: a task instance adds one row, in whatever try."""
+
+    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the one creation."""
+        from cpaas_provider.sending.once import Deed
+
+        cells = self.cells(client)
+        return Deed(
+            operation="create_contact_row",
+            # Before it exists a row has no name of its own: it is the task instance's row.
+            recipients=("row",),
+            body={"cells": cells},
+            perform=partial(self._create, client, cells),
+        )
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return the row's id."""
+        created = (outcome.settled[-1].result if outcome.settled else None) or {}
+        row_id = created.get("row_id", created.get("id"))
+        return {"row_id": row_id, "created": bool(outcome.settled)}
+
+    def _create(
+        self, client: CpaasClient, cells: dict[str, Any], recipients: tuple[str, ...], reference: str, again: bool
+    ) -> dict[str, Any]:
+        return {"row_id": client.create_contact_row(cells).row.id}
+
+
+class CreateContactRowOperator(_CreatingOperator):
     """Add a row.
 
     Returns ``{"row_id", "created": true}``. Fails at once when a column is unknown or a value does not fit its type,
@@ -96,10 +129,6 @@ class CreateContactRowOperator(_WriteContactRowOperator):
     """
 
     template_fields = ("columns", "cpaas_conn_id")
-
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Create the row."""
-        return {"row_id": client.create_contact_row(self.cells(client)).row.id, "created": True}
 
 
 class UpdateContactRowOperator(_WriteContactRowOperator):
@@ -125,7 +154,7 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
         return {"row_id": client.update_contact_row(self.row_id, self.cells(client)).row.id, "created": False}
 
 
-class UpsertContactRowOperator(_WriteContactRowOperator):
+class UpsertContactRowOperator(_CreatingOperator):
     """Change a row, or add it where there is none yet.
 
     Returns ``{"row_id", "created"}``: keep the id, because the service lists no rows. Fails at once when a column is
@@ -145,21 +174,32 @@ class UpsertContactRowOperator(_WriteContactRowOperator):
         self.row_id = row_id
         self.create_if_missing = create_if_missing
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Update or create the row."""
+    def carry_out(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+    ) -> dict[str, Any]:
+        """Update the row, or add it."""
         from cpaas_provider.api.errors import CpaasNotFoundError
 
-        cells = self.cells(client)
         # Native rendering makes a number of digits.
         row_id = "" if self.row_id is None else str(self.row_id).strip()
         if row_id not in _NO_ROW:
             try:
-                return {"row_id": client.update_contact_row(row_id, cells).row.id, "created": False}
+                row = client.update_contact_row(row_id, self.cells(client)).row
             except CpaasNotFoundError:
                 if not self.create_if_missing:
                     raise
                 self.log.info("The row is gone; a new one is created.")
-        return {"row_id": client.create_contact_row(cells).row.id, "created": True}
+            else:
+                return {"row_id": row.id, "created": False, "unknown": 0, "unknown_references": []}
+        added: dict[str, Any] = super().carry_out(context, client, connection, give_up_at)
+        return added
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return the row's id; a row an earlier try added is brought to what the cells are now."""
+        result = super().result(client, outcome)
+        if outcome.earlier and result["row_id"] is not None:
+            client.update_contact_row(result["row_id"], self.cells(client))
+        return result
 
 
 class DeleteContactRowOperator(CpaasOperator):

@@ -56,6 +56,8 @@ class SendEmailOperator(SendMessageOperator):
         "callback",
         "cpaas_conn_id",
     )
+    operation = "send_email"
+    body_fields = ("content", "subject", "template_id", "from_name", "reply_to")
     text_fields = ("content", "subject")
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
@@ -97,29 +99,33 @@ class SendEmailOperator(SendMessageOperator):
 
         return normalise_email(recipient)
 
+    def sender(self, connection: CpaasConnection) -> str:
+        """Return the sender's address."""
+        if sender_id := self.sender_id or connection.email_sender_id:
+            return sender_id
+        raise AirflowFailException(
+            "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
+        )
+
     def send(
         self,
         client: CpaasClient,
         connection: CpaasConnection,
         recipients: list[str],
         personalisation: list[Any] | None,
+        reference: str,
     ) -> EmailMessage:
         """Send the email."""
-        sender_id = self.sender_id or connection.email_sender_id
-        if not sender_id:
-            raise AirflowFailException(
-                "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
-            )
         self.log.info("Sending an email, recipients: %d.", len(recipients))
         return client.send_email(
             recipients,
-            sender_id,
+            self.sender(connection),
             self.private("content"),
             template_id=self.template_id,
             subject=self.private("subject"),
             from_name=self.from_name,
             reply_to=self.private("reply_to"),
             personalisation=personalisation,
-            external_ref=self.external_ref,
+            external_ref=reference,
             callback=self.private("callback"),
         )

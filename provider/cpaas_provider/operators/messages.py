@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.operators.journaled import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.once import Deed, Outcome
 
 PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "recipients": summaries.recipients,
@@ -23,12 +25,16 @@ PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-class SendMessageOperator(CpaasOperator):
+class SendMessageOperator(SendOperator):
     """Base of ``SendSmsOperator`` and ``SendEmailOperator``: one request to the recipients that may be reached."""
 
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_MESSAGE_FIELDS
     estimate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of the estimate that go into the result beside charge and balance."""
+
+    operation: ClassVar[str]
+    body_fields: ClassVar[tuple[str, ...]]
+    """Fields that say what is sent; an unknown request can only be decided together with the same."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
     """Fields in which placeholders may stand."""
@@ -36,6 +42,11 @@ class SendMessageOperator(CpaasOperator):
     recipients: Any
     personalisation: Any
     sender_id: str | None
+    external_ref: str | None
+
+    def sender(self, connection: CpaasConnection) -> str:
+        """Return who it comes from, or fail the task."""
+        raise NotImplementedError
 
     def send(
         self,
@@ -43,16 +54,20 @@ class SendMessageOperator(CpaasOperator):
         connection: CpaasConnection,
         recipients: list[str],
         personalisation: list[Any] | None,
+        reference: str,
     ) -> Message:
-        """Send one message to recipients that are normalised and may be reached."""
+        """Send one message to recipients that are normalised and may be reached, under a reference."""
         raise NotImplementedError
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return a recipient as the service wants it, or raise ValueError."""
         raise NotImplementedError
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Send the message, and return ids, counts and cost."""
+    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the one message to all that may be reached."""
+        from cpaas_provider.sending.once import Deed
+
+        self._refuse_other_than_text()
         everybody = self._unique_recipients(client)
         if len(everybody) > connection.recipients_per_request:
             raise AirflowFailException(
@@ -62,17 +77,66 @@ class SendMessageOperator(CpaasOperator):
             )
         allowed = client.settings.allowed
         chosen = [one for one in everybody if allowed is None or allowed.permits(one)]
-        skipped = len(everybody) - len(chosen)
+        self._left_out = len(everybody) - len(chosen)
         if not chosen:
             raise AirflowSkipException(
                 f"None of the {len(everybody)} recipients is on allowed_recipients of the connection. Nothing was sent."
             )
-        personalisation = self._personalisation_of(chosen, client)
-        self._refuse_empty_placeholders(personalisation or [], len(chosen), connection.placeholder_format)
-        message = self.send(client, connection, chosen, personalisation)
-        result = {**self._result(message, len(chosen)), "skipped_not_allowed": skipped}
+        personal = self._personalisation_by_recipient(everybody, client)
+        if personal is not None:
+            personal = {one: personal[one] for one in chosen if one in personal}
+        self._refuse_empty_placeholders(list((personal or {}).values()), len(chosen), connection.placeholder_format)
+        return Deed(
+            operation=self.operation,
+            recipients=tuple(chosen),
+            body={"sender_id": self.sender(connection), **{name: self.private(name) for name in self.body_fields}},
+            personal=personal and {one: entry["substitutions"] for one, entry in personal.items()},
+            perform=partial(self._perform, client, connection, personal),
+            evidence=self.evidence(connection),
+        )
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return ids, counts and cost."""
+        messages = [entry.result or {} for entry in outcome.settled]
+        latest = messages[-1] if messages else {}
+        charges = [message["charge"] for message in messages if message.get("charge") is not None]
+        names = ("balance", *self.estimate_fields, "created_datetime")
+        return {
+            "id": latest.get("id"),
+            "recipients": outcome.sent,
+            "charge": round(sum(charges), 6) if charges else None,
+            **{name: latest.get(name) for name in names},
+            "skipped_not_allowed": self._left_out,
+            "references": [entry.reference for entry in outcome.settled],
+        }
+
+    def _perform(
+        self,
+        client: CpaasClient,
+        connection: CpaasConnection,
+        personal: Mapping[str, Any] | None,
+        recipients: tuple[str, ...],
+        reference: str,
+        again: bool,
+    ) -> dict[str, Any]:
+        entries = None if personal is None else [personal[one] for one in recipients if one in personal]
+        message = self.send(client, connection, list(recipients), entries, self.external_ref or reference)
+        estimate = message.meta.estimate if message.meta else None
+        result = {
+            "id": message.id,
+            "charge": estimate.charge if estimate else None,
+            "balance": estimate.available_balance if estimate else None,
+            **{field: getattr(estimate, field, None) for field in self.estimate_fields},
+            "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
+        }
         self.log.info("Accepted as message %s, charge %s, balance %s.", message.id, result["charge"], result["balance"])
         return result
+
+    def _refuse_other_than_text(self) -> None:
+        """Refuse what native rendering made of a text: a number of digits, a list of brackets."""
+        for name in self.text_fields:
+            if not isinstance(self.private(name), (str, type(None))):
+                raise AirflowFailException(f"{name} must be text. Nothing was sent.")
 
     def _unique_recipients(self, client: CpaasClient) -> list[str]:
         from cpaas_provider.api.models.base import split_list
@@ -91,8 +155,8 @@ class SendMessageOperator(CpaasOperator):
             raise AirflowFailException(f"{'; '.join(bad[:10])}{more}. Nothing was sent.")
         return list(dict.fromkeys(normalised))
 
-    def _personalisation_of(self, chosen: Iterable[str], client: CpaasClient) -> list[Any] | None:
-        """Return the entries of those who get the message; entries of others would only be handed around."""
+    def _personalisation_by_recipient(self, everybody: Iterable[str], client: CpaasClient) -> dict[str, Any] | None:
+        """Return the entries by the recipient they name, each of whom must be one of the recipients."""
         given = self.private("personalisation")
         if given is None:
             return None
@@ -103,10 +167,12 @@ class SendMessageOperator(CpaasOperator):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        if client.settings.allowed is None:
-            return entries
-        wanted = set(chosen)
-        return [entry for entry in entries if self._named_by(entry, client) in wanted]
+        named = {self._named_by(entry, client): entry for entry in entries}
+        if len(named) < len(entries):
+            raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
+        if not named.keys() <= set(everybody):
+            raise AirflowFailException("personalisation names somebody who is not in recipients. Nothing was sent.")
+        return named
 
     def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
         """Keep anybody from reading ``Dear {name}``: whoever has no value for a placeholder gets the placeholder."""
@@ -121,21 +187,10 @@ class SendMessageOperator(CpaasOperator):
                 "them an entry in personalisation with every value."
             )
 
-    def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str | None:
+    def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str:
         try:
             return self.normalise(entry["to"], client)
         except (KeyError, ValueError):
             raise AirflowFailException(
                 "A personalisation entry has no valid recipient in `to`. Nothing was sent."
             ) from None
-
-    def _result(self, message: Message, recipients: int) -> dict[str, Any]:
-        estimate = message.meta.estimate if message.meta else None
-        return {
-            "id": message.id,
-            "recipients": recipients,
-            "charge": estimate.charge if estimate else None,
-            "balance": estimate.available_balance if estimate else None,
-            **{field: getattr(estimate, field, None) for field in self.estimate_fields},
-            "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
-        }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.operators.journaled import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.once import Deed, Outcome
 
 _DEFAULT_EXPIRES_IN = 15
 # What a template renders where there is no code.
@@ -31,7 +34,7 @@ def _record(token: OtpToken) -> dict[str, Any]:
     }
 
 
-class RequestOtpOperator(CpaasOperator):
+class RequestOtpOperator(SendOperator):
     """Have a one-time passcode made and delivered to a phone.
 
     Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at"}``: the passcode's id, which
@@ -71,21 +74,45 @@ class RequestOtpOperator(CpaasOperator):
         self.token = token
         self.channel = channel
 
-    def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        """Request the passcode."""
-        recipient, token = self.private("recipient"), self.private("token")
+    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the one request of a passcode."""
+        from cpaas_provider.sending.once import Deed
+        from cpaas_provider.sending.otp_records import OtpRecords
+
+        token = self.private("token")
         if token is not None and str(token).strip() in _NO_CODE:
             raise AirflowFailException(
                 "The token of your own is empty. Nothing was sent. Leave it out, or give a code."
             )
+        recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)
+        return Deed(
+            operation="request_otp",
+            recipients=(recipient,),
+            body={"length": self.length, "expires_in": self.expires_in, "token": token, "channel": self.channel},
+            perform=partial(self._request_otp, client),
+            evidence=(OtpRecords(recipient, self._requested), *self.evidence(connection)),
+        )
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return the passcode's id, status and times."""
+        requested = (outcome.settled[-1].result if outcome.settled else None) or {}
+        names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
+        return {name: requested.get(name) for name in names}
+
+    def _request_otp(
+        self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool
+    ) -> dict[str, Any]:
         record = client.request_otp(
-            recipient,
+            f"+{recipients[0]}",
             length=self.length,
             expires_in=self.expires_in,
-            token=token,
+            token=self.private("token"),
             channel=self.channel,
         )
+        return self._requested(record)
+
+    def _requested(self, record: OtpToken) -> dict[str, Any]:
         # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
         expires_at = record.expires_at(int(float(self.expires_in or _DEFAULT_EXPIRES_IN)))
         return {**_record(record), "expires_at": expires_at.isoformat()}

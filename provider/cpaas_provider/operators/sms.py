@@ -53,6 +53,8 @@ class SendSmsOperator(SendMessageOperator):
         "callback",
         "cpaas_conn_id",
     )
+    operation = "send_sms"
+    body_fields = ("content", "template_id", "channel", "is_trackable")
     estimate_fields = ("encoding", "pages")
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
 
@@ -87,28 +89,32 @@ class SendSmsOperator(SendMessageOperator):
 
         return normalise_msisdn(recipient, client.settings.default_region)
 
+    def sender(self, connection: CpaasConnection) -> str:
+        """Return what the phone shows."""
+        if sender_id := self.sender_id or connection.sender_id:
+            return sender_id
+        raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
+
     def send(
         self,
         client: CpaasClient,
         connection: CpaasConnection,
         recipients: list[str],
         personalisation: list[Any] | None,
+        reference: str,
     ) -> SmsMessage:
         """Send the text."""
-        sender_id = self.sender_id or connection.sender_id
-        if not sender_id:
-            raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
         self._log_length(connection, len(recipients), personalisation)
         return client.send_sms(
             # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
             [f"+{recipient}" for recipient in recipients],
-            sender_id,
+            self.sender(connection),
             self.private("content"),
             template_id=self.template_id,
             personalisation=personalisation,
             channel=self.channel,
             is_trackable=self.is_trackable,
-            external_ref=self.external_ref,
+            external_ref=reference,
             callback=self.private("callback"),
         )
 
@@ -121,8 +127,6 @@ class SendSmsOperator(SendMessageOperator):
             if self.template_id:
                 self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
             return
-        if not isinstance(content, str):
-            raise AirflowFailException("content must be text. Nothing was sent.")
         texts = {content} if len(personalisation or ()) < recipients else set()
         for entry in personalisation or ():
             texts.add(substitute(content, entry["substitutions"], connection.placeholder_format))

@@ -1,0 +1,64 @@
+"""What Airflow says of a run and a try, as the plain facts the journal and its guards decide by."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sending.fingerprints import task_identity
+from cpaas_provider.sending.journal import TryFacts
+from cpaas_provider.sending.lateness import RunFacts
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def identity_of(context: Context) -> tuple[str | int, ...]:
+    """Return what the task instance is known by in all its tries."""
+    instance: Any = context["ti"]
+    map_index = -1 if instance.map_index is None else instance.map_index
+    return task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
+
+
+def try_facts(context: Context, retries: int | None) -> TryFacts:
+    """Return which try this is, and of what."""
+    instance: Any = context["ti"]
+    cleared = getattr(context.get("dag_run"), "clear_number", None)
+    return TryFacts(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
+
+
+def run_facts(context: Context) -> RunFacts:
+    """Return what decides whether the run comes too late to send."""
+    run: Any = context["dag_run"]
+    dag: Any = context.get("dag")
+    cleared = bool(getattr(run, "clear_number", None))
+    return RunFacts(
+        run_type=str(getattr(run.run_type, "value", run.run_type)),
+        run_after=run.run_after,
+        # Clearing a run begins it anew, long after its successor was due: that is no catching up.
+        started=None if cleared else run.start_date,
+        catchup=bool(getattr(dag, "catchup", False)),
+        next_due=_next_due(getattr(dag, "timetable", None), run),
+    )
+
+
+def _next_due(timetable: Any, run: Any) -> datetime | None:
+    """Return when the run after this one was due; ``None`` for a timetable that does not say."""
+    after: datetime = run.run_after
+    period: timedelta | None = None
+    start, end = run.data_interval_start, run.data_interval_end
+    if start is not None and end is not None and end > start:
+        period = end - start
+    elif isinstance(delta := getattr(timetable, "delta", None), timedelta):
+        period = delta
+    if period is not None:
+        return after + period
+    expression = getattr(timetable, "expression", None)
+    if not isinstance(expression, str):
+        return None
+    from croniter import croniter
+
+    zone: Any = getattr(timetable, "timezone", None)
+    local = after.astimezone(zone) if zone is not None and not isinstance(zone, str) else after
+    following: datetime = croniter(expression, local).get_next(datetime)
+    return following

@@ -1,0 +1,229 @@
+"""Operators that reach a person or cost money: what they do, they do once, whatever ends a try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.journal import Journal
+    from cpaas_provider.sending.once import Deed, Evidence, Once, Outcome
+    from cpaas_provider.sending.stopping import Stop
+
+REPORT_KEY = "report"
+"""The XCom under which a task that fails says what it did and what nobody knows."""
+
+_IF_UNKNOWN = ("fail", "skip", "resend")
+
+
+class JournaledOperator(CpaasOperator):
+    """Base of operators whose request must not be made twice (README, "What is promised about sending").
+
+    What is about to be requested is stored in the task's state before it leaves, and what became of it afterwards. A
+    later try returns what was done without a request, and does what was surely not done. Where nobody knows, it looks
+    for evidence, then does what ``if_unknown`` says.
+
+    :param if_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
+        and count it apart) or ``resend``
+    :param settle_timeout: for how long after a request evidence of its outcome is waited for; the task is deferred
+        meanwhile
+    :param resend_on_clear: do everything again when the task is cleared; by default only what was not done
+    :param stop_grace: seconds an answer is waited for after the task was told to stop, or before its
+        ``execution_timeout``; Airflow kills a task 5 seconds after telling it to stop
+    :param cpaas_conn_id: the connection to use
+    """
+
+    def __init__(
+        self,
+        *,
+        if_unknown: Literal["fail", "skip", "resend"] = "fail",
+        settle_timeout: timedelta | float = timedelta(minutes=10),
+        resend_on_clear: bool = False,
+        stop_grace: float = 4.0,
+        cpaas_conn_id: str = DEFAULT_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(cpaas_conn_id=cpaas_conn_id, **kwargs)
+        if if_unknown not in _IF_UNKNOWN:
+            raise ValueError(f"if_unknown must be one of {', '.join(_IF_UNKNOWN)}; it is {if_unknown!r}.")
+        self.if_unknown = if_unknown
+        self.settle_timeout = as_timedelta("settle_timeout", settle_timeout)
+        self.resend_on_clear = resend_on_clear
+        if not stop_grace >= 0:
+            raise ValueError(f"stop_grace must be a number of seconds of at least 0; it is {stop_grace!r}.")
+        self.stop_grace = stop_grace
+
+    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return what is to be done once, checked as far as it can be before anything leaves."""
+        raise NotImplementedError
+
+    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
+        """Return the task's result, as small JSON, from what became of the deed in all tries."""
+        raise NotImplementedError
+
+    def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
+        """Return ways to find out what became of a request, besides the operator's own."""
+        return ()
+
+    def on_kill(self) -> None:
+        """Let nothing further leave, and give an answer on its way a last moment."""
+        stop: Stop | None = self.__dict__.get("_stop")
+        if stop is not None:
+            stop.request()
+
+    def carry_out(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+    ) -> Any:
+        """Do the deed, or what is left of it."""
+        from cpaas_provider.api.errors import CpaasError
+        from cpaas_provider.sending import errors
+        from cpaas_provider.sending.once import IfUnknown, Once
+        from cpaas_provider.sending.stopping import Stop
+
+        stop = self.__dict__["_stop"] = Stop(self.stop_grace, self.execution_timeout)
+        once: Once | None = None
+        try:
+            deed = self.prepare(context, client, connection)
+            once = Once(
+                deed,
+                self._journal(context, connection),
+                client,
+                stop,
+                if_unknown=IfUnknown(self.if_unknown),
+                settle_timeout=self.settle_timeout,
+            )
+            outcome = once.run()
+            return {
+                **self.result(client, outcome),
+                "unknown": outcome.doubtful,
+                "unknown_references": [entry.reference for entry in outcome.unknown],
+            }
+        except errors.SettleLaterError as later:
+            self._defer_to_settle(later, give_up_at)
+            raise
+        except errors.NotNowError as error:
+            if self._push_report(context, once):
+                raise AirflowFailException(f"{error} An earlier try had begun to send.") from None
+            self.log.warning("%s", error)
+            raise AirflowSkipException(str(error)) from None
+        except errors.SendingError as error:
+            self._push_report(context, once)
+            kind = AirflowFailException if error.for_good else AirflowException
+            raise kind(str(error)) from None
+        except CpaasError:
+            self._push_report(context, once)
+            raise
+
+    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the deed, with whatever of the run decides about it."""
+        return self.deed(client, connection)
+
+    def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
+        from cpaas_provider.operators._run_facts import identity_of, try_facts
+        from cpaas_provider.sending.journal import Journal
+
+        return Journal(
+            TaskState(context["task_state_store"]),
+            connection.journal_secrets,
+            identity_of(context),
+            try_facts(context, self.retries),
+            resend_on_clear=self.resend_on_clear,
+        )
+
+    def _defer_to_settle(self, later: Any, give_up_at: str | None) -> None:
+        from cpaas_provider.triggers.wait import WaitTrigger
+
+        self.log.warning("%s The task is deferred until %s.", later, later.until.isoformat(timespec="seconds"))
+        self.defer(
+            trigger=WaitTrigger(until=later.until.isoformat()),
+            method_name="execute_after_wait",
+            kwargs={"give_up_at": give_up_at},
+        )
+
+    def _push_report(self, context: Context, once: Once | None) -> bool:
+        """Leave for tasks downstream what a failing task did, and tell whether it did anything."""
+        outcome = once.outcome() if once else None
+        if outcome is None or not (outcome.settled or outcome.unknown):
+            return False
+        try:
+            context["ti"].xcom_push(key=REPORT_KEY, value=outcome.report())
+        except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
+            self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+        return True
+
+
+class SendOperator(JournaledOperator):
+    """Base of operators that reach a person or buy something, and so must not act for a time long past.
+
+    :param allow_backfill: let backfills and runs that catch up on a time past send, too
+    :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.allow_backfill = allow_backfill
+        self.max_lateness = None if max_lateness is None else as_timedelta("max_lateness", max_lateness)
+
+    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the deed, which must not begin in an untimely run."""
+        import dataclasses
+
+        from cpaas_provider.operators._run_facts import run_facts
+        from cpaas_provider.sending.lateness import refuse_untimely
+
+        def may_begin() -> None:
+            refuse_untimely(
+                run_facts(context),
+                timezone.utcnow(),
+                allow_backfill=self.allow_backfill,
+                max_lateness=self.max_lateness,
+            )
+
+        return dataclasses.replace(super().prepare(context, client, connection), may_begin=may_begin)
+
+
+class TaskState:
+    """A task's own state as the store of its journal: kept until the run is deleted."""
+
+    def __init__(self, accessor: Any) -> None:
+        self._accessor = accessor
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+        return self._accessor.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store for good, before returning."""
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+        self._accessor.set(key, value, retention=NEVER_EXPIRE)
+
+
+def as_timedelta(name: str, value: timedelta | float) -> timedelta:
+    """Return a span given as such or in seconds; refuse what is neither, or negative."""
+    if isinstance(value, timedelta):
+        span = value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        span = timedelta(seconds=value)
+    else:
+        raise ValueError(f"{name} must be a timedelta or a number of seconds; it is {value!r}.")
+    if span < timedelta():
+        raise ValueError(f"{name} must not be negative; it is {value!r}.")
+    return span

@@ -1,0 +1,1 @@
+"""What makes a send safe: who was sent what, and what a later try may still do."""

@@ -1,0 +1,158 @@
+"""What the journal notes of one request, and how it stands in the task's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+JOURNAL_KEY = "cpaas_journal"
+"""The key of the task's state under which the journal stands."""
+
+VERSION = 1
+
+
+class State(StrEnum):
+    """How a request stands, as far as anybody here knows."""
+
+    CLAIMED = "claimed"
+    SETTLED = "settled"
+    NOT_SENT = "not_sent"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+IN_DOUBT = frozenset({State.CLAIMED, State.UNKNOWN})
+# What is known of a person is the strongest of what their requests came to.
+_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
+
+
+@dataclass
+class Entry:
+    """One request: whom it was for, what it said, and what became of it.
+
+    :param reference: its name, the same in every try
+    :param members: hashes of its recipients
+    :param body: hash of what it says to all of them; ``None`` where that is lost
+    :param personal: hashes of what it says to each, in the order of ``members``; ``None`` where nothing is personal
+    :param claimed_at: when it was about to leave; ``None`` where that is lost
+    :param try_number: the try that claimed it
+    :param result: small JSON the operator makes its result from
+    :param reason: why it is not settled, in words
+    :param evidence: what was noted before it left, to know its outcome by
+    :param doubted: whether an earlier request of the same reference is unknown, too
+    :param by_hand: ``sent`` or ``unsent`` where a person decided
+    """
+
+    reference: str
+    operation: str
+    members: tuple[str, ...]
+    state: State
+    body: str | None = None
+    personal: tuple[str, ...] | None = None
+    claimed_at: datetime | None = None
+    try_number: int | None = None
+    result: dict[str, Any] | None = None
+    reason: str | None = None
+    evidence: Any = None
+    doubted: bool = False
+    by_hand: str | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody here knows if the service acted."""
+        return self.state in IN_DOUBT
+
+    @property
+    def strength(self) -> int:
+        """How much it says about its members, against their other entries."""
+        return _STRENGTH[self.state]
+
+    def personal_of(self, member: str) -> str | None:
+        """Return the hash of what it says to one member alone."""
+        if self.personal is None:
+            return None
+        return dict(zip(self.members, self.personal, strict=True)).get(member)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is stored."""
+        facts = {
+            "operation": self.operation,
+            "members": list(self.members),
+            "state": self.state.value,
+            "body": self.body,
+            "personal": list(self.personal) if self.personal is not None else None,
+            "claimed_at": self.claimed_at.isoformat() if self.claimed_at else None,
+            "try_number": self.try_number,
+            "result": self.result,
+            "reason": self.reason,
+            "evidence": self.evidence,
+            "doubted": self.doubted or None,
+            "by_hand": self.by_hand,
+        }
+        return {name: fact for name, fact in facts.items() if fact is not None}
+
+    @classmethod
+    def from_json(cls, reference: str, facts: Mapping[str, Any]) -> Self:
+        """Return what was stored."""
+        personal, claimed_at = facts.get("personal"), facts.get("claimed_at")
+        return cls(
+            reference=reference,
+            operation=facts["operation"],
+            members=tuple(facts["members"]),
+            state=State(facts["state"]),
+            body=facts.get("body"),
+            personal=tuple(personal) if personal is not None else None,
+            claimed_at=datetime.fromisoformat(claimed_at) if claimed_at else None,
+            try_number=facts.get("try_number"),
+            result=facts.get("result"),
+            reason=facts.get("reason"),
+            evidence=facts.get("evidence"),
+            doubted=bool(facts.get("doubted")),
+            by_hand=facts.get("by_hand"),
+        )
+
+
+@dataclass
+class Pages:
+    """The whole journal of a task instance.
+
+    :param lock: tells which secret its hashes are keyed with
+    :param generation: ``max_tries`` of the task instance when it was last written; a clear raises that
+    :param edition: counts deliberate repetitions of the whole send
+    """
+
+    lock: str
+    generation: int
+    edition: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is stored."""
+        return {
+            "version": VERSION,
+            "lock": self.lock,
+            "generation": self.generation,
+            "edition": self.edition,
+            "requests": {reference: entry.as_json() for reference, entry in self.entries.items()},
+        }
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Self:
+        """Return what was stored.
+
+        :raises ValueError: when it is no journal of this version
+        """
+        try:
+            if stored["version"] != VERSION:
+                raise ValueError(f"its version is {stored['version']}")
+            return cls(
+                lock=stored["lock"],
+                generation=stored["generation"],
+                edition=stored["edition"],
+                entries={name: Entry.from_json(name, facts) for name, facts in stored["requests"].items()},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it cannot be read ({type(error).__name__})") from None

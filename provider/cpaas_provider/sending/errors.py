@@ -1,0 +1,70 @@
+"""Why a send that is guarded by the journal ended without a result, in words for a DAG author.
+
+None of them shows a key, a code, a text, a number or an address; requests are named by their references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+_NAMED = 10
+
+
+class SendingError(Exception):
+    """Base of all of them.
+
+    ``for_good`` says that a retry would not help or might send twice.
+    """
+
+    for_good = False
+
+
+class JournalUnavailableError(SendingError):
+    """The journal could not be read or written, so nothing was sent."""
+
+
+class TryReplacedError(SendingError):
+    """Airflow has put another try in the place of this one, which therefore must not go on."""
+
+    for_good = True
+
+
+class StoppedError(SendingError):
+    """The task was told to stop, or its own time is up."""
+
+
+class NotNowError(SendingError):
+    """The run is one that must not send: a backfill, a catch-up, or too late."""
+
+    for_good = True
+
+
+class ChangedBodyError(SendingError):
+    """A request of unknown outcome would have to be decided together with another text than it was made with."""
+
+    for_good = True
+
+
+class UnknownOutcomeError(SendingError):
+    """Nobody knows whether some requests were carried out, and the author wants the task to fail then."""
+
+    for_good = True
+
+
+class StillUnknownError(SendingError):
+    """Requests were sent again as the author wants, and are unknown still."""
+
+
+class SettleLaterError(SendingError):
+    """Evidence of an unknown request may yet arrive: look again at ``until``."""
+
+    def __init__(self, message: str, until: datetime) -> None:
+        super().__init__(message)
+        self.until = until
+
+
+def named(references: Sequence[str]) -> str:
+    """Return references as part of a sentence, not more than a person reads."""
+    more = f" and {len(references) - _NAMED} more" if len(references) > _NAMED else ""
+    return ", ".join(references[:_NAMED]) + more

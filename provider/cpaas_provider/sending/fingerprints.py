@@ -1,0 +1,62 @@
+"""Keyed hashes by which the journal knows people, texts and requests without holding any of them."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import b32encode
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+_REFERENCE_PREFIX = "cpaas-"
+
+
+class Fingerprints:
+    """The hashes of one task instance, the same in each of its tries.
+
+    Numbers are few enough to be tried out one by one, so the hash is keyed with a secret that does not lie beside it.
+
+    :param secret: the connection's secret they are keyed with
+    :param identity: whose send it is: a task instance (see ``task_identity``), or a campaign that happens once
+    """
+
+    def __init__(self, secret: str, identity: Sequence[str | int]) -> None:
+        self._key = hmac.digest(secret.encode(), _canonical(["journal", *identity]), sha256)
+
+    @property
+    def lock(self) -> str:
+        """What tells whether a journal was written with the same secret; it opens nothing else."""
+        return self._hash("lock")
+
+    def recipient(self, operation: str, recipient: str) -> str:
+        """Return the hash of whom an operation reaches, ``recipient`` being normalised."""
+        return self._hash("recipient", operation, recipient)
+
+    def body(self, fields: Mapping[str, Any]) -> str:
+        """Return the hash of what is sent, in whatever order its fields stand."""
+        return self._hash("body", fields)
+
+    def reference(self, operation: str, members: Iterable[str], edition: int) -> str:
+        """Return the name of a request: the same for the same members, in whatever order they stand.
+
+        :param members: hashes of its recipients
+        :param edition: which deliberate repetition of the whole send it belongs to
+        """
+        digest = self._digest("reference", operation, edition, sorted(members))
+        return _REFERENCE_PREFIX + b32encode(digest[:15]).decode().lower()
+
+    def _hash(self, *parts: Any) -> str:
+        return b32encode(self._digest(*parts)[:10]).decode().lower()
+
+    def _digest(self, *parts: Any) -> bytes:
+        return hmac.digest(self._key, _canonical(list(parts)), sha256)
+
+
+def task_identity(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[str | int, ...]:
+    """Return what a task instance is known by, whatever its try."""
+    return "task", dag_id, run_id, task_id, map_index
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()

@@ -1,0 +1,255 @@
+"""The journal: what a task is about to send is stored before it leaves, and what became of it afterwards.
+
+It lives in the task's own state (``context["task_state_store"]``), which outlives tries and killed workers. It holds
+hashes, ids and counts, never a number, an address or a text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
+from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.fingerprints import Fingerprints
+
+log = logging.getLogger(__name__)
+
+_SETTLING_ATTEMPTS = 3
+_LONGEST_PAUSE = 5.0
+
+
+class Store(Protocol):
+    """Where a journal lives: the task's state, or what a campaign that happens once is kept in."""
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+
+    def set(self, key: str, value: Any) -> None:
+        """Store for good, before returning."""
+
+
+@dataclass(frozen=True)
+class TryFacts:
+    """What Airflow says of this try.
+
+    :param number: its number, from 1
+    :param max_tries: the task instance's limit less one; a clear sets it to the tries made plus ``retries``
+    :param retries: what the task allows
+    :param clear_number: how often anything of the run was cleared
+    """
+
+    number: int
+    max_tries: int
+    retries: int
+    clear_number: int = 0
+
+    @property
+    def follows_clear(self) -> bool:
+        """Whether earlier tries were made and the task's state may have been dropped since.
+
+        Retries keep the state, so without a clear an empty one means that no earlier try had come to claim anything.
+        """
+        return self.number > 1 and (self.max_tries > self.retries or self.clear_number > 0)
+
+
+class Journal:
+    """One task instance's journal, opened by one of its tries.
+
+    :param store: where it is kept
+    :param secrets: what its hashes may be keyed with; the first is used for a new journal, any opens an old one
+    :param identity: whose it is, see ``task_identity``
+    :param tries: what Airflow says of this try
+    :param resend_on_clear: after a clear, begin anew and send to everybody again
+    :raises JournalUnavailableError: when it cannot be read
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        secrets: Sequence[str],
+        identity: Sequence[str | int],
+        tries: TryFacts,
+        *,
+        resend_on_clear: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._tries = tries
+        self._clock = clock
+        self.lost: str | None = None
+        """Why nobody can tell what earlier tries sent, where that is so."""
+
+        keys = [Fingerprints(secret, identity) for secret in secrets]
+        found = self._read()
+        self.prints, self.pages = self._open(found, keys)
+        self.cleared = found is not None and found.generation < tries.max_tries
+        if resend_on_clear and (self.cleared or (self.lost and tries.max_tries > tries.retries)):
+            self.lost = None
+            self.pages = Pages(self.prints.lock, tries.max_tries, edition=tries.max_tries)
+        elif self.cleared:
+            # Whatever they were rejected for, somebody cleared the task to have it tried again.
+            for entry in self.pages.entries.values():
+                entry.state = State.NOT_SENT if entry.state is State.REJECTED else entry.state
+        for entry in self.pages.entries.values():
+            if entry.state is State.CLAIMED:
+                entry.state = State.UNKNOWN
+                entry.reason = entry.reason or "the try that made the request ended before its answer was noted"
+
+    @property
+    def entries(self) -> Iterable[Entry]:
+        """All requests, in the order of their first claims."""
+        return self.pages.entries.values()
+
+    def standings(self, operation: str, recipients: Iterable[str]) -> dict[str, Entry | None]:
+        """Return the entry that says most about each recipient, the newest of several; ``None`` where there is none."""
+        strongest: dict[str, Entry] = {}
+        for entry in self.entries:
+            if entry.operation == operation:
+                for member in entry.members:
+                    if member not in strongest or entry.strength >= strongest[member].strength:
+                        strongest[member] = entry
+        return {one: strongest.get(self.prints.recipient(operation, one)) for one in recipients}
+
+    def reference(self, operation: str, recipients: Iterable[str]) -> str:
+        """Return the name of a request to these recipients."""
+        members = [self.prints.recipient(operation, one) for one in recipients]
+        return self.prints.reference(operation, members, self.pages.edition)
+
+    def claim(
+        self,
+        operation: str,
+        recipients: Sequence[str],
+        body: Mapping[str, Any],
+        personal: Mapping[str, Any] | None = None,
+        evidence: Any = None,
+    ) -> Entry:
+        """Store that a request is about to leave; when this returns, it may.
+
+        :param personal: what the request says to each recipient alone
+        :param evidence: small JSON to know its outcome by
+        :raises JournalUnavailableError: when that could not be stored; the request must not leave
+        :raises TryReplacedError: when another try has taken this one's place
+        """
+        reference = self.reference(operation, recipients)
+        before = self.pages.entries.get(reference)
+        entry = Entry(
+            reference=reference,
+            operation=operation,
+            members=tuple(self.prints.recipient(operation, one) for one in recipients),
+            state=State.CLAIMED,
+            body=self.prints.body(body),
+            personal=tuple(self.prints.body({"": personal.get(one)}) for one in recipients) if personal else None,
+            claimed_at=self._clock(),
+            try_number=self._tries.number,
+            evidence=evidence,
+            doubted=before is not None and (before.in_doubt or before.doubted),
+        )
+        self.pages.entries[reference] = entry
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+            if before is None:
+                del self.pages.entries[reference]
+            else:
+                self.pages.entries[reference] = before
+            raise _of_store(error, "stored, so nothing was sent") from None
+        return entry
+
+    def settle(
+        self, entry: Entry, state: State, *, result: dict[str, Any] | None = None, reason: str | None = None
+    ) -> None:
+        """Store what became of a request.
+
+        What cannot be stored is logged: the next try finds the request unknown, which is safe.
+
+        :raises TryReplacedError: when another try has taken this one's place
+        """
+        if entry.doubted and state is not State.SETTLED:
+            # That this one did not arrive says nothing about the earlier one.
+            state = State.UNKNOWN
+        entry.state, entry.result, entry.reason = state, result, reason
+        try:
+            Retrying(
+                retry=retry_if_exception(lambda error: isinstance(error, Exception) and not _replaced(error)),
+                stop=stop_after_attempt(_SETTLING_ATTEMPTS),
+                wait=wait_random_exponential(max=_LONGEST_PAUSE),
+                reraise=True,
+            )(self._write)
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and the request is made either way
+            if _replaced(error):
+                raise _of_store(error, f"stored. Request {entry.reference} was made") from None
+            log.warning(
+                "The outcome of request %s (%s) could not be stored (%s). Should there be a further try, it takes the "
+                "request for unknown.",
+                entry.reference,
+                state.value,
+                type(error).__name__,
+            )
+
+    def note_lost(self, operation: str, recipients: Sequence[str]) -> Entry:
+        """Store that nobody can tell whether an earlier try sent to these recipients."""
+        reference = self.reference(operation, recipients)
+        entry = Entry(
+            reference=reference,
+            operation=operation,
+            members=tuple(self.prints.recipient(operation, one) for one in recipients),
+            state=State.UNKNOWN,
+            reason=self.lost,
+        )
+        self.pages.entries[reference] = entry
+        self.settle(entry, State.UNKNOWN, reason=self.lost)
+        return entry
+
+    def _read(self) -> Pages | None:
+        try:
+            stored = self._store.get(JOURNAL_KEY)
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+            raise _of_store(error, "read, so nothing was sent") from None
+        if stored is None:
+            return None
+        try:
+            return Pages.from_json(stored)
+        except ValueError as error:
+            raise JournalUnavailableError(
+                f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
+            ) from None
+
+    def _open(self, found: Pages | None, keys: Sequence[Fingerprints]) -> tuple[Fingerprints, Pages]:
+        empty = Pages(keys[0].lock, self._tries.max_tries)
+        if found is None:
+            if self._tries.follows_clear:
+                self.lost = "the task's state was dropped when it was cleared"
+            return keys[0], empty
+        for key in keys:
+            if key.lock == found.lock:
+                return key, found
+        if any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
+            self.lost = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+        return keys[0], empty
+
+    def _write(self) -> None:
+        self.pages.generation = max(self.pages.generation, self._tries.max_tries)
+        self._store.set(JOURNAL_KEY, self.pages.as_json())
+
+
+def _replaced(error: BaseException) -> bool:
+    """Tell whether Airflow no longer knows this try: it answers 404 to the writes of one that was replaced."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    status = detail.get("status_code") if isinstance(detail, Mapping) else None
+    return 404 in (status, getattr(getattr(error, "response", None), "status_code", None))
+
+
+def _of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
+    if _replaced(error):
+        return TryReplacedError(
+            f"Airflow has put another try in the place of this one, and the journal could not be {what}."
+        )
+    return JournalUnavailableError(
+        f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}."
+    )

@@ -1,0 +1,63 @@
+"""Runs that come too late to send: backfills, catch-ups, and those held up for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cpaas_provider.sending.errors import NotNowError
+
+MAX_LATENESS = timedelta(days=1)
+
+SCHEDULING_SLACK = timedelta(minutes=5)
+"""How late a run may begin, beyond its successor's time, before it counts as caught up: schedulers are busy."""
+
+_LIFTED_BY = "Nothing was sent. `allow_backfill=True` lets such runs send."
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What decides whether a run may send.
+
+    :param run_type: Airflow's word for what made the run
+    :param run_after: from when on it could run
+    :param started: when it did; ``None`` where that is not known
+    :param catchup: whether its DAG makes up for missed runs
+    :param next_due: when the run after it was due; ``None`` where that is not known
+    """
+
+    run_type: str
+    run_after: datetime
+    started: datetime | None = None
+    catchup: bool = False
+    next_due: datetime | None = None
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether somebody asked for the run of a time past."""
+        return self.run_type == "backfill"
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the schedule made the run after its successor was due, to make up for a time without runs."""
+        if self.run_type != "scheduled" or not self.catchup or self.started is None or self.next_due is None:
+            return False
+        return self.started > self.next_due + SCHEDULING_SLACK
+
+
+def refuse_untimely(run: RunFacts, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
+    """Raise where a run must not send: a message of last March helps nobody.
+
+    :param allow_backfill: let backfills and caught up runs send, however late
+    :param max_lateness: how long after its time any other run may send; ``None`` lets it always
+    :raises NotNowError: saying why
+    """
+    if run.is_backfill or run.is_caught_up:
+        if not allow_backfill:
+            kind = "a backfill" if run.is_backfill else "catching up on a time past"
+            raise NotNowError(f"This run is {kind}. {_LIFTED_BY}")
+    elif max_lateness is not None and now - run.run_after > max_lateness:
+        raise NotNowError(
+            f"This run was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than max_lateness "
+            f"({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
+        )

@@ -1,0 +1,340 @@
+"""One request that must happen once: claimed, made, settled, and, where its outcome is unknown, found out or decided.
+
+Everything that can end a try in between leaves a journal from which the next try knows what may be done.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Any, Protocol
+
+from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending.errors import (
+    ChangedBodyError,
+    SettleLaterError,
+    StillUnknownError,
+    StoppedError,
+    UnknownOutcomeError,
+    named,
+)
+from cpaas_provider.sending.journal import Journal
+from cpaas_provider.sending.stopping import AbandonedError, Stop
+
+log = logging.getLogger(__name__)
+
+RESENDS = 4
+"""How often one try sends a request of unknown outcome again, where the author wants that."""
+
+_FIRST_PAUSE = 1.0
+_FIRST_LOOK = timedelta(seconds=5)
+_LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
+
+BY_HAND = (
+    "Look into the service's own records, then decide with `airflow cpaas journal mark-sent` or `mark-unsent`, and "
+    "clear the task"
+)
+
+
+class IfUnknown(StrEnum):
+    """What an author wants done about a request whose outcome nobody can find out."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    RESEND = "resend"
+
+
+class Evidence(Protocol):
+    """A way to find out whether a request was carried out.
+
+    ``patience`` is for how long after the claim it may still learn something.
+    """
+
+    patience: timedelta
+
+    def before(self, client: Any) -> Any:
+        """Return small JSON to note with the claim, ``None`` where there is nothing to note."""
+
+    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+        """Return the result of a request that was carried out, ``None`` where that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a task instance is to do once.
+
+    :param operation: the operation's name
+    :param recipients: whom it reaches, normalised, each once
+    :param body: what it says to all of them
+    :param personal: what it says to each of them alone
+    :param perform: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
+        request to them is unknown; returns small JSON or raises CpaasError
+    :param may_begin: raises where nothing may be sent now
+    :param evidence: ways to find out what became of it
+    """
+
+    operation: str
+    recipients: tuple[str, ...]
+    body: Mapping[str, Any] = field(repr=False)
+    perform: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
+    personal: Mapping[str, Any] | None = field(default=None, repr=False)
+    may_begin: Callable[[], None] = lambda: None
+    evidence: Sequence[Evidence] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a deed over all tries: requests that were carried out, and those nobody knows of.
+
+    :param earlier: whether all of it was done by earlier tries, and this one made no request
+    """
+
+    settled: tuple[Entry, ...] = ()
+    unknown: tuple[Entry, ...] = ()
+    earlier: bool = False
+
+    @property
+    def sent(self) -> int:
+        """Return how many recipients were surely sent to."""
+        return len(_members(self.settled))
+
+    @property
+    def doubtful(self) -> int:
+        """Return how many may or may not have been sent to."""
+        return len(_members(self.unknown) - _members(self.settled))
+
+    def report(self) -> dict[str, Any]:
+        """Return counts and references as small JSON."""
+        return {
+            "recipients": self.sent,
+            "references": [entry.reference for entry in self.settled],
+            "unknown": self.doubtful,
+            "unknown_references": [entry.reference for entry in self.unknown],
+        }
+
+
+class Once:
+    """Does a deed so that it happens once, whatever ended earlier tries.
+
+    :param client: makes the requests; told to stop when the task is
+    :param if_unknown: what to do where no evidence settles a request
+    :param settle_timeout: for how long after a claim evidence is waited for
+    """
+
+    def __init__(
+        self,
+        deed: Deed,
+        journal: Journal,
+        client: Any,
+        stop: Stop,
+        *,
+        if_unknown: IfUnknown = IfUnknown.FAIL,
+        settle_timeout: timedelta = timedelta(minutes=10),
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._deed = deed
+        self._journal = journal
+        self._client = client
+        self._stop = stop
+        self._if_unknown = if_unknown
+        self._settle_timeout = settle_timeout
+        self._clock = clock
+        self._requested = False
+
+    def run(self) -> Outcome:
+        """Do what is left to do.
+
+        :raises CpaasError: when a request was surely not carried out: rejected, or not sent
+        :raises SendingError: what else may happen, see there
+        :raises SettleLaterError: when evidence may yet come
+        """
+        if self._journal.lost:
+            self._journal.note_lost(self._deed.operation, self._deed.recipients)
+        self._send_to_those_not_reached()
+        for entry in self._doubtful():
+            self._look_for_evidence(entry)
+        if doubtful := self._doubtful():
+            self._wait_for_evidence(doubtful)
+            self._refuse_changed(doubtful)
+            if self._if_unknown is IfUnknown.FAIL:
+                raise UnknownOutcomeError(
+                    f"{_in_doubt(doubtful)} {BY_HAND}. if_unknown='skip' or 'resend' decides it beforehand."
+                )
+            if self._if_unknown is IfUnknown.RESEND:
+                self._resend()
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """Return what is known by now."""
+        entries = [entry for entry in self._journal.entries if entry.operation == self._deed.operation]
+        settled = [entry for entry in entries if entry.state is State.SETTLED]
+        return Outcome(tuple(settled), tuple(self._doubtful()), earlier=not self._requested)
+
+    def _standings(self) -> dict[str, Entry | None]:
+        return self._journal.standings(self._deed.operation, self._deed.recipients)
+
+    def _doubtful(self) -> list[Entry]:
+        """Return the requests that somebody is in doubt by; of people no longer on the list, too."""
+        entries = [entry for entry in self._journal.entries if entry.operation == self._deed.operation]
+        known = _members(entry for entry in entries if entry.state is State.SETTLED)
+        return [entry for entry in entries if entry.in_doubt and not known.issuperset(entry.members)]
+
+    def _send_to_those_not_reached(self) -> None:
+        standings = self._standings()
+        settled = any(entry.state is State.SETTLED for entry in standings.values() if entry)
+        open_states = {State.NOT_SENT, State.REJECTED}
+        left = [one for one, entry in standings.items() if entry is None or entry.state in open_states]
+        self._tell_of_changes(standings, len(left))
+        if left:
+            self._refuse_rejected(left)
+            if settled:
+                log.info(
+                    "Some of %d recipients were sent to by an earlier try; %d are left.", len(standings), len(left)
+                )
+            self._request(tuple(left))
+        elif settled and not self._doubtful():
+            log.info("An earlier try did it already; nothing is sent again.")
+
+    def _refuse_rejected(self, recipients: Sequence[str]) -> None:
+        """Raise where the service has refused the very same request in an earlier try."""
+        reference = self._journal.reference(self._deed.operation, recipients)
+        for entry in self._journal.entries:
+            if entry.reference == reference and entry.state is State.REJECTED and not self._changed(entry):
+                raise CpaasRejectedError(
+                    f"{entry.reason} An earlier try was told so; nothing was sent again.", operation=entry.operation
+                )
+
+    def _request(self, recipients: tuple[str, ...]) -> None:
+        """Claim, make the request, and note what became of it."""
+        deed, stop = self._deed, self._stop
+        deed.may_begin()
+        notes = [stop.call(partial(way.before, self._client), self._client) for way in deed.evidence]
+        stop.refuse_if_requested()
+        entry = self._journal.claim(deed.operation, recipients, deed.body, deed.personal, evidence=notes or None)
+        self._requested = True
+        try:
+            result = stop.call(partial(deed.perform, recipients, entry.reference, entry.doubted), self._client)
+        except AbandonedError as error:
+            self._journal.settle(entry, State.UNKNOWN, reason=str(error))
+            raise AbandonedError(f"{error} {_in_doubt([entry])}") from None
+        except StoppedError as error:
+            self._journal.settle(entry, State.NOT_SENT, reason=str(error))
+            raise
+        except CpaasError as error:
+            self._settle_failure(entry, error)
+        except Exception as error:
+            # A fault of ours, on this side of the request or on that: nobody knows.
+            self._journal.settle(entry, State.UNKNOWN, reason=f"the request ended in {type(error).__name__}")
+            raise
+        else:
+            self._journal.settle(entry, State.SETTLED, result=result)
+
+    def _settle_failure(self, entry: Entry, error: CpaasError) -> None:
+        """Note a failure, and raise it unless it leaves the outcome unknown."""
+        if error.maybe_sent:
+            self._journal.settle(entry, State.UNKNOWN, reason=str(error))
+            log.warning("%s Its reference is %s.", error, entry.reference)
+            return
+        state = State.REJECTED if isinstance(error, CpaasRejectedError) else State.NOT_SENT
+        self._journal.settle(entry, state, reason=str(error))
+        raise error
+
+    def _look_for_evidence(self, entry: Entry) -> None:
+        notes = entry.evidence or [None] * len(self._deed.evidence)
+        for way, note in zip(self._deed.evidence, notes, strict=False):
+            noted = Entry(**{**vars(entry), "evidence": note})
+            try:
+                found = self._stop.call(partial(way.find, self._client, noted), self._client)
+            except CpaasError as error:
+                log.warning("Evidence of request %s cannot be looked for now: %s", entry.reference, error)
+                continue
+            if found is not None:
+                log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
+                self._journal.settle(entry, State.SETTLED, result=found)
+                return
+
+    def _wait_for_evidence(self, doubtful: Sequence[Entry]) -> None:
+        """Raise SettleLaterError while there is a way that may still tell."""
+        now = self._clock()
+        patience = max((way.patience for way in self._deed.evidence), default=timedelta())
+        patience = min(patience, self._settle_timeout)
+        claims = [entry.claimed_at for entry in doubtful if entry.claimed_at and entry.claimed_at + patience > now]
+        if not claims:
+            return
+        since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
+        until = min(now + since, max(claims) + patience)
+        raise SettleLaterError(f"{_in_doubt(doubtful)} Evidence may yet come.", until)
+
+    def _resend(self) -> None:
+        """Send again to those of unknown outcome, until that is known or the try has done enough."""
+        for resend in range(RESENDS):
+            standings = self._standings()
+            doubtful = [one for one, entry in standings.items() if entry and entry.in_doubt]
+            if not doubtful:
+                return
+            log.warning("Sending again to %d recipients of unknown outcome, as if_unknown says.", len(doubtful))
+            if resend:
+                # Full jitter, so that many tasks in the same trouble do not come back together.
+                self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
+            self._request(tuple(doubtful))
+        if any(entry and entry.in_doubt for entry in self._standings().values()):
+            raise StillUnknownError(f"{_in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try.")
+
+    def _refuse_changed(self, doubtful: Sequence[Entry]) -> None:
+        if changed := [entry for entry in doubtful if self._changed(entry)]:
+            raise ChangedBodyError(
+                f"{_in_doubt(changed)} What the task would send now differs from what those requests said, so "
+                f"neither sending nor leaving it out would be right. {BY_HAND}; or start a new run."
+            )
+
+    def _changed(self, entry: Entry) -> bool:
+        """Tell whether a request said something else than it would now."""
+        prints = self._journal.prints
+        if entry.body is None:
+            return False
+        if entry.body != prints.body(self._deed.body):
+            return True
+        now = self._deed.personal
+        if (entry.personal is None) != (not now):
+            return True
+        if not now:
+            return False
+        return any(
+            entry.personal_of(member) not in (None, prints.body({"": now.get(one)}))
+            for one in self._deed.recipients
+            if (member := prints.recipient(self._deed.operation, one)) in entry.members
+        )
+
+    def _tell_of_changes(self, standings: Mapping[str, Entry | None], left: int) -> None:
+        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.SETTLED}
+        if any(self._changed(entry) for entry in settled.values()):
+            log.warning(
+                "What is to be sent was changed since an earlier try sent it to %d of %d recipients. They are not sent "
+                "it again; %s.",
+                sum(1 for entry in standings.values() if entry and entry.state is State.SETTLED),
+                len(standings),
+                f"the {left} others get it as it is now" if left else "nobody else is left",
+            )
+
+
+def _members(entries: Any) -> set[str]:
+    return {member for entry in entries for member in entry.members}
+
+
+def _in_doubt(entries: Sequence[Entry]) -> str:
+    """Return which requests are in doubt and why, as a sentence."""
+    references = [entry.reference for entry in entries]
+    count = len(_members(entries))
+    reasons = sorted({entry.reason for entry in entries if entry.reason})
+    why = f" ({'; '.join(reason.rstrip('.') for reason in reasons[:2])})" if reasons else ""
+    return (
+        f"Nobody knows whether {'a request' if len(references) == 1 else f'{len(references)} requests'} to "
+        f"{count} recipient{'' if count == 1 else 's'} {'was' if len(references) == 1 else 'were'} carried out{why}. "
+        f"Reference{'' if len(references) == 1 else 's'}: {named(references)}."
+    )

@@ -1,0 +1,144 @@
+"""Ending in good order: no new request, and a last moment for answers on their way."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from cpaas_provider.sending.errors import StoppedError
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE = 4.0
+"""Seconds an answer is waited for after the stop; Airflow kills a task 5 seconds after asking it to end."""
+
+_LAST_MOMENT = 1.0
+
+
+class AbandonedError(StoppedError):
+    """A request had left and its answer was not waited for any longer."""
+
+
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+class Stop:
+    """Says when a task has to end, and carries out its requests so that it can.
+
+    ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A request runs
+    in a thread of its own, because an answer that never comes must not keep the task from writing its journal.
+
+    :param grace: seconds an answer is waited for after the stop
+    :param execution_timeout: the task's own limit, counted from now; the stop comes by itself so much earlier that the
+        journal is written before Airflow ends the task
+    """
+
+    def __init__(self, grace: float = STOP_GRACE, execution_timeout: timedelta | None = None) -> None:
+        self._grace = grace
+        self._asked_at: float | None = None
+        # SimpleQueue may be written to in a signal handler while the thread it interrupts reads from it.
+        self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._own_limit: float | None = None
+        if execution_timeout is not None:
+            seconds = execution_timeout.total_seconds()
+            self._grace = min(grace, seconds / 2)
+            self._own_limit = time.monotonic() + seconds - self._grace
+
+    def request(self) -> None:
+        """Ask for the stop; safe in a signal handler, and more than once."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        self._events.put(("stop",))
+
+    @property
+    def requested(self) -> bool:
+        """Whether nothing new may begin."""
+        return self._since() is not None
+
+    def refuse_if_requested(self) -> None:
+        """Raise where nothing new may begin."""
+        if self.requested:
+            raise StoppedError(f"{self._why()} Nothing more was sent.")
+
+    def call(self, work: Callable[[], T], client: _Stoppable) -> T:
+        """Return what ``work`` returns, or raise what it raises.
+
+        :param client: what ``work`` makes its request with; told to let nothing further leave once the stop is asked
+        :raises StoppedError: when the stop came before the request was begun
+        :raises AbandonedError: when no answer came in the last moment after the stop
+        """
+        self.refuse_if_requested()
+        events = self._events = queue.SimpleQueue()
+        if self._asked_at is not None:
+            events.put(("stop",))
+        threading.Thread(target=_carry_out, args=(work, events), name="cpaas-request", daemon=True).start()
+        told = False
+        while True:
+            limit = self._limit()
+            try:
+                kind, *what = events.get(timeout=limit)
+            except queue.Empty:
+                kind, what = "late", []
+            if kind == "done":
+                return what[0]  # type: ignore[no-any-return]  # what work returned
+            if kind == "raised":
+                raise what[0]
+            if self.requested and not told:
+                told = True
+                client.stop()
+            elif kind == "late" and told:
+                raise AbandonedError(f"{self._why()} A request was under way, and no answer had come.")
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; the stop ends it at once.
+
+        :raises StoppedError: when the stop is asked for
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.refuse_if_requested()
+            left = min(left, self._seconds_to_own_limit(left))
+            with contextlib.suppress(queue.Empty):
+                self._events.get(timeout=max(left, 0.0))
+        self.refuse_if_requested()
+
+    def _since(self) -> float | None:
+        """Return the moment of the stop, once it is there."""
+        if self._own_limit is not None and time.monotonic() >= self._own_limit:
+            return self._own_limit if self._asked_at is None else min(self._own_limit, self._asked_at)
+        return self._asked_at
+
+    def _limit(self) -> float | None:
+        """Return the seconds to wait for the next event, until the stop or until its last moment is over."""
+        since = self._since()
+        if since is None:
+            return None if self._own_limit is None else self._seconds_to_own_limit(0.0)
+        # On our own limit Airflow's follows after the grace: the journal is to be written before.
+        early = 0.0 if since != self._own_limit else min(_LAST_MOMENT, self._grace / 4)
+        return max(0.0, since + self._grace - early - time.monotonic())
+
+    def _seconds_to_own_limit(self, default: float) -> float:
+        return default if self._own_limit is None else max(0.0, self._own_limit - time.monotonic())
+
+    def _why(self) -> str:
+        if self._asked_at is None:
+            return "The task's execution_timeout is about to end it."
+        return "The task was told to stop."
+
+
+def _carry_out(work: Callable[[], Any], events: queue.SimpleQueue[tuple[Any, ...]]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        events.put(("raised", error))
+    else:
+        events.put(("done", result))
