@@ -163,9 +163,10 @@ class Standalone:
 
         return wait_for(f"the run of {dag_id} to end", look, within)
 
-    def task_log(self, dag_id: str, run_id: str, task_id: str, lines: int = 25) -> str:
-        """Return the end of a task's newest log, from its file, in a form for people."""
+    def task_log(self, dag_id: str, run_id: str, task_id: str, lines: int = 25, map_index: int | None = None) -> str:
+        """Return the end of a task's newest log, or of one mapped instance's, in a form for people."""
         folder = self.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"
+        folder = folder if map_index is None else folder / f"map_index={map_index}"
         files = sorted(folder.rglob("attempt=*.log"), key=lambda file: file.stat().st_mtime)
         if not files:
             return ""

@@ -1,0 +1,1 @@
+"""Sends on a real Airflow whose processes are killed at random; who got what is counted where it arrives."""

@@ -1,0 +1,123 @@
+"""What became of each case, by all witnesses: Airflow, the state store, and the sandbox's inbox."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.sandbox import Sandbox
+from tests.system.killing.cases import NAMES, Case
+from tests.system.killing.journal import KEY, Journal
+from tests.system.killing.killer import Kill
+from tests.system.killing.parts import AirflowInParts
+
+PAGE = 1000
+AIRFLOW_PAGE = 50
+
+
+@dataclass(frozen=True)
+class Story:
+    """One case from beginning to end."""
+
+    case: Case
+    state: str
+    tries: int
+    result: dict[str, Any]
+    report: Any
+    journal: Journal
+    arrivals: dict[str, int]
+    kills: list[Kill]
+    outages: list[Kill]
+    log: str
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "success"
+
+    @property
+    def missing(self) -> list[str]:
+        """Those nothing arrived at."""
+        return [one for one, times in self.arrivals.items() if times == 0]
+
+    @property
+    def twice(self) -> list[str]:
+        """Those something arrived at more than once."""
+        return [one for one, times in self.arrivals.items() if times > 1]
+
+    @property
+    def unknown(self) -> int:
+        """How many its result says it does not know of."""
+        return int(self.result.get("unknown") or 0)
+
+    def __str__(self) -> str:
+        case = self.case
+        return "\n".join(
+            [
+                f"{case.operator}[{case.map_index}], {case.if_unknown}: {self.state} after {self.tries} tries",
+                *(f"  killed {kill}" for kill in self.kills),
+                *(f"  meanwhile {kill}" for kill in self.outages),
+                f"  result {self.result}",
+                f"  report {self.report}",
+                f"  journal {self.journal.entries}",
+                f"  arrivals {self.arrivals}",
+                *(f"  | {line}" for line in self.log.splitlines()),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Whom to ask about one run."""
+
+    airflow: AirflowInParts
+    sandbox: Sandbox
+    dag_id: str
+    run_id: str
+
+    def stories(self, cases: list[Case], kills: list[Kill]) -> list[Story]:
+        """Return what became of each case."""
+        instances = {(one["task_id"], one["map_index"]): one for one in self._instances()}
+        inboxes = {box: self.arrivals(box) for box in {case.box for case in cases}}
+        return [self._story(case, instances.get(case.key, {}), inboxes[case.box], kills) for case in cases]
+
+    def arrivals(self, box: str) -> Counter[str]:
+        """Count how often each person got something."""
+        return Counter(map(_recipient, self._inbox(box)))
+
+    def _story(self, case: Case, instance: dict[str, Any], inbox: Counter[str], kills: Iterable[Kill]) -> Story:
+        place = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{case.operator}"
+        stored = self.airflow.found(f"{place}/state-store/{KEY}", map_index=case.map_index)
+        return Story(
+            case=case,
+            state=str(instance.get("state")),
+            tries=int(instance.get("try_number") or 0),
+            result=self._xcom(case, place, "return_value") or {},
+            report=self._xcom(case, place, "report"),
+            journal=Journal.of(stored and stored["value"]),
+            arrivals={one: inbox[one] for one in case.recipients},
+            kills=[kill for kill in kills if kill.key == case.key],
+            outages=[kill for kill in kills if kill.key is None],
+            log=self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index),
+        )
+
+    def _xcom(self, case: Case, place: str, key: str) -> Any:
+        entry = self.airflow.found(f"{place}/xcomEntries/{key}", map_index=case.map_index)
+        return entry and entry["value"]
+
+    def _instances(self) -> Iterator[dict[str, Any]]:
+        offset, path = 0, f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances"
+        while found := self.airflow.api("GET", path, limit=AIRFLOW_PAGE, offset=offset)["task_instances"]:
+            yield from found
+            offset += len(found)
+
+    def _inbox(self, box: str) -> Iterator[dict[str, Any]]:
+        offset = 0
+        while found := self.sandbox.inbox(box, limit=PAGE, offset=offset)["items"]:
+            yield from found
+            offset += len(found)
+
+
+def _recipient(item: dict[str, Any]) -> str:
+    return str(item["columns"][NAMES["id"]] if "columns" in item else item["recipient"])

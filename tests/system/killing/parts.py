@@ -1,0 +1,206 @@
+"""An Airflow whose parts are processes of their own, so that each can be killed while the others go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import psutil
+
+from tests.processes import Started
+from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
+
+API_SERVER, SCHEDULER = "api-server", "scheduler"
+PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
+AWAY_WITHIN = 90.0
+MIGRATED_WITHIN = 180.0
+
+# A dead supervisor is noticed within 12 to 14 seconds; an outage of the API server shorter than that costs no try.
+QUICK_TO_NOTICE = {
+    "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+    "AIRFLOW__CORE__PARALLELISM": "8",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "12",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+    "AIRFLOW__WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "4",
+    "AIRFLOW__API__WORKERS": "1",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+}
+
+
+class Try(NamedTuple):
+    """A task instance that a process works on: where it stands in the DAG, and its number."""
+
+    task_id: str
+    map_index: int
+    number: int
+
+
+@dataclass
+class AirflowInParts(Standalone):
+    """One Airflow as ``Standalone`` is, of four programs."""
+
+    parts: dict[str, Started] = field(default_factory=dict, init=False)
+    deaths: list[str] = field(default_factory=list, init=False)
+
+    def start(self) -> AirflowInParts:
+        """Make the database, then start every part."""
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        passwords = self.home / "simple_auth_manager_passwords.json.generated"
+        passwords.write_text(json.dumps({USER: self.password}))
+        passwords.chmod(0o600)
+        # The secrets in it are made anew by every call, and the parts must agree on them.
+        self._environment = self.environment()
+        self._run("db", "migrate")
+        for part in PARTS:
+            self.start_part(part)
+        return self
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables all parts run with."""
+        # A server stopped in the middle of a transaction keeps the others from writing for as long.
+        database = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}?timeout=60"}
+        return {**super().environment(), **QUICK_TO_NOTICE, **database, **self.settings}
+
+    @property
+    def database(self) -> Path:
+        """The file of its SQLite database."""
+        return self.home / "airflow.db"
+
+    def start_part(self, part: str) -> None:
+        """Start one of the parts."""
+        command = [str(Path(sys.executable).parent / "airflow"), part]
+        self.parts[part] = Started.start(command, self._environment, self.log, self.home)
+        # Health checks of the base look at this one.
+        self.started = self.parts[API_SERVER]
+
+    def kill_api_server(self) -> None:
+        """End the API server without a word; ``start_part`` brings another."""
+        for process in self.parts[API_SERVER].processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def freeze_api_server(self) -> None:
+        """Have the API server take connections and answer none, until ``thaw_api_server``."""
+        self._signal_api_server(signal.SIGSTOP)
+
+    def thaw_api_server(self) -> None:
+        """Let a frozen API server go on."""
+        self._signal_api_server(signal.SIGCONT)
+
+    def answers(self) -> bool:
+        """Whether the API server does."""
+        try:
+            return self._http.get("/api/v2/version", timeout=2.0).is_success
+        except httpx.TransportError:
+            return False
+
+    def revive(self) -> None:
+        """Start again what died though nobody killed it, and remember that it did."""
+        for part, started in self.parts.items():
+            if not psutil.pid_exists(started.session) or not started.alive:
+                self.deaths.append(part)
+                self.start_part(part)
+
+    def supervisors(self) -> dict[psutil.Process, tuple[uuid.UUID, psutil.Process]]:
+        """Return the executor's busy workers, with the task instance each supervises and the process it runs in."""
+        found = {}
+        with contextlib.suppress(psutil.Error):
+            family = psutil.Process(self.parts[SCHEDULER].session).children(recursive=True)
+            tasks = {parent: child for child in family if (parent := _parent_of(child))}
+            for worker in family:
+                with contextlib.suppress(psutil.Error, ValueError, KeyError):
+                    _, _, id_ = " ".join(worker.cmdline()).strip().partition("LocalExecutor: ")
+                    found[worker] = (uuid.UUID(id_), tasks[worker.pid])
+        return found
+
+    def task_processes(self) -> list[psutil.Process]:
+        """Return the processes tasks run in, those whose supervisor is dead included."""
+        supervisors = self.supervisors()
+        found = {task.pid: task for _, task in supervisors.values()}
+        for process in self.parts[SCHEDULER].processes():
+            with contextlib.suppress(psutil.Error, ValueError):
+                uuid.UUID(" ".join(process.cmdline()).strip().removeprefix("airflow worker -- "))
+                found[process.pid] = process
+        return list(found.values())
+
+    def try_of(self, task_instance: uuid.UUID) -> Try | None:
+        """Tell which try a task instance's id stands for; asks the database, as the API server may be away."""
+        rows = self._task_instance("task_id, map_index, try_number", task_instance)
+        return Try(*rows[0]) if rows else None
+
+    def runs(self, task_instance: uuid.UUID) -> bool:
+        """Whether Airflow knows that a task instance runs."""
+        return self._task_instance("state", task_instance) == [("running",)]
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return what is in its database, without a way to change it."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=60)) as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def stop(self) -> None:
+        """End all its processes, frozen ones too."""
+        self._http.close()
+        with contextlib.suppress(psutil.Error):
+            self.thaw_api_server()
+        for started in self.parts.values():
+            started.stop()
+
+    def remaining(self) -> list[psutil.Process]:
+        """Return those of its processes that still run."""
+        return [process for started in self.parts.values() for process in started.processes()]
+
+    def _signal_api_server(self, number: signal.Signals) -> None:
+        if API_SERVER in self.parts:
+            for process in self.parts[API_SERVER].processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+
+    def _task_instance(self, columns: str, id_: uuid.UUID) -> list[tuple[Any, ...]]:
+        # Databases with a type of their own for it aside, it is stored as hexadecimal digits, with or without dashes.
+        return self.query(f"SELECT {columns} FROM task_instance WHERE id IN (?, ?)", id_.hex, str(id_))
+
+    def _run(self, *arguments: str) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            done = subprocess.run(
+                [str(Path(sys.executable).parent / "airflow"), *arguments],
+                env=self._environment,
+                cwd=self.home,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=MIGRATED_WITHIN,
+                check=False,
+            )
+        if done.returncode:
+            raise StandaloneError(f"airflow {' '.join(arguments)} failed:\n{self.last_words()}")
+
+    def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
+        """Ask once more where the server was killed meanwhile."""
+        deadline = time.monotonic() + AWAY_WITHIN
+        while True:
+            try:
+                return super()._ask(method, path, body, query)
+            except httpx.TransportError:
+                wait_for("the API server to be back", lambda: self.answers() or None, deadline - time.monotonic())
+
+
+def _parent_of(process: psutil.Process) -> int | None:
+    with contextlib.suppress(psutil.Error):
+        return process.ppid()
+    return None

@@ -1,0 +1,69 @@
+"""The tables of a killing: what was killed, and what became of whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from tests.system.killing.evidence import Story
+from tests.system.killing.killer import Kill
+
+COLUMNS = (
+    "instances", "kills", "tries", "success", "failed", "other", "people", "0x", "1x", "2+x",
+    "in doubt", "people unknown", "by evidence",
+)  # fmt: skip
+
+
+def tables(stories: list[Story], kills: list[Kill]) -> str:
+    """Return everything there is to know about some cases, in figures."""
+    by = {
+        "kill": _victims,
+        "operator": lambda story: [story.case.operator],
+        "if_unknown": lambda story: [story.case.if_unknown if story.case.operator != "plain" else "(no journal)"],
+        "all": lambda story: ["all"],
+    }
+    outcomes = [_table(name, stories, group) for name, group in by.items()]
+    return "\n\n".join([_kills(kills), *outcomes])
+
+
+def _victims(story: Story) -> list[str]:
+    return sorted({kill.victim for kill in story.kills}) or ["none"]
+
+
+def _kills(kills: list[Kill]) -> str:
+    """Count the kills by victim and by how far the send had come."""
+    counted = Counter((kill.victim, kill.phase) for kill in kills)
+    lines = [f"{victim:18} {phase:18} {times:5}" for (victim, phase), times in sorted(counted.items())]
+    died = sum(kill.is_kill for kill in kills)
+    return "\n".join([f"{'victim':18} {'journal':18} kills", *lines, f"{'died in all':37} {died:5}"])
+
+
+def _table(name: str, stories: list[Story], groups: Callable[[Story], Iterable[str]]) -> str:
+    found: dict[str, Counter[str]] = {}
+    for story in stories:
+        for group in groups(story):
+            found.setdefault(group, Counter()).update(_figures(story))
+    widths = [max(len(column), 5) for column in COLUMNS]
+    head = f"{name:18} " + " ".join(f"{column:>{width}}" for column, width in zip(COLUMNS, widths, strict=True))
+    lines = [
+        f"{group:18} " + " ".join(f"{figures[column]:>{width}}" for column, width in zip(COLUMNS, widths, strict=True))
+        for group, figures in sorted(found.items())
+    ]
+    return "\n".join([head, *lines])
+
+
+def _figures(story: Story) -> Counter[str]:
+    reached = Counter(f"{min(times, 2)}x" if times < 2 else "2+x" for times in story.arrivals.values())
+    state = story.state if story.state in ("success", "failed") else "other"
+    return reached + Counter(
+        {
+            "instances": 1,
+            "kills": len(story.kills),
+            "tries": story.tries,
+            state: 1,
+            "people": len(story.arrivals),
+            "in doubt": len(story.journal.in_doubt),
+            "people unknown": story.unknown,
+            "by evidence": story.journal.by_evidence,
+        }
+    )
