@@ -15,6 +15,8 @@ from tests.system.killing.parts import AirflowInParts
 
 PAGE = 1000
 AIRFLOW_PAGE = 50
+# What the log of a try says that found its request carried out by an earlier one.
+EVIDENCE = "there is evidence of it"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Story:
     kills: list[Kill]
     outages: list[Kill]
     log: str
+    by_evidence: bool
 
     @property
     def succeeded(self) -> bool:
@@ -87,6 +90,7 @@ class Witnesses:
         return Counter(map(_recipient, self._inbox(box)))
 
     def _story(self, case: Case, instance: dict[str, Any], inbox: Counter[str], kills: Iterable[Kill]) -> Story:
+        log = self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index)
         place = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{case.operator}"
         stored = self.airflow.found(f"{place}/state-store/{KEY}", map_index=case.map_index)
         return Story(
@@ -99,7 +103,8 @@ class Witnesses:
             arrivals={one: inbox[one] for one in case.recipients},
             kills=[kill for kill in kills if kill.key == case.key],
             outages=[kill for kill in kills if kill.key is None],
-            log=self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index),
+            log=log,
+            by_evidence=EVIDENCE in log,
         )
 
     def _xcom(self, case: Case, place: str, key: str) -> Any:

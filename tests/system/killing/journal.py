@@ -53,8 +53,3 @@ class Journal:
     def phase(self) -> str:
         """How far the send had come."""
         return "/".join(sorted(set(self.states))) or UNTOUCHED
-
-    @property
-    def by_evidence(self) -> int:
-        """How many requests were settled by what the service still knew of them."""
-        return 0

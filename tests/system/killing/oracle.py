@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from tests.system.killing.evidence import Story
 from tests.system.killing.journal import SETTLED
 
+# As in the DAG.
+RETRIES = 4
+
 
 def violations(story: Story) -> list[str]:
     """Return what went against the promises, in words; nothing where all were kept."""
-    return [*_ended(story), *_nobody_twice(story), *_everybody_named(story), *_journal_true(story)]
+    return [*_ended(story), *_nobody_twice(story), *_everybody_named(story), *_journal_true(story), *_doubt_told(story)]
 
 
 def _ended(story: Story) -> Iterator[str]:
@@ -51,5 +54,12 @@ def _journal_true(story: Story) -> Iterator[str]:
         yield f"Something arrived at {reached}, and the journal has {states or 'no entry'} for it."
     if story.succeeded and not story.unknown and SETTLED not in states:
         yield f"It succeeded, and the journal has {states or 'no entry'} for it."
-    if not story.succeeded and story.journal.in_doubt and not (story.report or story.kills or story.outages):
-        yield "It failed in doubt and pushed no report."
+
+
+def _doubt_told(story: Story) -> Iterator[str]:
+    """A task that gave up with tries left names what nobody knows; one whose last try was ended could not."""
+    if story.succeeded or story.tries > RETRIES:
+        return
+    told = f"{(story.report or {}).get('unknown_references')} {story.log}"
+    if unnamed := [reference for reference in story.journal.in_doubt if reference not in told]:
+        yield f"It gave up without naming {unnamed}."

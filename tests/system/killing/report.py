@@ -64,6 +64,6 @@ def _figures(story: Story) -> Counter[str]:
             "people": len(story.arrivals),
             "in doubt": len(story.journal.in_doubt),
             "people unknown": story.unknown,
-            "by evidence": story.journal.by_evidence,
+            "by evidence": int(story.by_evidence),
         }
     )

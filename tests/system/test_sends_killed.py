@@ -1,0 +1,113 @@
+"""Nobody gets anything twice, and nobody is forgotten, whatever is killed while Airflow sends."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+import pytest
+
+from tests.system.killing.__main__ import MINUTE, plans
+from tests.system.killing.cases import Case
+from tests.system.killing.evidence import Story
+from tests.system.killing.journal import Journal
+from tests.system.killing.killer import SUPERVISOR, TASK
+from tests.system.killing.oracle import RETRIES, violations
+from tests.system.killing.outages import KILLED
+from tests.system.killing.rounds import Killing, Plan
+
+pytestmark = pytest.mark.system
+
+SEED = 7
+LONG_RUN_WITHIN = 30 * MINUTE
+
+
+@pytest.fixture
+def killing(tmp_path, request):
+    with Killing(tmp_path, request.param) as running:
+        yield running
+    assert running.airflow.remaining() == []
+
+
+@pytest.mark.parametrize("killing", [SEED], indirect=True)
+def test_a_sample_of_kills(killing):
+    killing.round(Plan(cases=21, kills=8, outages=1, foul=False, plain=2))
+    killing.round(Plan(cases=21, kills=8, outages=1, foul=True))
+    print(killing.outcome)
+    assert not killing.outcome.violations(), "\n\n".join(killing.outcome.violations())
+    assert killing.outcome.died >= 12
+    # Without a journal the same deaths do harm, and it is seen.
+    assert killing.outcome.twice_without_journal() >= 1
+
+
+@pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
+@pytest.mark.timeout(LONG_RUN_WITHIN + 15 * MINUTE)
+@pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True)
+def test_240_kills(killing):
+    outcome = killing.until(240, plans(cases=42, kills=60), LONG_RUN_WITHIN)
+    print(outcome)
+    assert not outcome.violations(), "\n\n".join(outcome.violations())
+    died = Counter(kill.victim for kill in outcome.kills)
+    assert died[TASK] >= 60
+    assert died[SUPERVISOR] >= 40
+    assert died[KILLED] >= 5
+    assert outcome.twice_without_journal() >= 1
+
+
+def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log=""):
+    case = Case("sms", if_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
+    return Story(
+        case=case,
+        state=state,
+        tries=tries,
+        result={"unknown": unknown, "unknown_references": ["ref"] if unknown else []},
+        report=None,
+        journal=Journal({"ref": {"state": entry}} if entry else {}),
+        arrivals=dict(zip(case.recipients, arrivals, strict=True)),
+        kills=[],
+        outages=[],
+        log=log,
+        by_evidence=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        story(),
+        story("resend", arrivals=(2, 2)),
+        story("skip", arrivals=(0, 0), entry="unknown", unknown=2),
+        story("skip", arrivals=(1, 1), entry="claimed", unknown=2),
+        story(state="failed", arrivals=(0, 0), entry="unknown", log="ref"),
+        story(state="failed", arrivals=(1, 1), entry="claimed", tries=RETRIES + 1),
+        story(state="failed", arrivals=(0, 0), entry=None, tries=RETRIES + 1),
+        story(state="failed", arrivals=(0, 0), entry="not_sent", tries=RETRIES + 1),
+    ],
+)
+def test_the_check_passes_what_was_promised(kept):
+    assert violations(kept) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (story(state="running"), "ended as running"),
+        (story(arrivals=(1, 2)), "more than once"),
+        (story("skip", arrivals=(2, 2), entry="unknown", unknown=2), "more than once"),
+        (story(state="failed", arrivals=(2, 2), entry="unknown", log="ref"), "more than once"),
+        (story(arrivals=(1, 0)), "nothing arrived"),
+        (story("resend", arrivals=(0, 1)), "nothing arrived"),
+        (story(arrivals=(0, 0), entry="unknown", unknown=2), "only `skip` allows"),
+        (story("skip", arrivals=(0, 0), entry="settled", unknown=2), "no unsettled entry"),
+        (story("skip", arrivals=(0, 0), entry="unknown", unknown=1), "made one request for 2"),
+        (story("skip", arrivals=(0, 0), entry="unknown", unknown=0), "nobody as unknown"),
+        (story(state="failed", arrivals=(0, 0), entry="settled"), "says settled"),
+        (story(state="failed", arrivals=(1, 1), entry="not_sent"), "['not_sent'] for it"),
+        (story(state="failed", arrivals=(1, 1), entry=None), "no entry for it"),
+        (story(entry=None), "no entry for it"),
+        (story(state="failed", arrivals=(0, 0), entry="unknown", log="no word"), "without naming"),
+    ],
+)
+def test_the_check_sees_what_was_not(broken, said):
+    assert any(said in wrong for wrong in violations(broken))
