@@ -6,11 +6,15 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pendulum
+
 from cpaas_provider import operators, sensors
 from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.operators.journaled import JournaledOperator, SendOperator
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 README = Path(__file__).parent.parent / "README.md"
@@ -44,9 +48,22 @@ def _connection() -> Iterator[str]:
 
 
 def _classes() -> Iterator[str]:
+    yield from _shared()
     for name in _ORDER.split():
         yield from _class(getattr(operators, name))
     yield from _class(sensors.OtpStatusSensor)
+
+
+def _shared() -> Iterator[str]:
+    yield "### Arguments of every sending operator"
+    yield ""
+    yield (
+        "`SendSmsOperator`, `SendEmailOperator`, `RequestOtpOperator` and `BuyAirtimeOperator` take all of these, "
+        "`CreateContactRowOperator` and `UpsertContactRowOperator` the first four. What they mean on retry, clear and "
+        "backfill is under [What is promised about sending](#what-is-promised-about-sending)."
+    )
+    yield ""
+    yield from _table(list(_SHARED.values()), documentation(JournaledOperator) | documentation(SendOperator))
 
 
 def _class(kind: type) -> Iterator[str]:
@@ -58,9 +75,17 @@ def _class(kind: type) -> Iterator[str]:
     yield ""
     yield re.sub(r"``", "`", doc.split(":param", 1)[0].strip())
     yield ""
+    taken = arguments(kind)
+    yield from _table([argument for argument in taken if argument.name not in _SHARED], described)
+    if any(argument.name in _SHARED for argument in taken):
+        yield "And [the arguments of every sending operator](#arguments-of-every-sending-operator)."
+        yield ""
+
+
+def _table(taken: list[inspect.Parameter], described: dict[str, str]) -> Iterator[str]:
     yield "| Argument | Default | Meaning |"
     yield "|---|---|---|"
-    for argument in arguments(kind):
+    for argument in taken:
         default = "required" if argument.default is inspect.Parameter.empty else _shown(argument.default)
         yield f"| `{argument.name}` | {default} | {_cell(described[argument.name])} |"
     yield ""
@@ -89,6 +114,16 @@ def arguments(kind: type) -> list[inspect.Parameter]:
     return list(found.values())
 
 
+def own_arguments(kind: type) -> list[inspect.Parameter]:
+    """Return the arguments a class itself adds, those every operator takes left out."""
+    taken = inspect.signature(kind.__dict__["__init__"]).parameters.values()
+    named = [one for one in taken if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    return [one for one in named if one.name not in ("self", "cpaas_conn_id")]
+
+
+_SHARED = {one.name: one for kind in (JournaledOperator, SendOperator) for one in own_arguments(kind)}
+
+
 def documentation(kind: type) -> dict[str, str]:
     """Return what a class's docstring says of each parameter."""
     return {name: " ".join(text.split()) for name, text in _PARAM.findall(inspect.getdoc(kind) or "")}
@@ -98,6 +133,8 @@ def _shown(default: object) -> str:
     if default is None:
         return "-"
     text = f"{default:g}" if isinstance(default, float) else str(default)
+    if isinstance(default, timedelta):
+        text = pendulum.duration(seconds=default.total_seconds()).in_words()
     text = text.lower() if isinstance(default, bool) else text
     return f"`{text}`" if text else "empty"
 

@@ -26,20 +26,23 @@ _FAILED = {
 class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
-    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime"}``: the
-    purchase's id, its status (usually ``pending``), what was charged and the balance in the account's currency, and
-    an ISO 8601 time. The number is not repeated in it.
+    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime", "unknown",
+    "unknown_references"}``: the purchase's id, its status (usually ``pending``), what was charged and the balance in
+    the account's currency, an ISO 8601 time, and whether nobody knows if it was bought (1, and no id, only with
+    ``if_unknown="skip"``). The number is not repeated in it.
 
-    A purchase is money: only where nothing can have reached the service, or where it asked for fewer requests, do the
-    task's retries try again. Fails at once when the request is rejected, when no readable answer came (it may have
-    been bought), when the status is ``duplicate``, ``failed`` or ``error``, and when the service has removed the
-    operation. Skips when ``allowed_recipients`` of the connection does not list the recipient.
+    A purchase is money, and is made once, whatever ends a try: only where nothing can have reached the service, or
+    where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
+    when the status is ``duplicate``, ``failed`` or ``error``, when the service has removed the operation, and, unless
+    ``if_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
+    ``duplicate`` settles that. Skips when ``allowed_recipients`` of the connection does not list the recipient, and in
+    backfills and late runs.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)
     :param recipient: the phone number, in any usual form (templated)
     :param callback: URL that receives delivery reports (templated)
-    :param external_ref: your own reference (templated)
+    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
     :param cpaas_conn_id: the connection to use (templated)
     """
 

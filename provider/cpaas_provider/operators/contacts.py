@@ -120,8 +120,9 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
 class CreateContactRowOperator(_CreatingOperator):
     """Add a row.
 
-    Returns ``{"row_id", "created": true}``. Fails at once when a column is unknown or a value does not fit its type,
-    and when no readable answer came (the row may have been created).
+    Returns ``{"row_id", "created": true, "unknown", "unknown_references"}``. A task instance adds one row, whatever
+    ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless ``if_unknown`` says
+    otherwise, when nobody can find out whether the row was created (``unknown`` is then 1, and there is no id).
 
     :param columns: cells by column name; ``None`` leaves a cell empty (templated)
     :param clear_as: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
@@ -157,8 +158,10 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 class UpsertContactRowOperator(_CreatingOperator):
     """Change a row, or add it where there is none yet.
 
-    Returns ``{"row_id", "created"}``: keep the id, because the service lists no rows. Fails at once when a column is
-    unknown or a value does not fit its type, and when a creation got no readable answer (the row may exist).
+    Returns ``{"row_id", "created", "unknown", "unknown_references"}``: keep the id, because the service lists no rows.
+    A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells are then. Fails
+    at once when a column is unknown or a value does not fit its type, and, unless ``if_unknown`` says otherwise, when
+    nobody can find out whether a row was created (``unknown`` is then 1, and there is no id).
 
     :param columns: cells by column name; ``None`` clears a cell (templated)
     :param row_id: the row's id; none, or an empty one, adds a row (templated)

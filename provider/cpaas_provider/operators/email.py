@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class SendEmailOperator(SendMessageOperator):
     """Send one email to one or more addresses.
 
-    Returns ``{"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed"}``: the message's
-    id, how many recipients it went to, its cost and the balance in the account's currency, an ISO 8601 time, and how
-    many recipients ``allowed_recipients`` of the connection left out. Addresses and text appear neither in the result
-    nor in logs or rendered fields.
+    Returns ``{"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed", "references",
+    "unknown", "unknown_references"}``: the message's id, how many recipients it went to, its cost and the balance in
+    the account's currency, an ISO 8601 time, how many recipients ``allowed_recipients`` of the connection left out, our
+    names of the requests, and how many recipients nobody knows of (only with ``if_unknown="skip"``). Addresses and text
+    appear neither in the result nor in logs or rendered fields.
 
-    Fails the task at once when a recipient is no address, when the service rejects the request, and when no readable
-    answer came (the message may have been sent). Retries, by the task's ``retries``, when surely nothing was sent.
-    Skips when ``allowed_recipients`` leaves nobody.
+    Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not. Fails
+    the task at once when a recipient is no address, when the service rejects the request, and, unless ``if_unknown``
+    says otherwise, when nobody can find out whether it was sent. Retries, by the task's ``retries``, when surely
+    nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in backfills and late runs.
 
     :param recipients: addresses, as a list or comma-separated; repeats are dropped; at most
         ``recipients_per_request`` of the connection (templated)
@@ -38,7 +40,7 @@ class SendEmailOperator(SendMessageOperator):
     :param template_id: a template kept by the service (templated)
     :param personalisation: entries ``{"to": address, "substitutions": {name: value}}``; a recipient
         without a value for a placeholder of the text fails the task before anything is sent (templated)
-    :param external_ref: your own reference (templated)
+    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
     :param callback: URL that receives delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
     """

@@ -19,14 +19,16 @@ class SendSmsOperator(SendMessageOperator):
     """Send one text to one or more phones.
 
     Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime",
-    "skipped_not_allowed"}``: the message's id, how many recipients it went to, its cost and the balance in the
-    account's currency, encoding and pages as the service counts them, an ISO 8601 time, and how many recipients
-    ``allowed_recipients`` of the connection left out. Numbers and text appear neither in the result nor in logs or
-    rendered fields.
+    "skipped_not_allowed", "references", "unknown", "unknown_references"}``: the message's id, how many recipients it
+    went to, its cost and the balance in the account's currency, encoding and pages as the service counts them, an ISO
+    8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of the requests, and
+    how many recipients nobody knows of (only with ``if_unknown="skip"``). Numbers and text appear neither in the
+    result nor in logs or rendered fields.
 
-    Fails the task at once when a recipient is no phone number, when the service rejects the request, and when no
-    readable answer came (the message may have been sent). Retries, by the task's ``retries``, when surely nothing was
-    sent. Skips when ``allowed_recipients`` leaves nobody.
+    Nobody gets the message twice, whatever ends a try: a later one returns what was sent and sends what was not. Fails
+    the task at once when a recipient is no phone number, when the service rejects the request, and, unless
+    ``if_unknown`` says otherwise, when nobody can find out whether it was sent. Retries, by the task's ``retries``,
+    when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in backfills and late runs.
 
     :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped; at most
         ``recipients_per_request`` of the connection (templated)
@@ -38,7 +40,7 @@ class SendSmsOperator(SendMessageOperator):
         without a value for a placeholder of the text fails the task before anything is sent (templated)
     :param channel: ``sms`` or ``whatsapp``; default: ``sms``
     :param is_trackable: have links tracked; default: the service's
-    :param external_ref: your own reference (templated)
+    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
     :param callback: URL that receives delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
     """
