@@ -44,9 +44,10 @@ def test_a_sample_of_kills(killing):
 @pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
 @pytest.mark.timeout(LONG_RUN_WITHIN + 15 * MINUTE)
 @pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True)
-def test_240_kills(killing):
+def test_240_kills(killing, capsys):
     outcome = killing.until(240, plans(cases=42, kills=60), LONG_RUN_WITHIN)
-    print(outcome)
+    with capsys.disabled():
+        print(f"\nseed {killing.seed}\n{outcome}")
     assert not outcome.violations(), "\n\n".join(outcome.violations())
     died = Counter(kill.victim for kill in outcome.kills)
     assert died[TASK] >= 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=30.0, help="no new round after that")
     options.add_argument("--home", type=Path, help="folder to keep all of it in; by default a temporary one")
     given = options.parse_args()
+    # Whoever ends us wants all that we started to end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended."))
     with (
         tempfile.TemporaryDirectory(prefix="cpaas-killing-") as temporary,
         Killing(given.home or Path(temporary), given.seed, lambda line: print(line, flush=True)) as killing,
