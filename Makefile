@@ -18,7 +18,7 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test test-floors docs lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-floors bench-journal docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-floors: setup ## The tests at the lowest versions pyproject.toml accepts, i
 	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
 	@env PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
 	  $(FLOORS)/bin/python -m pytest tests/unit tests/contract tests/airflow $(ARGS)
+
+bench-journal: setup ## What the journal costs a single send, beside the same send without it
+	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
 
 docs: setup ## Write the reference part of README.md from the code
 	$(BIN)/python docs/reference.py

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.sdk import Context
 
     from cpaas_provider.api.client import CpaasClient
@@ -118,12 +119,45 @@ class JournaledOperator(CpaasOperator):
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.SendingError as error:
+            self._state_failed = isinstance(error, errors.JournalUnavailableError)
             self._push_report(context, once)
             kind = AirflowFailException if error.for_good else AirflowException
             raise kind(str(error)) from None
         except CpaasError:
             self._push_report(context, once)
             raise
+
+    def _attempt(self, context: Context, give_up_at: str | None) -> Any:
+        self._state_failed = False
+        try:
+            return super()._attempt(context, give_up_at)
+        except Exception:
+            self._note_no_claim(context)
+            raise
+
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
+    ) -> None:
+        try:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        except Exception:
+            if parent is self:
+                self._note_no_claim(context)
+            raise
+
+    def _note_no_claim(self, context: Context) -> None:
+        """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
+        from cpaas_provider.operators._run_facts import try_facts
+        from cpaas_provider.sending.journal import note_no_claim
+
+        state = context.get("task_state_store")
+        if state is not None and not self.__dict__.get("_state_failed"):
+            note_no_claim(TaskState(state), try_facts(context, self.retries))
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the deed, with whatever of the run decides about it."""

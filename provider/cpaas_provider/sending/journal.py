@@ -238,6 +238,21 @@ class Journal:
         self._store.set(JOURNAL_KEY, self.pages.as_json())
 
 
+def note_no_claim(store: Store, tries: TryFacts) -> None:
+    """Store that a try ended before it claimed anything, so that a clear need not take its silence for lost words.
+
+    Does nothing where there is a journal, or where there may have been one that a clear dropped. What cannot be stored
+    is left: an empty state after a clear then counts as unknown, which is safe.
+    """
+    if tries.follows_clear:
+        return
+    try:
+        if store.get(JOURNAL_KEY) is None:
+            store.set(JOURNAL_KEY, Pages(lock="", generation=tries.max_tries).as_json())
+    except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
+        log.warning("That this try sent nothing could not be stored (%s).", type(error).__name__)
+
+
 def _replaced(error: BaseException) -> bool:
     """Tell whether Airflow no longer knows this try: it answers 404 to the writes of one that was replaced."""
     detail = getattr(getattr(error, "error", None), "detail", None)
