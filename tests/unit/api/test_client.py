@@ -73,8 +73,8 @@ def public(kind: type) -> set[str]:
     return {name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
-def test_both_clients_have_the_14_operations_and_a_way_to_close() -> None:
-    assert public(CpaasClient) == {*NAMES, "close"}
+def test_both_clients_have_the_14_operations_and_ways_to_end() -> None:
+    assert public(CpaasClient) == {*NAMES, "close", "stop"}
     assert public(AsyncCpaasClient) == {*NAMES, "aclose"}
 
 
@@ -279,6 +279,92 @@ def test_a_reset_connection_does_not_spoil_the_client() -> None:
         assert caught.value.maybe_sent
         assert client.send_sms("2348031234567", "Clinic", "Hello").id == "sms-1"
     assert len(server.seen) == 2
+
+
+# Stopping -------------------------------------------------------------------------------------------------------------
+
+
+class Aside:
+    """A call of a client made in a thread: what it gave or raised."""
+
+    def __init__(self, client: CpaasClient, *call: Any) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._future = self._pool.submit(getattr(client, call[0]), *call[1:])
+
+    def outcome(self) -> Any:
+        """Return it as soon as it is there, long before any wait of the call itself would be over."""
+        try:
+            return self._future.result(timeout=10)
+        except errors.CpaasError as error:
+            return error
+        finally:
+            self._pool.shutdown(wait=False)
+
+
+def test_stopped_while_it_waits_to_ask_again_a_call_ends_and_nothing_leaves() -> None:
+    with (
+        Loopback(answering(429, Retry_After="30")) as server,
+        CpaasClient(server.url, KEY, retry_after_cap=60) as client,
+    ):
+        call = Aside(client, "send_sms", "2348031234567", "Clinic", "Hello")
+        until(lambda: server.seen)
+        client.stop()
+        assert isinstance(call.outcome(), errors.CpaasNotSentError)
+    assert len(server.seen) == 1
+
+
+def test_stopped_while_it_waits_for_its_turn_a_call_ends_and_nothing_leaves() -> None:
+    with Loopback(echo) as server, CpaasClient(server.url, KEY, requests_per_second=0.02) as client:
+        assert client.get_otp("a").id == "a"
+        call = Aside(client, "send_sms", "2348031234567", "Clinic", "Hello")
+        client.stop()
+        ended = call.outcome()
+    assert isinstance(ended, errors.CpaasNotSentError)
+    assert not ended.maybe_sent
+    assert "Nothing was sent" in str(ended)
+    assert len(server.seen) == 1
+
+
+def test_stopped_while_it_waits_for_a_place_a_call_ends_as_soon_as_it_has_one() -> None:
+    released = threading.Event()
+
+    def hold(connection: socket.socket, seen: Seen) -> None:
+        released.wait(10)
+        echo(connection, seen)
+
+    with Loopback(hold) as server, CpaasClient(server.url, KEY, max_concurrency=1) as client:
+        first = Aside(client, "get_otp", "a")
+        until(lambda: server.seen)
+        second = Aside(client, "get_otp", "b")
+        client.stop()
+        released.set()
+        assert first.outcome().id == "a"
+        assert isinstance(second.outcome(), errors.CpaasNotSentError)
+    assert len(server.seen) == 1
+
+
+def test_a_call_under_way_goes_on_and_gets_its_answer() -> None:
+    released = threading.Event()
+
+    def hold(connection: socket.socket, seen: Seen) -> None:
+        released.wait(10)
+        connection.sendall(http(200, {"id": "sms-1"}))
+
+    with Loopback(hold) as server, CpaasClient(server.url, KEY) as client:
+        call = Aside(client, "send_sms", "2348031234567", "Clinic", "Hello")
+        until(lambda: server.seen)
+        client.stop()
+        released.set()
+        assert call.outcome().id == "sms-1"
+
+
+def test_a_client_that_was_stopped_begins_nothing_and_may_be_stopped_again() -> None:
+    with Loopback(echo) as server, CpaasClient(server.url, KEY) as client:
+        client.stop()
+        client.stop()
+        with pytest.raises(errors.CpaasNotSentError, match="told to stop"):
+            client.get_otp("a")
+    assert server.connections == 0
 
 
 def test_unused_clients_need_no_server() -> None:

@@ -81,14 +81,16 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "email_sender_id": (WORD, [["a"]]),
     "recipients_per_request": (WHOLE, [0, "all", 1.5]),
     "placeholder_format": ([("%name%", "%name%")], [5]),
+    "callback_secret": ([("one, two", ("one", "two")), (["one", "two"], ("one", "two"))], [5, {"a": 1}, [["nested"]]]),
 }
 FOR_OPERATORS = {
     "sender_id": None,
     "email_sender_id": None,
     "recipients_per_request": 500,
     "placeholder_format": "{name}",
+    "callback_secret": (),
 }
-NOT_YET = {"callback_url", "webhook_secret", "signature_header", "callback_secret"}
+NOT_YET = {"callback_url", "webhook_secret", "signature_header"}
 
 
 def value_of(one: CpaasConnection, name: str) -> Any:
@@ -170,10 +172,24 @@ class TestExtras:
             CpaasClient(one.base_url, one.api_key, **one.options)
 
 
+class TestJournalSecrets:
+    def test_the_key_is_the_secret_where_no_other_is_given(self) -> None:
+        assert read().journal_secrets == (KEY,)
+
+    def test_a_callback_secret_comes_first_and_the_key_still_opens_what_is_there(self) -> None:
+        assert read({"callback_secret": "of-callbacks"}).journal_secrets == ("of-callbacks", KEY)
+
+    def test_while_it_is_changed_the_new_one_comes_first_and_the_old_one_still_opens(self) -> None:
+        assert read({"callback_secret": "new, old"}).journal_secrets == ("new", "old", KEY)
+
+
 class TestSecrets:
     def test_neither_repr_nor_errors_show_the_key(self) -> None:
         assert KEY not in repr(read({"proxy_password": "hunter22"}))
         assert "hunter22" not in repr(read({"proxy_password": "hunter22"}))
+
+    def test_neither_is_the_callback_secret(self) -> None:
+        assert "of-callbacks" not in repr(read({"callback_secret": "of-callbacks"}))
 
     def test_a_user_and_password_in_the_host_are_not_shown(self) -> None:
         assert "hunter22" not in repr(read(host="https://user:hunter22@api.example.com"))
