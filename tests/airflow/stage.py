@@ -98,7 +98,7 @@ class Stage:
 
     def play(self, dag: DAG) -> Stage:
         """Run the DAG, whatever becomes of its tasks."""
-        with self._listening(), bounded(RUN_WITHIN):
+        with self.listening(), bounded(RUN_WITHIN):
             self.result = run(dag)
         return self
 
@@ -145,7 +145,7 @@ class Stage:
         self.errors[instance.task_id, _index(instance)].append(context["exception"])
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
+    def listening(self) -> Iterator[None]:
         """Take down all that is logged, before anything of it is masked or cut."""
         processors = structlog.get_config()["processors"]
         processors.insert(-1, self._structured)

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, timezone
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk import timezone
 
-from cpaas_provider.api.errors import CpaasRateLimitedError
+from cpaas_provider.operators import base
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
@@ -21,6 +20,7 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.triggers import wait
 from cpaas_provider.triggers.wait import WaitTrigger
 from tests.airflow.stage import Stage, address, digits, fault, on_stage, phone
+from tests.airflow.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
 LONG = 90  # longer than the client waits by itself
@@ -86,78 +86,66 @@ class TestInARun:
 
 
 @pytest.fixture
-def stage(sandbox_process: Sandbox) -> Iterator[Stage]:
+def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
     with on_stage(sandbox_process) as ready:
         yield ready
 
 
-def started(operator: BaseOperator) -> BaseOperator:
-    """Return a task as a worker has it when it begins."""
-    task = operator.prepare_for_execution()
-    task.render_template_fields({"params": {"text": "Hello"}})
-    return task
-
-
 @pytest.fixture
-def operator() -> BaseOperator:
-    with DAG("deferred", schedule=None):
-        return SendSmsOperator(task_id="sms", recipients=phone("direct"), content="{{ params.text }}")
-
-
-def deferral(task: BaseOperator) -> TaskDeferred:
-    with pytest.raises(TaskDeferred) as caught:
-        task.execute({})
-    return caught.value
+def run(stage: Stage) -> Run:
+    """A task whose first request the service puts off."""
+    with new_dag(params={"text": "Hello"}) as dag:
+        SendSmsOperator(task_id="sms", recipients=phone("direct"), content="{{ params.text }}")
+    stage.sandbox.control(*put_off("sms"))
+    return Run(stage, dag)
 
 
 class TestWhatIsDeferred:
-    def test_the_trigger_holds_an_absolute_moment_and_nothing_else(self, stage: Stage, operator: BaseOperator) -> None:
-        stage.sandbox.control(*put_off("sms"))
+    def test_the_trigger_holds_an_absolute_moment_and_nothing_else(self, run: Run) -> None:
         before = timezone.utcnow()
-        deferred = deferral(started(operator))
-        path, kwargs = deferred.trigger.serialize()
+        path, kwargs = run.once().trigger or ("", {})
         assert path == f"{WaitTrigger.__module__}.{WaitTrigger.__qualname__}"
         assert set(kwargs) == {"until"}
         until = dt.datetime.fromisoformat(kwargs["until"])
         assert until.tzinfo is not None
         assert LONG <= (until - before).total_seconds() <= LONG + 10
 
-    def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(
-        self, stage: Stage, operator: BaseOperator
-    ) -> None:
-        stage.sandbox.control(*put_off("sms"))
-        deferred = deferral(started(operator))
-        kept = json.dumps([deferred.trigger.serialize()[1], deferred.kwargs, deferred.method_name])
-        assert phone("direct") not in kept
-        assert "Hello" not in kept
-        assert stage.sandbox.api_key not in kept
+    def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(self, stage: Stage, run: Run) -> None:
+        deferred = run.once()
+        kept = json.dumps([deferred.trigger, deferred.kept, [row.value for row in run.stored()]])
+        assert set(deferred.kept) == {"give_up_at"}
+        for private in (phone("direct"), digits("direct"), "Hello", stage.sandbox.api_key):
+            assert private not in kept
 
-    def test_resumed_it_sends_once(self, stage: Stage, operator: BaseOperator) -> None:
-        stage.sandbox.control(*put_off("sms"))
-        deferred = deferral(started(operator))
-        event = {"event": deferred.trigger.serialize()[1]}
-        result = started(operator).resume_execution(deferred.method_name, {**deferred.kwargs, **event}, {})
-        assert result["recipients"] == 1
+    def test_resumed_it_sends_once(self, stage: Stage, run: Run) -> None:
+        assert run.once().state == "deferred"
+        resumed = run.fires(early=True).once()
+        assert (resumed.state, resumed.number, resumed.result["recipients"]) == ("success", 1, 1)
         (message,) = stage.arrived("sms", digits("direct"))
         assert message["text"] == "Hello"
 
-    def test_put_off_again_it_keeps_the_moment_it_gives_up_at(self, stage: Stage, operator: BaseOperator) -> None:
-        stage.sandbox.control(*put_off("sms", times=2))
-        first = deferral(started(operator))
-        with pytest.raises(TaskDeferred) as second:
-            started(operator).resume_execution(first.method_name, {**first.kwargs, "event": None}, {})
-        assert second.value.kwargs == first.kwargs
-        give_up_at = dt.datetime.fromisoformat(first.kwargs["give_up_at"])
+    def test_put_off_again_it_keeps_the_moment_it_gives_up_at(self, stage: Stage, run: Run) -> None:
+        stage.sandbox.control(*put_off("sms"))
+        first = run.once()
+        second = run.fires(early=True).once()
+        assert (first.state, second.state) == ("deferred", "deferred")
+        assert second.kept["give_up_at"] == first.kept["give_up_at"]
+        give_up_at = dt.datetime.fromisoformat(first.kept["give_up_at"])
         assert 23 <= (give_up_at - timezone.utcnow()).total_seconds() / 3600 <= 24
 
     def test_asked_for_more_than_it_may_be_put_off_it_leaves_the_rest_to_the_tasks_retries(
-        self, stage: Stage, operator: BaseOperator
+        self, stage: Stage, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stage.sandbox.control(*put_off("sms"))
-        soon = (timezone.utcnow() + dt.timedelta(seconds=LONG / 2)).isoformat()
-        with pytest.raises(CpaasRateLimitedError):
-            started(operator).resume_execution("execute_after_wait", {"event": None, "give_up_at": soon}, {})
+        monkeypatch.setattr(base, "LONGEST_WAIT", dt.timedelta(seconds=LONG))
+        assert run.once().state == "deferred"
+        resumed = run.fires(early=True).once()
+        assert resumed.state == "up_for_retry"
+        assert "HTTP 429" in resumed.error
+        assert stage.arrived("sms", digits("direct")) == []
+        assert (run.once().state, len(stage.arrived("sms", digits("direct")))) == ("success", 1)
 
-    def test_a_short_retry_after_is_waited_for_without_deferring(self, stage: Stage, operator: BaseOperator) -> None:
+    def test_a_short_retry_after_is_waited_for_without_deferring(self, stage: Stage, run: Run) -> None:
+        stage.sandbox.control("DELETE", "faults")
         stage.sandbox.control(*put_off("sms", retry_after=0))
-        assert started(operator).execute({})["recipients"] == 1
+        assert (run.once().state, len(stage.arrived("sms", digits("direct")))) == ("success", 1)

@@ -20,6 +20,7 @@ from tests.airflow.stage import Stage, address, busy, digits, fault, on_stage, p
 from tests.sandbox import Sandbox
 
 NAME, PHONE, EMAIL, BIRTHDAY, PLAN, TAGS, WEBSITE, POINTS = (f"col_7f3a0{n}" for n in range(1, 9))
+NOTHING_UNKNOWN = {"unknown": 0, "unknown_references": []}
 # How an answer may fail to come although the row was created.
 UNKNOWN = {
     "cut_after": [fault("create_contact_row", "cut_after")],
@@ -249,7 +250,7 @@ class TestUpdate:
 
 class TestUpsert:
     def test_a_row_that_exists_is_changed(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-        assert played.xcom("upsert") == {"row_id": "row_upsert", "created": False}
+        assert played.xcom("upsert") == {"row_id": "row_upsert", "created": False, **NOTHING_UNKNOWN}
         assert rows["row_upsert"][NAME] == "Upserted"
 
     @pytest.mark.parametrize("given", ["none", "empty", "rendered_none", "blank", "gone", "number"])
@@ -266,7 +267,7 @@ class TestUpsert:
 
     def test_the_result_is_the_row_id_for_the_next_time(self, played: Stage) -> None:
         first, again = played.xcom("upsert_twice"), played.xcom("upsert_again")
-        assert again == {"row_id": first["row_id"], "created": False}
+        assert again == {"row_id": first["row_id"], "created": False, **NOTHING_UNKNOWN}
 
     def test_what_may_have_been_created_is_never_created_again(self, played: Stage) -> None:
         assert played.outcome("upsert_cut") == ("failed", 1)

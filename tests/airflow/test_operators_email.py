@@ -134,7 +134,10 @@ class TestResult:
     def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
         (message,) = played.arrived("email", address("by_params"))
         result = played.xcom("rendered")
-        assert set(result) == {"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed"}
+        assert set(result) == {
+            "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
+            "references", "unknown", "unknown_references",
+        }  # fmt: skip
         assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
 
     def test_an_address_named_twice_gets_one_email(self, played: Stage) -> None:

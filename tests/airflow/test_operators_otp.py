@@ -81,6 +81,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             request("busy_at_first", busy("request_otp"))
             for name, trouble in UNKNOWN.items():
                 request(f"unknown_{name}", *trouble)
+                request(f"unproved_{name}", *trouble, fault("find_otps", "unauthorized"))
             for name, (trouble, arguments, _) in PERMANENT.items():
                 request(f"permanent_{name}", *trouble, **arguments)
             request("allowed", cpaas_conn_id="cpaas_staging")
@@ -131,7 +132,7 @@ class TestRequest:
     def test_the_result_is_the_record_and_its_end_without_code_and_number(self, played: Stage) -> None:
         (passcode,) = played.arrived("otp", digits("by_params"))
         result = played.xcom("rendered")
-        assert set(result) == RECORD | {"expires_at"}
+        assert set(result) == RECORD | {"expires_at", "unknown", "unknown_references"}
         assert (result["id"], result["status_desc"], result["outcome"]) == (passcode["id"], "SENT", "pending")
         assert result["expires_at"] == passcode["expires_datetime"]
 
@@ -164,9 +165,19 @@ class TestRequest:
         assert len(played.arrived("otp", digits("busy_at_first"))) == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
-        assert len(played.arrived("otp", digits(f"unknown_{kind}"))) == 1
+    def test_what_may_have_been_sent_is_never_sent_again_the_recipients_records_settle_it(
+        self, played: Stage, kind: str
+    ) -> None:
+        assert played.outcome(f"unknown_{kind}") == ("success", 1)
+        (passcode,) = played.arrived("otp", digits(f"unknown_{kind}"))
+        result = played.xcom(f"unknown_{kind}")
+        assert (result["id"], result["unknown"]) == (passcode["id"], 0)
+        assert result["expires_at"] == passcode["expires_datetime"]
+
+    @pytest.mark.parametrize("kind", UNKNOWN)
+    def test_nor_where_the_records_may_not_be_read(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"unproved_{kind}") == ("failed", 1)
+        assert len(played.arrived("otp", digits(f"unproved_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
     def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
