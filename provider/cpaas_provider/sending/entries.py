@@ -122,11 +122,13 @@ class Pages:
     :param lock: tells which secret its hashes are keyed with
     :param generation: ``max_tries`` of the task instance when it was last written; a clear raises that
     :param edition: counts deliberate repetitions of the whole send
+    :param lost: why nobody can tell what was sent to people without an entry, where that is so
     """
 
     lock: str
     generation: int
     edition: int = 0
+    lost: str | None = None
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -136,6 +138,7 @@ class Pages:
             "lock": self.lock,
             "generation": self.generation,
             "edition": self.edition,
+            **({"lost": self.lost} if self.lost else {}),
             "requests": {reference: entry.as_json() for reference, entry in self.entries.items()},
         }
 
@@ -152,6 +155,7 @@ class Pages:
                 lock=stored["lock"],
                 generation=stored["generation"],
                 edition=stored["edition"],
+                lost=stored.get("lost"),
                 entries={name: Entry.from_json(name, facts) for name, facts in stored["requests"].items()},
             )
         except (KeyError, TypeError, AttributeError) as error:

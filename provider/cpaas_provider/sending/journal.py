@@ -82,15 +82,12 @@ class Journal:
         self._store = store
         self._tries = tries
         self._clock = clock
-        self.lost: str | None = None
-        """Why nobody can tell what earlier tries sent, where that is so."""
-
         keys = [Fingerprints(secret, identity) for secret in secrets]
         found = self._read()
         self.prints, self.pages = self._open(found, keys)
         self.cleared = found is not None and found.generation < tries.max_tries
-        if resend_on_clear and (self.cleared or (self.lost and tries.max_tries > tries.retries)):
-            self.lost = None
+        dropped = found is None and self.lost is not None and tries.max_tries > tries.retries
+        if resend_on_clear and (self.cleared or dropped):
             self.pages = Pages(self.prints.lock, tries.max_tries, edition=tries.max_tries)
         elif self.cleared:
             # Whatever they were rejected for, somebody cleared the task to have it tried again.
@@ -100,6 +97,11 @@ class Journal:
             if entry.state is State.CLAIMED:
                 entry.state = State.UNKNOWN
                 entry.reason = entry.reason or "the try that made the request ended before its answer was noted"
+
+    @property
+    def lost(self) -> str | None:
+        """Why nobody can tell what earlier tries sent to people without an entry, where that is so."""
+        return self.pages.lost
 
     @property
     def entries(self) -> Iterable[Entry]:
@@ -192,19 +194,20 @@ class Journal:
                 type(error).__name__,
             )
 
-    def note_lost(self, operation: str, recipients: Sequence[str]) -> Entry:
-        """Store that nobody can tell whether an earlier try sent to these recipients."""
-        reference = self.reference(operation, recipients)
+    def note_lost(self, operation: str, recipients: Sequence[str]) -> None:
+        """Store that nobody can tell whether an earlier try sent to those recipients that have no entry."""
+        strangers = [one for one, entry in self.standings(operation, recipients).items() if entry is None]
+        if self.lost is None or not strangers:
+            return
+        reference = self.reference(operation, strangers)
         entry = Entry(
             reference=reference,
             operation=operation,
-            members=tuple(self.prints.recipient(operation, one) for one in recipients),
+            members=tuple(self.prints.recipient(operation, one) for one in strangers),
             state=State.UNKNOWN,
-            reason=self.lost,
         )
         self.pages.entries[reference] = entry
         self.settle(entry, State.UNKNOWN, reason=self.lost)
-        return entry
 
     def _read(self) -> Pages | None:
         try:
@@ -224,13 +227,13 @@ class Journal:
         empty = Pages(keys[0].lock, self._tries.max_tries)
         if found is None:
             if self._tries.follows_clear:
-                self.lost = "the task's state was dropped when it was cleared"
+                empty.lost = "the task's state was dropped when it was cleared"
             return keys[0], empty
         for key in keys:
             if key.lock == found.lock:
                 return key, found
-        if any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
-            self.lost = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+        if found.lost or any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
+            empty.lost = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
         return keys[0], empty
 
     def _write(self) -> None:

@@ -154,8 +154,7 @@ class Once:
         :raises SendingError: what else may happen, see there
         :raises SettleLaterError: when evidence may yet come
         """
-        if self._journal.lost:
-            self._journal.note_lost(self._deed.operation, self._deed.recipients)
+        self._journal.note_lost(self._deed.operation, self._deed.recipients)
         self._send_to_those_not_reached()
         for entry in self._doubtful():
             self._look_for_evidence(entry)
