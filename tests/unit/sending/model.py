@@ -1,0 +1,636 @@
+"""A small world to send in: Airflow, the task's state and the service, in one process, with all that can go wrong.
+
+The service is the oracle: it knows who was reached, and notes a violation the moment a request leaves that must not.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.sending.entries import JOURNAL_KEY, Entry
+from cpaas_provider.sending.errors import (
+    ChangedBodyError,
+    JournalUnavailableError,
+    NotNowError,
+    SettleLaterError,
+    StillUnknownError,
+    StoppedError,
+    TryReplacedError,
+    UnknownOutcomeError,
+)
+from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
+from cpaas_provider.sending.journal import Journal, TryFacts
+from cpaas_provider.sending.once import RESENDS, Deed, IfUnknown, Once, Outcome
+from cpaas_provider.sending.stopping import AbandonedError, Stop
+
+OPERATION = "send_sms"
+IDENTITY = task_identity("campaign", "manual__1", "send", -1)
+PEOPLE = ("2348030001111", "2348030002222", "2348030003333", "ada@example.org", "447700900123")
+TEXTS = ("Your parcel waits", "Come and fetch it")
+WORDS = ("Adaeze", "Obinna")
+SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
+PRIVATE = (*PEOPLE, *TEXTS, *WORDS, *SECRETS, "parcel", "example", "8030001111", "7700900123")
+PATIENCE = timedelta(seconds=30)
+
+
+class Kill(BaseException):
+    """The process is gone."""
+
+
+class DownError(Exception):
+    """The API server cannot be reached."""
+
+
+class BugError(Exception):
+    """A fault of ours."""
+
+
+class GoneError(Exception):
+    """What Airflow answers to a try that was replaced."""
+
+    def __init__(self) -> None:
+        super().__init__("not found")
+        self.error = SimpleNamespace(detail={"status_code": 404})
+
+
+class AtGet(Enum):
+    FINE, DOWN, KILLED, STOPPED = range(4)
+
+
+class AtSet(Enum):
+    FINE, DOWN, DOWN_COMMITTED, KILLED_BEFORE, KILLED_AFTER, STOPPED, REPLACED_BEFORE, REPLACED_AFTER = range(8)
+
+
+class AtLook(Enum):
+    """At both looks at the records, before a request and after."""
+
+    FINE, BLIND, DOWN, KILLED, STOPPED, REPLACED = range(6)
+
+
+class AtRequest(Enum):
+    ACCEPTED = 0
+    REJECTED = 1
+    NOT_SENT = 2
+    UNKNOWN_ACCEPTED = 3
+    UNKNOWN_NOT = 4
+    BUG_ACCEPTED = 5
+    BUG_NOT = 6
+    KILLED_BEFORE = 7
+    KILLED_AFTER = 8
+    KILLED_IN_FLIGHT = 9
+    STOPPED_ACCEPTED = 10
+    ABANDONED_IN_FLIGHT = 11
+    ABANDONED_LOST = 12
+    REPLACED_THEN_ACCEPTED = 13
+    ACCEPTED_THEN_REPLACED = 14
+
+
+class Replaced(Enum):
+    """How another try takes a running one's place."""
+
+    RETRIED, CLEARED_KEPT, CLEARED_DROPPED = range(3)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to a try, call by call; where a list ends, nothing does."""
+
+    get: AtGet = AtGet.FINE
+    sets: tuple[AtSet, ...] = ()
+    looks: tuple[AtLook, ...] = ()
+    requests: tuple[AtRequest, ...] = ()
+    replaced: Replaced = Replaced.RETRIED
+    late: bool = False
+    follower: Plan | None = None
+
+    @property
+    def undisturbed(self) -> bool:
+        return (
+            self.get is AtGet.FINE
+            and not self.late
+            and set(self.sets) <= {AtSet.FINE}
+            and set(self.looks) <= {AtLook.FINE}
+            and set(self.requests) <= {AtRequest.ACCEPTED}
+        )
+
+
+UNDISTURBED = Plan()
+
+
+@dataclass
+class Attempt:
+    """One try (or what follows its deferral), and what it did."""
+
+    number: int
+    owner: int
+    plan: Plan
+    policy: IfUnknown
+    stop: Stop
+    edition: int
+    sets: Iterator[AtSet] = field(init=False)
+    looks: Iterator[AtLook] = field(init=False)
+    answers: Iterator[AtRequest] = field(init=False)
+    set_count: int = 0
+    get_count: int = 0
+    requests: list[tuple[str, ...]] = field(default_factory=list)
+    happened: set[Any] = field(default_factory=set)
+    settled_before: frozenset[str] = frozenset()
+    claim_refused: bool = False
+    killed: bool = False
+    outcome: Outcome | None = None
+    error: Exception | None = None
+    once: Once | None = None
+    release: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.sets, self.looks, self.answers = iter(self.plan.sets), iter(self.plan.looks), iter(self.plan.requests)
+
+
+class World:
+    """Everything a task's tries meet, and what must be true of them."""
+
+    def __init__(
+        self,
+        *,
+        policy: IfUnknown = IfUnknown.FAIL,
+        resend_on_clear: bool = False,
+        retries: int = 2,
+        looks: bool = False,
+    ) -> None:
+        self.violations: list[str] = []
+        # The DAG author's.
+        self.policy, self.resend_on_clear, self.retries, self.looks = policy, resend_on_clear, retries, looks
+        self.source: tuple[str, ...] = PEOPLE[:2]
+        self.text = TEXTS[0]
+        self.personal: dict[str, str] | None = None
+        self.secrets: tuple[str, ...] = SECRETS[:1]
+        # Airflow's.
+        self.clock = datetime(2026, 3, 1, tzinfo=UTC)
+        self.number, self.max_tries, self.clear_number = 0, retries, 0
+        self.owner = 0
+        self.state = "none"
+        self.stored: str | None = None
+        self.depth = 0
+        self.first_after_clear = False
+        # The service's.
+        self.edition = 0
+        self.messages = 0
+        self.reached: set[str] = set()
+        self.declared: set[str] = set()
+        self.results: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.in_flight: list[tuple[int, tuple[str, ...], str]] = []
+        self.maybe: dict[str, set[str]] = {}
+        """Who may have been reached in this edition, and by which texts."""
+        self.open: dict[str, bool] = {}
+        """References that may be in doubt, and whether they were before their last claim."""
+        self.claims: dict[str, str] = {}
+        self.left: set[str] = set()
+        """References of requests that left and were not answered in a way that says they were not carried out."""
+        self.was_lost = False
+        self.attempts = 0
+
+    # --- Airflow and the author ---------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        self.clock += timedelta(milliseconds=1)
+        return self.clock
+
+    def clear(self, *, dropped: bool) -> None:
+        """Clear a task that is not running: as Airflow 3.3 does it, or as 3.4 will."""
+        self.max_tries = self.number + self.retries
+        self.clear_number += 1
+        self.owner += 1
+        self.state = "none"
+        self.first_after_clear = True
+        if dropped:
+            self.stored = None
+            self._forget_texts()
+        if self.resend_on_clear:
+            self._begin_anew()
+
+    def clear_another_task(self) -> None:
+        self.clear_number += 1
+
+    def _replace(self, attempt: Attempt) -> None:
+        """Put another try in the place of a running one, and let it run to its end."""
+        if self.depth > 1 or attempt.owner != self.owner:
+            return
+        attempt.happened.add("replaced")
+        how = attempt.plan.replaced
+        self.owner += 1
+        if how is not Replaced.RETRIED:
+            self.clear_number += 1
+        if how is Replaced.CLEARED_DROPPED:
+            self.stored = None
+            self._forget_texts()
+            if self.resend_on_clear:
+                self._begin_anew()
+        self.run(attempt.plan.follower or UNDISTURBED)
+
+    def _begin_anew(self) -> None:
+        """Whatever was sent before, the author ordered it again."""
+        self.edition += 1
+        self.reached, self.declared, self.maybe = set(), set(), {}
+        self.open, self.claims, self.left, self.was_lost = {}, {}, set(), False
+
+    def _forget_texts(self) -> None:
+        self.maybe = {one: set() for one in self.maybe}
+
+    def _stop(self, attempt: Attempt) -> None:
+        attempt.happened.add("stopped")
+        attempt.stop.request()
+
+    # --- the task's state -----------------------------------------------------------------------------------------
+
+    def get(self, attempt: Attempt, key: str) -> Any:
+        assert key == JOURNAL_KEY
+        attempt.get_count += 1
+        match attempt.plan.get:
+            case AtGet.DOWN:
+                attempt.happened.add("store")
+                raise DownError
+            case AtGet.KILLED:
+                raise Kill
+            case AtGet.STOPPED:
+                self._stop(attempt)
+        return None if self.stored is None else json.loads(self.stored)
+
+    def set(self, attempt: Attempt, key: str, value: Any) -> None:
+        assert key == JOURNAL_KEY
+        attempt.set_count += 1
+        if json.loads(json.dumps(value, allow_nan=False)) != value:
+            self.violations.append(f"what is stored is not plain JSON: {value}")
+        what = next(attempt.sets, AtSet.FINE)
+        if what is AtSet.REPLACED_BEFORE:
+            self._replace(attempt)
+        if attempt.owner != self.owner:
+            raise GoneError
+        if what is AtSet.KILLED_BEFORE:
+            raise Kill
+        if what is AtSet.DOWN:
+            attempt.happened.add("store")
+            attempt.claim_refused = self._is_claim(value)
+            raise DownError
+        self._commit(value)
+        match what:
+            case AtSet.DOWN_COMMITTED:
+                attempt.happened.add("store")
+                attempt.claim_refused = self._is_claim(value)
+                raise DownError
+            case AtSet.KILLED_AFTER:
+                raise Kill
+            case AtSet.STOPPED:
+                self._stop(attempt)
+            case AtSet.REPLACED_AFTER:
+                self._replace(attempt)
+
+    @staticmethod
+    def _is_claim(value: Mapping[str, Any]) -> bool:
+        return any(entry["state"] == "claimed" for entry in value["requests"].values())
+
+    def _commit(self, value: Any) -> None:
+        self.stored = json.dumps(value)
+        for private in PRIVATE:
+            if private in self.stored:
+                self.violations.append(f"{private!r} stands in the journal")
+        for reference, facts in value["requests"].items():
+            self._note_state(reference, facts)
+
+    def _note_state(self, reference: str, facts: Mapping[str, Any]) -> None:
+        """Follow what the journal says of a request, and note where it says more than anybody can know."""
+        match facts["state"]:
+            case "claimed":
+                if self.claims.get(reference) != facts["claimed_at"]:
+                    self.claims[reference] = facts["claimed_at"]
+                    self.open[reference] = reference in self.open
+                    self.left.discard(reference)
+            case "unknown":
+                self.open.setdefault(reference, True)
+            case "settled":
+                self.open.pop(reference, None)
+            case "rejected" | "not_sent" if reference in self.open and not facts.get("by_hand"):
+                if self.open.pop(reference):
+                    self.violations.append("an earlier request in doubt was forgotten")
+                elif reference in self.left:
+                    self.violations.append("a request that left without an answer counts as not sent")
+
+    # --- the service ----------------------------------------------------------------------------------------------
+
+    def perform(self, attempt: Attempt, people: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
+        attempt.requests.append(people)
+        self._judge(attempt, people, reference, again)
+        edition, doubted = attempt.edition, set(self.maybe)
+        self.left.add(reference)
+        for one in people:
+            self.maybe.setdefault(one, set()).add(self._text_for(one))
+        what = next(attempt.answers, AtRequest.ACCEPTED)
+        attempt.happened.add(what)
+        accept = partial(self._accept, edition, people, reference)
+        A = AtRequest  # noqa: N806 - short, for the table below
+        if what is A.REPLACED_THEN_ACCEPTED:
+            self._replace(attempt)
+        if what in {A.UNKNOWN_ACCEPTED, A.BUG_ACCEPTED, A.KILLED_AFTER}:
+            accept()
+        if what in {A.KILLED_IN_FLIGHT, A.ABANDONED_IN_FLIGHT}:
+            self.in_flight.append((edition, people, reference))
+        if what in {A.KILLED_BEFORE, A.KILLED_AFTER, A.KILLED_IN_FLIGHT}:
+            raise Kill
+        if what in {A.UNKNOWN_ACCEPTED, A.UNKNOWN_NOT}:
+            raise CpaasUnknownOutcomeError("No readable answer came.")
+        if what in {A.BUG_ACCEPTED, A.BUG_NOT}:
+            raise BugError
+        if what in {A.ABANDONED_IN_FLIGHT, A.ABANDONED_LOST}:
+            attempt.happened.add("abandoned")
+            self._stop(attempt)
+            attempt.release.wait(10)
+            raise Kill
+        if what is A.STOPPED_ACCEPTED and not {A.ABANDONED_IN_FLIGHT, A.ABANDONED_LOST} & set(attempt.plan.requests):
+            self._stop(attempt)
+        if what in {A.REJECTED, A.NOT_SENT}:
+            for one in set(people) - doubted:
+                self.maybe.pop(one, None)
+            self.left.discard(reference)
+            if what is A.REJECTED:
+                raise CpaasRejectedError("The service refused the request.")
+            raise CpaasNotSentError("The service could not be reached.")
+        result = accept()
+        if what is A.ACCEPTED_THEN_REPLACED:
+            self._replace(attempt)
+        return result
+
+    def arrive(self) -> None:
+        """Let a request that was under way when its try ended reach the service."""
+        self._accept(*self.in_flight.pop(0))
+
+    def _accept(self, edition: int, people: tuple[str, ...], reference: str) -> dict[str, Any]:
+        self.messages += 1
+        result = {"id": f"m{self.messages}"}
+        self.results[reference].append(result)
+        if edition == self.edition:
+            self.reached.update(people)
+        return result
+
+    def _text_for(self, one: str) -> str:
+        return f"{self.text} {(self.personal or {}).get(one)}"
+
+    def _judge(self, attempt: Attempt, people: tuple[str, ...], reference: str, again: bool) -> None:
+        """Note what must not have left."""
+        say = self.violations.append
+        if attempt.plan.late:
+            say("a request left too late")
+        if attempt.claim_refused:
+            say("a request left although its claim could not be written")
+        if attempt.stop.requested:
+            say("a request left after the stop")
+        stored = json.loads(self.stored) if self.stored else {"requests": {}}
+        claim = stored["requests"].get(reference)
+        if attempt.owner == self.owner and (claim is None or claim["state"] != "claimed"):
+            say("a request left that is not claimed at rest")
+        elif claim is not None and self.whom(claim["members"]) != set(people):
+            say("a claim names others than the request")
+        if attempt.owner == self.owner and again != self.open.get(reference, False) and not self.was_lost:
+            say(f"again is {again}")
+        if strangers := set(people) - set(self.source):
+            say(f"a request to {strangers}, who are not in the source")
+        for one in people if attempt.edition == self.edition else ():
+            if attempt.policy is IfUnknown.RESEND:
+                if one in attempt.settled_before:
+                    say(f"{one} is settled and was sent to again")
+                if self.maybe.get(one, set()) - {self._text_for(one)}:
+                    say(f"{one} was sent another text than the one in doubt")
+            elif one in self.maybe:
+                say(f"{one} may have been reached, and was sent to again")
+
+    # --- evidence -------------------------------------------------------------------------------------------------
+
+    def _look(self, attempt: Attempt) -> AtLook:
+        what = next(attempt.looks, AtLook.FINE)
+        match what:
+            case AtLook.DOWN:
+                attempt.happened.add("look")
+                raise CpaasUnknownOutcomeError("No readable answer came.", maybe_sent=False, retryable=True)
+            case AtLook.KILLED:
+                raise Kill
+            case AtLook.STOPPED:
+                self._stop(attempt)
+            case AtLook.REPLACED:
+                self._replace(attempt)
+        return what
+
+    def evidence(self, attempt: Attempt) -> Any:
+        def before(client: Any) -> Any:
+            return None if self._look(attempt) is AtLook.BLIND else [f"m{self.messages}"]
+
+        def find(client: Any, entry: Entry) -> dict[str, Any] | None:
+            if self._look(attempt) is AtLook.BLIND or entry.evidence is None:
+                return None
+            return next(iter(self.results[entry.reference]), None)
+
+        return SimpleNamespace(patience=PATIENCE, before=before, find=find)
+
+    # --- a try ----------------------------------------------------------------------------------------------------
+
+    def run(self, plan: Plan = UNDISTURBED) -> Attempt:
+        """Run the next try, or what follows a deferral, and judge its end."""
+        self.attempts += 1
+        if self.state != "deferred":
+            self.number += 1
+        self.depth += 1
+        gives_up_at_once = {AtRequest.ABANDONED_IN_FLIGHT, AtRequest.ABANDONED_LOST} & set(plan.requests)
+        stop = Stop(0.0 if gives_up_at_once else 30.0)
+        self.state = "running"
+        attempt = Attempt(self.number, self.owner, plan, self.policy, stop, self.edition)
+        attempt.settled_before = frozenset(self._settled_at_rest())
+        first_after_clear, self.first_after_clear = self.first_after_clear, False
+        facts = TryFacts(self.number, self.max_tries, self.retries, self.clear_number)
+        empty, stored_before = self.stored is None, self.stored
+        lost = self._lost(facts)
+        if lost:
+            self.was_lost = True
+            self._forget_texts()
+        policy = self.policy
+        try:
+            journal = Journal(
+                SimpleNamespace(get=partial(self.get, attempt), set=partial(self.set, attempt)),
+                self.secrets,
+                IDENTITY,
+                facts,
+                resend_on_clear=self.resend_on_clear,
+                clock=self.now,
+            )
+            deed = Deed(
+                operation=OPERATION,
+                recipients=self.source,
+                body={"content": self.text},
+                personal=self.personal and {one: {"name": self.personal[one]} for one in self.source},
+                perform=partial(self.perform, attempt),
+                may_begin=partial(self._may_begin, attempt),
+                evidence=(self.evidence(attempt),) if self.looks else (),
+            )
+            client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
+            attempt.once = Once(deed, journal, client, attempt.stop, if_unknown=policy, clock=self.now)
+            attempt.outcome = attempt.once.run()
+        except Kill:
+            attempt.killed = True
+        except Exception as error:  # noqa: BLE001 - it is judged below
+            attempt.error = error
+        finally:
+            attempt.release.set()
+            self.depth -= 1
+        if attempt.owner == self.owner:
+            self._end(attempt)
+        if attempt.get_count != 1:
+            self.violations.append(f"{attempt.get_count} gets")
+        most = 1 + RESENDS if policy is IfUnknown.RESEND else 1
+        if len(attempt.requests) > most:
+            self.violations.append(f"{len(attempt.requests)} requests in one try")
+        self._judge_start(attempt, facts, empty=empty, lost=lost)
+        if not attempt.killed and "replaced" not in attempt.happened:
+            self._judge_end(attempt, first_after_clear=first_after_clear, stored_before=stored_before)
+        return attempt
+
+    @staticmethod
+    def _may_begin(attempt: Attempt) -> None:
+        if attempt.plan.late:
+            raise NotNowError("Too late. Nothing was sent.")
+
+    def _end(self, attempt: Attempt) -> None:
+        if isinstance(attempt.error, SettleLaterError):
+            if not self.clock < attempt.error.until <= self.clock + PATIENCE:
+                self.violations.append(f"deferred until {attempt.error.until}, now {self.clock}")
+            self.clock = max(self.clock, attempt.error.until)
+            self.state = "deferred"
+        elif attempt.outcome is not None:
+            self.state = "success"
+        elif getattr(attempt.error, "for_good", False) or (
+            isinstance(attempt.error, CpaasError) and not attempt.error.retryable
+        ):
+            self.state = "failed"
+        else:
+            self.state = "up_for_retry" if self.number <= self.max_tries else "failed"
+
+    def _lost(self, facts: TryFacts) -> bool:
+        """Tell whether nobody can know what earlier tries did."""
+        if self.stored is None:
+            ordered = self.resend_on_clear and facts.max_tries > facts.retries
+            return not ordered and facts.follows_clear
+        stored = json.loads(self.stored)
+        if self.resend_on_clear and stored["generation"] < self.max_tries:
+            return False
+        return stored["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}
+
+    def _settled_at_rest(self) -> set[str]:
+        stored = json.loads(self.stored) if self.stored else None
+        if stored is None or stored["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+            return set()
+        if self.resend_on_clear and stored["generation"] < self.max_tries:
+            return set()
+        settled = (entry for entry in stored["requests"].values() if entry["state"] == "settled")
+        return {one for entry in settled for one in self.whom(entry["members"])}
+
+    @staticmethod
+    def whom(members: Iterable[str]) -> set[str]:
+        """Return the people behind hashes."""
+        return {_PEOPLE_BY_HASH[member] for member in members}
+
+    def people_in(self, entries: Iterable[Entry]) -> set[str]:
+        return {one for entry in entries for one in self.whom(entry.members)}
+
+    # --- what must be true of a try -------------------------------------------------------------------------------
+
+    def _judge_start(self, attempt: Attempt, facts: TryFacts, *, empty: bool, lost: bool) -> None:
+        ordered = self.resend_on_clear and facts.max_tries > facts.retries
+        if empty and lost and attempt.policy is not IfUnknown.RESEND and attempt.requests and not ordered:
+            self.violations.append("an empty state after a clear was taken for a fresh start")
+        if empty and facts.clear_number == 0 and attempt.plan.undisturbed:
+            if attempt.requests != [self.source] or attempt.outcome is None:
+                self.violations.append("an empty state without a clear was not taken for a fresh start")
+            if (attempt.get_count, attempt.set_count) != (1, 2):
+                self.violations.append(f"an undisturbed first try made {attempt.set_count} sets")
+
+    def _judge_end(self, attempt: Attempt, *, first_after_clear: bool, stored_before: str | None) -> None:
+        say, error, happened, once = self.violations.append, attempt.error, attempt.happened, attempt.once
+        if "abandoned" in happened and "client stopped" not in happened:
+            say("the client was not told to stop")
+        kinds = {type(error)} if error is not None else set()
+        causes: list[tuple[type[Exception], bool]] = [
+            (JournalUnavailableError, "store" in happened),
+            (TryReplacedError, False),
+            (StoppedError, "stopped" in happened),
+            (AbandonedError, "stopped" in happened),
+            (NotNowError, attempt.plan.late),
+            (CpaasNotSentError, AtRequest.NOT_SENT in happened),
+            (CpaasRejectedError, AtRequest.REJECTED in happened or self._rejected_in(stored_before, first_after_clear)),
+            (CpaasUnknownOutcomeError, "look" in happened),
+            (BugError, bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened)),
+            (SettleLaterError, self.looks),
+            (UnknownOutcomeError, attempt.policy is IfUnknown.FAIL),
+            (StillUnknownError, attempt.policy is IfUnknown.RESEND and not attempt.plan.undisturbed),
+            (ChangedBodyError, True),
+        ]
+        if error is not None and not any(kind in kinds and cause for kind, cause in causes):
+            say(f"the try ended in {error!r} without a cause")
+        if once is None:
+            return
+        outcome = attempt.outcome or once.outcome()
+        settled, unknown = self.people_in(outcome.settled), self.people_in(outcome.unknown)
+        if outcome.sent != len(settled) or outcome.doubtful != len(unknown - settled):
+            say(f"counts {outcome.sent} and {outcome.doubtful}, but {len(settled)} and {len(unknown - settled)}")
+        if untrue := settled - self.reached - self.declared:
+            say(f"{untrue} count as sent to and were not")
+        for entry in outcome.settled:
+            if entry.by_hand is None and entry.result not in self.results[entry.reference]:
+                say(f"a result that the service never gave: {entry.result}")
+        if not self.was_lost and (baseless := {entry.reference for entry in outcome.unknown} - set(self.open)):
+            say(f"{baseless} were never claimed, or are settled, and count as unknown")
+        source = set(self.source)
+        named = {
+            one
+            for entry in outcome.unknown
+            if error is not None and entry.reference in str(error)
+            for one in self.whom(entry.members)
+        }
+        if silent := (source & set(self.maybe)) - settled - unknown:
+            say(f"{silent} may have been reached and are neither settled nor unknown")
+        if attempt.outcome is not None:
+            if missing := source - settled - unknown:
+                say(f"{missing} are missing")
+            if attempt.policy is IfUnknown.FAIL and unknown - settled:
+                say("succeeded although some are unknown")
+            if attempt.policy is IfUnknown.RESEND and source - self.reached - self.declared:
+                say("succeeded although some were not resent to")
+            if source <= attempt.settled_before and attempt.requests:
+                say("settled work was done again")
+            if not attempt.requests and not outcome.earlier:
+                say("claims to have done something")
+        elif isinstance(error, UnknownOutcomeError | StillUnknownError | SettleLaterError):
+            if missing := source - settled - named:
+                say(f"{missing} are neither reached nor named")
+        elif isinstance(error, ChangedBodyError):
+            if missing := source - settled - named - unknown:
+                say(f"{missing} are neither reached nor named nor unknown")
+            if not named:
+                say("names nobody")
+        elif isinstance(error, AbandonedError) and attempt.requests and not set(attempt.requests[-1]) <= named:
+            say("was abandoned without naming its request")
+
+    @staticmethod
+    def _rejected_in(stored: str | None, first_after_clear: bool) -> bool:
+        if stored is None or first_after_clear:
+            return False
+        return any(entry["state"] == "rejected" for entry in json.loads(stored)["requests"].values())
+
+
+_PEOPLE_BY_HASH = {
+    Fingerprints(secret, IDENTITY).recipient(OPERATION, one): one for secret in SECRETS for one in PEOPLE
+}

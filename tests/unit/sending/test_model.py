@@ -1,0 +1,172 @@
+"""Tries of a send in every order Airflow, its people and the service can think of: nobody twice, nobody missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from cpaas_provider.sending import journal as journal_module
+from cpaas_provider.sending import once as once_module
+from cpaas_provider.sending.errors import UnknownOutcomeError
+from cpaas_provider.sending.once import IfUnknown
+from tests.unit.sending.model import (
+    PEOPLE,
+    SECRETS,
+    TEXTS,
+    UNDISTURBED,
+    WORDS,
+    AtGet,
+    AtLook,
+    AtRequest,
+    AtSet,
+    Plan,
+    Replaced,
+    World,
+)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(journal_module, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def plans(follower: st.SearchStrategy[Plan | None] = st.none()) -> st.SearchStrategy[Plan]:  # noqa: B008
+    return st.builds(
+        Plan,
+        get=st.sampled_from([AtGet.FINE, AtGet.FINE, AtGet.FINE, *AtGet]),
+        sets=st.lists(st.sampled_from([AtSet.FINE, *AtSet]), max_size=6).map(tuple),
+        looks=st.lists(st.sampled_from([AtLook.FINE, AtLook.BLIND, *AtLook]), max_size=4).map(tuple),
+        requests=st.lists(st.sampled_from(AtRequest), max_size=5).map(tuple),
+        replaced=st.sampled_from(Replaced),
+        late=st.sampled_from([False, False, False, True]),
+        follower=follower,
+    )
+
+
+EDITS: st.SearchStrategy[tuple[str, Any]] = st.one_of(
+    st.tuples(st.just("member"), st.sampled_from(PEOPLE)),
+    st.tuples(
+        st.just("source"),
+        st.builds(lambda people, size: tuple(people[:size]), st.permutations(PEOPLE), st.integers(1, 4)),
+    ),
+    st.tuples(st.just("text"), st.sampled_from(TEXTS)),
+    st.tuples(
+        st.just("personal"),
+        st.none()
+        | st.lists(st.sampled_from(WORDS), min_size=5, max_size=5).map(
+            lambda words: dict(zip(PEOPLE, words, strict=True))
+        ),
+    ),
+    st.tuples(st.just("secrets"), st.lists(st.sampled_from(SECRETS), min_size=1, unique=True).map(tuple)),
+    st.tuples(st.just("policy"), st.sampled_from(IfUnknown)),
+)
+
+
+class Tries(RuleBasedStateMachine):
+    """One task instance of one run, until nobody looks at it any more."""
+
+    world: World
+
+    @initialize(
+        policy=st.sampled_from(IfUnknown),
+        resend_on_clear=st.sampled_from([False, False, True]),
+        retries=st.sampled_from([0, 1, 3]),
+        looks=st.booleans(),
+    )
+    def make(self, policy: IfUnknown, resend_on_clear: bool, retries: int, looks: bool) -> None:
+        self.world = World(policy=policy, resend_on_clear=resend_on_clear, retries=retries, looks=looks)
+
+    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
+    @rule(plan=plans(st.none() | plans()))
+    def disturbed_try(self, plan: Plan) -> None:
+        self.world.run(plan)
+
+    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
+    @rule()
+    def undisturbed_try(self) -> None:
+        self.world.run(UNDISTURBED)
+
+    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
+    @rule(answer=st.sampled_from(AtRequest))
+    def one_answer(self, answer: AtRequest) -> None:
+        self.world.run(Plan(requests=(answer,)))
+
+    @precondition(lambda self: self.world.number > 0 and self.world.state not in {"none"})
+    @rule(dropped=st.booleans())
+    def cleared(self, dropped: bool) -> None:
+        self.world.clear(dropped=dropped)
+
+    @rule()
+    def another_task_cleared(self) -> None:
+        self.world.clear_another_task()
+
+    @precondition(lambda self: self.world.in_flight)
+    @rule()
+    def what_was_under_way_arrives(self) -> None:
+        self.world.arrive()
+
+    @rule(edit=EDITS)
+    def edited(self, edit: tuple[str, Any]) -> None:
+        what, value = edit
+        if what == "member":
+            left = tuple(other for other in self.world.source if other != value)
+            what, value = "source", left if left and left != self.world.source else (*left, value)
+        setattr(self.world, what, value)
+
+    @invariant()
+    def nothing_happened_that_must_not(self) -> None:
+        assert not getattr(self, "world", None) or not self.world.violations, self.world.violations
+
+
+def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> None:
+    run_state_machine_as_test(
+        Tries,
+        settings=settings(
+            max_examples=max(300, settings().max_examples),
+            stateful_step_count=25,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_not_sent_to_again() -> None:
+    world = World(policy=IfUnknown.FAIL)
+    world.run()
+    world.clear(dropped=True)
+    world.source = PEOPLE[:1]
+    world.run()
+    world.clear(dropped=False)
+    world.source = PEOPLE[:2]
+    end = world.run()
+    assert not world.violations
+    assert isinstance(end.error, UnknownOutcomeError)
+    assert not end.requests
+
+
+def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> None:
+    world = World(policy=IfUnknown.FAIL, resend_on_clear=True)
+    world.run()
+    world.clear(dropped=False)
+    world.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
+    world.secrets = SECRETS[1:2]
+    end = world.run()
+    assert not world.violations
+    assert isinstance(end.error, UnknownOutcomeError)
+    assert not end.requests
