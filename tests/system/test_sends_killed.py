@@ -12,10 +12,9 @@ from tests.system.killing.__main__ import MINUTE, plans
 from tests.system.killing.cases import Case
 from tests.system.killing.evidence import Story
 from tests.system.killing.journal import Journal
-from tests.system.killing.killer import SUPERVISOR, TASK
 from tests.system.killing.oracle import RETRIES, violations
-from tests.system.killing.outages import KILLED
 from tests.system.killing.rounds import Killing, Plan
+from tests.system.killing.strikes import API_SERVER, SUPERVISOR, TASK
 
 pytestmark = pytest.mark.system
 
@@ -49,10 +48,10 @@ def test_240_kills(killing, capsys):
     with capsys.disabled():
         print(f"\nseed {killing.seed}\n{outcome}")
     assert not outcome.violations(), "\n\n".join(outcome.violations())
-    died = Counter(kill.victim for kill in outcome.kills)
+    died = Counter(strike.victim for strike in outcome.strikes)
     assert died[TASK] >= 60
     assert died[SUPERVISOR] >= 40
-    assert died[KILLED] >= 5
+    assert died[API_SERVER] >= 5
     assert outcome.twice_without_journal() >= 1
 
 
@@ -66,7 +65,7 @@ def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", 
         report=None,
         journal=Journal({"ref": {"state": entry}} if entry else {}),
         arrivals=dict(zip(case.recipients, arrivals, strict=True)),
-        kills=[],
+        strikes=[],
         outages=[],
         log=log,
         by_evidence=False,

@@ -10,8 +10,8 @@ from typing import Any
 from tests.sandbox import Sandbox
 from tests.system.killing.cases import NAMES, Case
 from tests.system.killing.journal import KEY, Journal
-from tests.system.killing.killer import Kill
 from tests.system.killing.parts import AirflowInParts
+from tests.system.killing.strikes import Strike
 
 PAGE = 1000
 AIRFLOW_PAGE = 50
@@ -30,8 +30,8 @@ class Story:
     report: Any
     journal: Journal
     arrivals: dict[str, int]
-    kills: list[Kill]
-    outages: list[Kill]
+    strikes: list[Strike]
+    outages: list[Strike]
     log: str
     by_evidence: bool
 
@@ -59,8 +59,8 @@ class Story:
         return "\n".join(
             [
                 f"{case.operator}[{case.map_index}], {case.if_unknown}: {self.state} after {self.tries} tries",
-                *(f"  killed {kill}" for kill in self.kills),
-                *(f"  meanwhile {kill}" for kill in self.outages),
+                *(f"  struck {strike}" for strike in self.strikes),
+                *(f"  meanwhile {strike}" for strike in self.outages),
                 f"  result {self.result}",
                 f"  report {self.report}",
                 f"  journal {self.journal.entries}",
@@ -79,17 +79,17 @@ class Witnesses:
     dag_id: str
     run_id: str
 
-    def stories(self, cases: list[Case], kills: list[Kill]) -> list[Story]:
+    def stories(self, cases: list[Case], strikes: list[Strike]) -> list[Story]:
         """Return what became of each case."""
         instances = {(one["task_id"], one["map_index"]): one for one in self._instances()}
         inboxes = {box: self.arrivals(box) for box in {case.box for case in cases}}
-        return [self._story(case, instances.get(case.key, {}), inboxes[case.box], kills) for case in cases]
+        return [self._story(case, instances.get(case.key, {}), inboxes[case.box], strikes) for case in cases]
 
     def arrivals(self, box: str) -> Counter[str]:
         """Count how often each person got something."""
         return Counter(map(_recipient, self._inbox(box)))
 
-    def _story(self, case: Case, instance: dict[str, Any], inbox: Counter[str], kills: Iterable[Kill]) -> Story:
+    def _story(self, case: Case, instance: dict[str, Any], inbox: Counter[str], strikes: Iterable[Strike]) -> Story:
         log = self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index)
         place = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{case.operator}"
         stored = self.airflow.found(f"{place}/state-store/{KEY}", map_index=case.map_index)
@@ -101,8 +101,8 @@ class Witnesses:
             report=self._xcom(case, place, "report"),
             journal=Journal.of(stored and stored["value"]),
             arrivals={one: inbox[one] for one in case.recipients},
-            kills=[kill for kill in kills if kill.key == case.key],
-            outages=[kill for kill in kills if kill.key is None],
+            strikes=[strike for strike in strikes if strike.key == case.key],
+            outages=[strike for strike in strikes if strike.key is None],
             log=log,
             by_evidence=EVIDENCE in log,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import statistics
 import time
@@ -10,73 +11,91 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 import psutil
 
 from tests.sandbox import Sandbox
+from tests.system.killing import weather
 from tests.system.killing.cases import PLAIN, Case
 from tests.system.killing.journal import Journal
-from tests.system.killing.outages import FROZEN, Outages
+from tests.system.killing.outages import Outages
 from tests.system.killing.parts import AirflowInParts, Try
+from tests.system.killing.strikes import AT_A_MOMENT, FROZEN_SUPERVISOR, ON_ARRIVAL, ON_CLAIM, SUPERVISOR, TASK, Strike
 
 TICK_SECONDS = 0.03
 LOOK_AFTER_PARTS_SECONDS = 5.0
-TASK, SUPERVISOR = "task", "supervisor"
-AT_A_MOMENT, ON_ARRIVAL = "at a moment", "on arrival"
 # Until there are figures of this machine.
 FIRST_GUESS_OF_A_LIFE = 2.5
-
-
-@dataclass(frozen=True)
-class Kill:
-    """What was killed, when, and how far the try had come."""
-
-    victim: str
-    key: tuple[str, int] | None
-    number: int
-    at: float
-    age: float
-    aim: str
-    phase: str
-
-    @property
-    def is_kill(self) -> bool:
-        """Whether something died; a frozen API server did not."""
-        return self.victim != FROZEN
-
-    def __str__(self) -> str:
-        clock = time.strftime("%H:%M:%S", time.localtime(self.at))
-        if self.key is None:
-            return f"{clock} {self.victim}"
-        return f"{clock} {self.victim} of try {self.number}, {self.age:.2f} s old, {self.phase} ({self.aim})"
+SHARE_OF_TRIES = 0.8
+AIMS = {AT_A_MOMENT: 0.4, ON_CLAIM: 0.35, ON_ARRIVAL: 0.25}
+VICTIMS = {TASK: 0.5, SUPERVISOR: 0.4, FROZEN_SUPERVISOR: 0.1}
+# Mostly for longer than Airflow waits for its heartbeat: then two tries of one task instance are alive at once.
+FROZEN_SECONDS = (5.0, 25.0)
 
 
 @dataclass
 class Target:
-    """A try that is to be killed once its moment has come."""
+    """A try that is to be struck once its moment has come."""
 
     case: Case
     number: int
     supervisor: psutil.Process
     task: psutil.Process
     victim: str
+    aim: str
     delay: float
-    aim: str = AT_A_MOMENT
-    arrived: int | None = None
-    seen: float = field(default_factory=time.monotonic)
+    begins: Callable[[], bool]
+    """Whether that has come from which on the delay counts."""
+
+    born: float = field(default_factory=time.monotonic)
+    began: float | None = None
 
     @property
     def age(self) -> float:
         """How long ago it was first seen."""
-        return time.monotonic() - self.seen
+        return time.monotonic() - self.born
+
+    @property
+    def due(self) -> bool:
+        """Whether its moment has come."""
+        if self.began is None and self.begins():
+            self.began = time.monotonic()
+        return self.began is not None and time.monotonic() - self.began >= self.delay
+
+
+@dataclass
+class Freezer:
+    """Keeps processes from running for a time; as a context, lets all of them go on in the end."""
+
+    frozen: dict[psutil.Process, float] = field(default_factory=dict)
+
+    def freeze(self, process: psutil.Process, seconds: float) -> None:
+        """Stop a process where it is."""
+        process.suspend()
+        self.frozen[process] = time.monotonic() + seconds
+
+    def thaw_due(self, by: float | None = None) -> None:
+        """Let those go on whose time is over."""
+        for process, until in list(self.frozen.items()):
+            if until <= (by or time.monotonic()):
+                del self.frozen[process]
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thaw_due(by=math.inf)
 
 
 @dataclass
 class Killer:
-    """Kills in one run until its quota is used up or the run has ended.
+    """Strikes in one run until its quota is used up or the run has ended.
 
     :param quota: kills in all
-    :param each: kills of one task instance at most, fewer than its tries
+    :param each: strikes at one task instance at most, fewer than its tries
     """
 
     airflow: AirflowInParts
@@ -86,10 +105,8 @@ class Killer:
     outages: Outages
     quota: int
     each: int = 3
-    share_of_tries: float = 0.8
-    share_of_supervisors: float = 0.4
-    share_on_arrival: float = 0.3
-    kills: list[Kill] = field(default_factory=list)
+    freezer: Freezer = field(default_factory=Freezer)
+    strikes: list[Strike] = field(default_factory=list)
     lives: list[float] = field(default_factory=list)
 
     def work(self, run_id: str, ended: Callable[[], bool], within: float) -> bool:
@@ -99,7 +116,7 @@ class Killer:
         self._targets: dict[uuid.UUID, Target | None] = {}
         self._born: dict[uuid.UUID, float] = {}
         deadline, look_after_parts = time.monotonic() + within, 0.0
-        with self.outages:
+        with self.outages, self.freezer:
             while not ended():
                 now = time.monotonic()
                 if now > deadline:
@@ -112,8 +129,9 @@ class Killer:
         return True
 
     def _tick(self) -> None:
+        self.freezer.thaw_due()
         if outage := self.outages.tick():
-            self.kills.append(Kill(outage, None, 0, time.time(), 0.0, "", ""))
+            self.strikes.append(Strike(outage, time.time()))
         running = self.airflow.supervisors()
         tries = {task_instance for task_instance, _ in running.values()}
         self._note_lives(tries)
@@ -122,10 +140,10 @@ class Killer:
                 found = self.airflow.try_of(task_instance)
                 self._targets[task_instance] = self._aim(found, supervisor, task) if found else None
             target = self._targets[task_instance]
-            if target and self._due(target) and self._may_die(target, task_instance):
+            if target and target.due and self._may_die(target, task_instance):
                 self._targets[task_instance] = None
                 self._born.pop(task_instance, None)
-                self._kill(target)
+                self._strike(target)
 
     def _note_lives(self, tries: set[uuid.UUID]) -> None:
         """Learn how long a try lives when nobody kills it, to spread the moments over that."""
@@ -139,44 +157,49 @@ class Killer:
         case = self._cases.get((found.task_id, found.map_index))
         if case is None or self._spared(case):
             return None
-        victim = SUPERVISOR if self.chance.random() < self.share_of_supervisors else TASK
+        [victim] = self.chance.choices(list(VICTIMS), list(VICTIMS.values()))
+        [aim] = self.chance.choices(list(AIMS), list(AIMS.values()))
         if case.operator == PLAIN:
-            return Target(case, found.number, supervisor, task, TASK, 0.0, ON_ARRIVAL, self._arrivals(case))
-        if self.chance.random() > self.share_of_tries:
+            victim, aim = TASK, ON_ARRIVAL
+        elif self.chance.random() > SHARE_OF_TRIES:
             return None
-        if self.chance.random() < self.share_on_arrival:
-            delay = self.chance.uniform(0.0, 0.2)
-            return Target(case, found.number, supervisor, task, victim, delay, ON_ARRIVAL, self._arrivals(case))
+        return Target(case, found.number, supervisor, task, victim, aim, *self._moment(aim, case))
+
+    def _moment(self, aim: str, case: Case) -> tuple[float, Callable[[], bool]]:
+        """Draw how long after what."""
+        if aim == ON_ARRIVAL:
+            before = self._arrivals(case)
+            longest = 0.0 if case.operator == PLAIN else 0.2
+            return self.chance.uniform(0.0, longest), lambda: self._arrivals(case) > before
+        if aim == ON_CLAIM:
+            return self.chance.uniform(0.0, weather.SLOWEST_SECONDS), lambda: bool(self._journal(case).in_doubt)
         life = statistics.median(self.lives[-30:] or [FIRST_GUESS_OF_A_LIFE])
-        return Target(case, found.number, supervisor, task, victim, self.chance.uniform(0.0, 1.2 * life))
+        return self.chance.uniform(0.0, 1.2 * life), lambda: True
 
     def _spared(self, case: Case) -> bool:
         """Whether it has been killed often enough; one death shows what becomes of a case without a journal."""
-        deaths = Counter(kill.key for kill in self.kills)[case.key]
-        killed = sum(kill.is_kill for kill in self.kills)
-        return deaths >= (1 if case.operator == PLAIN else self.each) or killed >= self.quota
-
-    def _due(self, target: Target) -> bool:
-        if target.arrived is None:
-            return target.age >= target.delay
-        if self._arrivals(target.case) > target.arrived:
-            # From here on it is a moment like any other.
-            target.arrived, target.delay = None, target.age + target.delay
-        return False
+        struck = Counter(strike.key for strike in self.strikes)[case.key]
+        killed = sum(strike.killed for strike in self.strikes)
+        return struck >= (1 if case.operator == PLAIN else self.each) or killed >= self.quota
 
     def _may_die(self, target: Target, task_instance: uuid.UUID) -> bool:
         """Spare a supervisor until it has told that its task runs: LocalExecutor leaves the task queued for ever."""
-        return target.victim != SUPERVISOR or self.airflow.runs(task_instance)
+        return target.victim == TASK or self.airflow.runs(task_instance)
 
     def _arrivals(self, case: Case) -> int:
         return int(self.sandbox.inbox(case.box, recipient=case.recipients[0], limit=1)["total"])
 
-    def _kill(self, target: Target) -> None:
-        phase = Journal.in_database(self.airflow, self._run_id, target.case).phase
-        victim = target.supervisor if target.victim == SUPERVISOR else target.task
+    def _journal(self, case: Case) -> Journal:
+        return Journal.in_database(self.airflow, self._run_id, case)
+
+    def _strike(self, target: Target) -> None:
+        phase = self._journal(target.case).phase
         with contextlib.suppress(psutil.NoSuchProcess):
             if not target.task.is_running() or target.task.status() == psutil.STATUS_ZOMBIE:
                 return
-            victim.kill()
-            story = (target.number, time.time(), target.age, target.aim, phase)
-            self.kills.append(Kill(target.victim, target.case.key, *story))
+            if target.victim == FROZEN_SUPERVISOR:
+                self.freezer.freeze(target.supervisor, self.chance.uniform(*FROZEN_SECONDS))
+            else:
+                (target.task if target.victim == TASK else target.supervisor).kill()
+            told = (target.case.key, target.number, target.age, target.aim, phase)
+            self.strikes.append(Strike(target.victim, time.time(), *told))

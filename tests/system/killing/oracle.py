@@ -8,7 +8,7 @@ from tests.system.killing.evidence import Story
 from tests.system.killing.journal import SETTLED
 
 # As in the DAG.
-RETRIES = 4
+RETRIES = 6
 
 
 def violations(story: Story) -> list[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.system.killing import strikes
 from tests.system.killing.parts import API_SERVER, AirflowInParts
 
-KILLED, FROZEN = "api-server", "api-server frozen"
 AWAY_SECONDS = (1.0, 10.0)
 SILENT_SECONDS = (4.0, 15.0)
-CALM_SECONDS = (6.0, 20.0)
+CALM_SECONDS = (5.0, 15.0)
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Outages:
 
     def __enter__(self) -> Self:
         self._next = time.monotonic() + self.chance.uniform(*CALM_SECONDS)
+        self._kinds = itertools.cycle((strikes.API_SERVER, strikes.API_SERVER, strikes.FROZEN_API_SERVER))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,8 +43,8 @@ class Outages:
             return None
         self.quota -= 1
         self._back = False
-        self.under_way = self.chance.choice((KILLED, FROZEN))
-        if self.under_way == KILLED:
+        self.under_way = next(self._kinds)
+        if self.under_way == strikes.API_SERVER:
             self.airflow.kill_api_server()
             self._next = time.monotonic() + self.chance.uniform(*AWAY_SECONDS)
         else:
@@ -60,7 +62,7 @@ class Outages:
             self._next = time.monotonic() + self.chance.uniform(*CALM_SECONDS)
 
     def _bring_back(self) -> None:
-        if self.under_way == FROZEN:
+        if self.under_way == strikes.FROZEN_API_SERVER:
             self.airflow.thaw_api_server()
         else:
             self.airflow.start_part(API_SERVER)

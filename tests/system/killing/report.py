@@ -6,36 +6,36 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tests.system.killing.evidence import Story
-from tests.system.killing.killer import Kill
+from tests.system.killing.strikes import Strike
 
 COLUMNS = (
-    "instances", "kills", "tries", "success", "failed", "other", "people", "0x", "1x", "2+x",
+    "instances", "strikes", "tries", "success", "failed", "other", "people", "0x", "1x", "2+x",
     "in doubt", "people unknown", "by evidence",
 )  # fmt: skip
 
 
-def tables(stories: list[Story], kills: list[Kill]) -> str:
+def tables(stories: list[Story], strikes: list[Strike]) -> str:
     """Return everything there is to know about some cases, in figures."""
     by = {
-        "kill": _victims,
+        "victim": _victims,
         "operator": lambda story: [story.case.operator],
         "if_unknown": lambda story: [story.case.if_unknown if story.case.operator != "plain" else "(no journal)"],
         "all": lambda story: ["all"],
     }
     outcomes = [_table(name, stories, group) for name, group in by.items()]
-    return "\n\n".join([_kills(kills), *outcomes])
+    return "\n\n".join([_strikes(strikes), *outcomes])
 
 
 def _victims(story: Story) -> list[str]:
-    return sorted({kill.victim for kill in story.kills}) or ["none"]
+    return sorted({strike.victim for strike in story.strikes}) or ["none"]
 
 
-def _kills(kills: list[Kill]) -> str:
-    """Count the kills by victim and by how far the send had come."""
-    counted = Counter((kill.victim, kill.phase) for kill in kills)
+def _strikes(strikes: list[Strike]) -> str:
+    """Count the strikes by victim and by how far the send had come."""
+    counted = Counter((strike.victim, strike.phase) for strike in strikes)
     lines = [f"{victim:18} {phase:18} {times:5}" for (victim, phase), times in sorted(counted.items())]
-    died = sum(kill.is_kill for kill in kills)
-    return "\n".join([f"{'victim':18} {'journal':18} kills", *lines, f"{'died in all':37} {died:5}"])
+    died = sum(strike.killed for strike in strikes)
+    return "\n".join([f"{'victim':18} {'journal':18} times", *lines, f"{'died in all':37} {died:5}"])
 
 
 def _table(name: str, stories: list[Story], groups: Callable[[Story], Iterable[str]]) -> str:
@@ -58,7 +58,7 @@ def _figures(story: Story) -> Counter[str]:
     return reached + Counter(
         {
             "instances": 1,
-            "kills": len(story.kills),
+            "strikes": len(story.strikes),
             "tries": story.tries,
             state: 1,
             "people": len(story.arrivals),

@@ -12,10 +12,11 @@ from tests.sandbox import Sandbox, connection_json
 from tests.system.killing import report, weather
 from tests.system.killing.cases import Case, Population, configuration, draw_cases, plain_cases
 from tests.system.killing.evidence import Story, Witnesses
-from tests.system.killing.killer import Kill, Killer
+from tests.system.killing.killer import Killer
 from tests.system.killing.oracle import violations
 from tests.system.killing.outages import Outages
 from tests.system.killing.parts import AirflowInParts
+from tests.system.killing.strikes import Strike
 from tests.system.standalone import wait_for
 
 DAGS = Path(__file__).parent / "dags"
@@ -30,13 +31,13 @@ class Outcome:
     """What came of all rounds so far."""
 
     stories: list[Story] = field(default_factory=list)
-    kills: list[Kill] = field(default_factory=list)
+    strikes: list[Strike] = field(default_factory=list)
     wrongs: list[str] = field(default_factory=list)
 
     @property
     def died(self) -> int:
         """How many processes were killed."""
-        return sum(kill.is_kill for kill in self.kills)
+        return sum(strike.killed for strike in self.strikes)
 
     def of(self, journaled: bool) -> list[Story]:
         """Return the cases with a journal, or those without."""
@@ -52,7 +53,7 @@ class Outcome:
         return sum(len(story.twice) for story in self.of(journaled=False))
 
     def __str__(self) -> str:
-        return report.tables(self.stories, self.kills)
+        return report.tables(self.stories, self.strikes)
 
 
 @dataclass
@@ -118,9 +119,9 @@ class Killing:
         if not in_time:
             self.outcome.wrongs.append(f"The run {run_id} did not end within {ROUND_WITHIN:g} s.")
         self._let_the_last_end()
-        self._hear(run_id, cases, killer.kills)
+        self._hear(run_id, cases, killer.strikes)
         weather_name = "foul" if plan.foul else "fair"
-        died = sum(kill.is_kill for kill in killer.kills)
+        died = sum(strike.killed for strike in killer.strikes)
         self.tell(
             f"round of {len(cases)} in {weather_name} weather: {died} kills, {time.monotonic() - began:.0f} s, "
             f"died by themselves so far: {self.airflow.deaths or 'none'}"
@@ -135,10 +136,10 @@ class Killing:
         wait_for("the last task to end", lambda: not self.airflow.task_processes() or None, LAST_PROCESSES_WITHIN)
         time.sleep(weather.SLOWEST_SECONDS)
 
-    def _hear(self, run_id: str, cases: list[Case], kills: list[Kill]) -> None:
+    def _hear(self, run_id: str, cases: list[Case], strikes: list[Strike]) -> None:
         witnesses = Witnesses(self.airflow, self.sandbox, DAG_ID, run_id)
-        self.outcome.stories += witnesses.stories(cases, kills)
-        self.outcome.kills += kills
+        self.outcome.stories += witnesses.stories(cases, strikes)
+        self.outcome.strikes += strikes
         counted = self.sandbox.counters()
         boxes = {"sms": "recipients", "email": "recipients", "airtime": "purchases", "otp": "requested"}
         for box, counter in boxes.items():
