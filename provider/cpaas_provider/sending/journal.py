@@ -88,7 +88,8 @@ class Journal:
         self.cleared = found is not None and found.generation < tries.max_tries
         dropped = found is None and self.lost is not None and tries.max_tries > tries.retries
         if resend_on_clear and (self.cleared or dropped):
-            self.pages = Pages(self.prints.lock, tries.max_tries, edition=tries.max_tries)
+            # Both only ever grow; a clear of a running task grows but the latter.
+            self.pages = Pages(self.prints.lock, tries.max_tries, edition=tries.max_tries + tries.clear_number)
         elif self.cleared:
             # Whatever they were rejected for, somebody cleared the task to have it tried again.
             for entry in self.pages.entries.values():
