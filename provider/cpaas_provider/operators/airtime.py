@@ -92,7 +92,8 @@ class BuyAirtimeOperator(SendOperator):
         """Return the purchase's id, status and cost."""
         bought = (outcome.settled[-1].result if outcome.settled else None) or {}
         names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
-        return {**{name: bought.get(name) for name in names}, "amount": self.amount}
+        # An earlier try may have bought it, when the amount was another.
+        return {**{name: bought.get(name) for name in names}, "amount": bought.get("amount", self.amount)}
 
     def _buy(self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
         from cpaas_provider.api.errors import CpaasRejectedError
@@ -115,6 +116,7 @@ class BuyAirtimeOperator(SendOperator):
             "id": purchase.id,
             "status": purchase.status,
             "network": purchase.network,
+            "amount": self.amount,
             "charge": charge.amount if charge else None,
             "balance": charge.available_balance if charge else None,
             "refunded": charge.refunded if charge else None,
