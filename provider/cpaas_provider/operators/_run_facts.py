@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from cpaas_provider.sending.fingerprints import task_identity
 from cpaas_provider.sending.journal import TryFacts
@@ -44,21 +46,30 @@ def run_facts(context: Context) -> RunFacts:
 
 def _next_due(timetable: Any, run: Any) -> datetime | None:
     """Return when the run after this one was due; ``None`` for a timetable that does not say."""
-    after: datetime = run.run_after
-    period: timedelta | None = None
+    if following := [due for one in _single(timetable) if (due := _following(one, run.run_after))]:
+        return min(following)
     start, end = run.data_interval_start, run.data_interval_end
-    if start is not None and end is not None and end > start:
-        period = end - start
-    elif isinstance(delta := getattr(timetable, "delta", None), timedelta):
-        period = delta
-    if period is not None:
-        return after + period
+    # Of a timetable of the author's own: its intervals follow upon each other, as far as anybody here can tell.
+    return run.run_after + (end - start) if start and end and end > start else None
+
+
+def _single(timetable: Any) -> Iterable[Any]:
+    """Return what a timetable of several crons consists of."""
+    return getattr(timetable, "timetables", None) or (timetable,)
+
+
+def _following(timetable: Any, after: datetime) -> datetime | None:
+    """Return the next moment of a timetable that goes by a cron expression or a span."""
+    delta = getattr(timetable, "delta", None)
+    if delta is not None:
+        due: datetime = after + delta
+        return due
     expression = getattr(timetable, "expression", None)
     if not isinstance(expression, str):
         return None
     from croniter import croniter
 
     zone: Any = getattr(timetable, "timezone", None)
-    local = after.astimezone(zone) if zone is not None and not isinstance(zone, str) else after
-    following: datetime = croniter(expression, local).get_next(datetime)
+    zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+    following: datetime = croniter(expression, after.astimezone(zone) if zone else after).get_next(datetime)
     return following
