@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,15 @@ def cpaas_default(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """The connection ``cpaas_default``, leading to the sandbox; returns the sandbox."""
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection))
     return sandbox
+
+
+@pytest.fixture
+def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Any]:
+    """A fresh service, the connections to it, and an ear for all that is logged."""
+    from tests.airflow.stage import on_stage
+
+    with on_stage(sandbox_process) as ready:
+        yield ready
 
 
 @pytest.fixture(scope="session")

@@ -73,8 +73,9 @@ def setting(**changes: Any) -> tuple[str, str, Any]:
 class Stage:
     """What the scenes of a module are played on; afterwards, what was seen of them."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, patch: pytest.MonkeyPatch) -> None:
         self.sandbox = sandbox
+        self._patch = patch
         self.result: DagRunResult
         self.said: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.errors: dict[tuple[str, int], list[BaseException]] = defaultdict(list)
@@ -84,6 +85,10 @@ class Stage:
         self._playing = ("", -1)
         # Of a task that was deferred or rescheduled it is not the try's number that tells whether it is new.
         self._began: dict[tuple[str, int], bool] = defaultdict(bool)
+
+    def connect(self, conn_id: str, **changes: Any) -> None:
+        """Make or change a connection: ``host``, ``password``, and extras."""
+        self._patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(_connection(self.sandbox, changes)))
 
     def dag(self, dag_id: str, **options: Any) -> DAG:
         """Return a DAG whose tasks have retries in hand and are watched."""
@@ -145,22 +150,28 @@ class Stage:
         self.errors[instance.task_id, _index(instance)].append(context["exception"])
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take down all that is logged, before anything of it is masked or cut."""
+    def listening(self, *, only: bool = False) -> Iterator[None]:
+        """Take down all that is logged, before anything of it is masked or cut; ``only`` keeps it from being shown."""
         processors = structlog.get_config()["processors"]
-        processors.insert(-1, self._structured)
+        heard = self._kept_to_itself if only else self._structured
+        processors.insert(-1, heard)
         handler = _Handler(self._note)
         logging.getLogger().addHandler(handler)
         try:
             yield
         finally:
-            processors.remove(self._structured)
+            processors.remove(heard)
             logging.getLogger().removeHandler(handler)
 
     def _structured(self, _logger: Any, _method: str, event: Any) -> Any:
         line = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info", "timestamp"))
         self._note(line, event.get("exc_info"))
         return event
+
+    def _kept_to_itself(self, logger: Any, method: str, event: Any) -> Any:
+        self._structured(logger, method, event)
+        # Airflow draws an error with all that stands around it, which takes longer than the try.
+        raise structlog.DropEvent
 
     def _note(self, line: str, error: Any = None) -> None:
         if starting := _STARTING.search(line):
@@ -207,9 +218,10 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
     with pytest.MonkeyPatch.context() as patch:
         # The client's pauses between repeats grow from this; nobody needs to sit them out.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
+        stage = Stage(sandbox, patch)
         for name, changes in {**usual, **connections}.items():
-            patch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(_connection(sandbox, changes)))
-        yield Stage(sandbox)
+            stage.connect(name, **changes)
+        yield stage
 
 
 def _connection(sandbox: Sandbox, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,12 +86,6 @@ class TestInARun:
 
 
 @pytest.fixture
-def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
-    with on_stage(sandbox_process) as ready:
-        yield ready
-
-
-@pytest.fixture
 def run(stage: Stage) -> Run:
     """A task whose first request the service puts off."""
     with new_dag(params={"text": "Hello"}) as dag:

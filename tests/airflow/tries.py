@@ -120,7 +120,7 @@ class Run:
                 dag_version_id=UUID(str(instance.dag_version_id)),
             )
         begin = len(self._stage.all_logs)
-        with self._stage.listening():
+        with self._stage.listening(only=True):
             ended = run_task_in_process(ti=told, task=self.dag.task_dict[task_id])
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
@@ -170,10 +170,29 @@ class Run:
             self.drop_state(task_id, map_index)
         return self
 
+    def change(self, task_id: str | None = None, **arguments: Any) -> Run:
+        """Edit the DAG: change arguments of a task, for the tries that come."""
+        for name, value in arguments.items():
+            setattr(self.dag.get_task(task_id or self._only_task()), name, value)
+        return self
+
     def drop_state(self, task_id: str | None = None, map_index: int = -1) -> Run:
         """Forget a task instance's state."""
         with create_session() as session:
             session.execute(delete(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index)))
+        return self
+
+    def rewrite_journal(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
+        """Set facts of every request in a task instance's journal, ``None`` taking them out."""
+        with create_session() as session:
+            where = self._where(TaskStateStoreModel, task_id, map_index)
+            (row,) = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+            stored = json.loads(row.value)
+            for entry in stored["requests"].values():
+                entry.update(facts)
+                for name in [name for name, fact in facts.items() if fact is None]:
+                    del entry[name]
+            row.value = json.dumps(stored)
         return self
 
     # -- what is there afterwards -------------------------------------------------------------------------------------
