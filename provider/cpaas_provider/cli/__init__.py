@@ -1,0 +1,115 @@
+"""``airflow cpaas ...``: the provider on the command line. Every ``airflow`` command imports this module."""
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import (
+    ARG_DAG_ID,
+    ARG_MAP_INDEX,
+    ARG_OUTPUT,
+    ARG_TASK_ID,
+    ARG_VERBOSE,
+    ARG_YES,
+    ActionCommand,
+    Arg,
+    CLICommand,
+    GroupCommand,
+    lazy_load_command,
+    positive_int,
+)
+
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
+
+_CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="connection to use (default: %(default)s)")
+_RUN_ID = Arg(("run_id",), help="The id of the Dag run")
+_REFERENCE = Arg(
+    ("--reference",),
+    nargs="+",
+    action="extend",
+    metavar="REFERENCE",
+    help="Only these requests of the task instance (default: all that are in doubt)",
+)
+_ID = Arg(("--id",), dest="result_id", metavar="ID", help="The service's id of what was sent; for one request only")
+_STATES = ("unknown", "claimed", "settled", "rejected", "not_sent", "all")
+_FILTERS = (
+    Arg(("--dag-id",), help="Only of this Dag"),
+    Arg(("--run-id",), help="Only of this Dag run"),
+    Arg(("--task-id",), help="Only of this task"),
+    Arg(
+        ("--state",),
+        choices=_STATES,
+        metavar=f"({', '.join(_STATES)})",
+        help="Only requests of this state (default: those in doubt, which are the unknown, and the claimed of task "
+        "instances that are not running)",
+    ),
+    Arg(
+        ("--limit",),
+        type=positive_int(allow_zero=False),
+        default=100,
+        help="Show so many requests at most, newest first (default: %(default)s)",
+    ),
+)
+_INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
+_DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
+
+
+def get_cli_commands() -> list[CLICommand]:
+    """Return the commands Airflow adds to its own."""
+    return [
+        GroupCommand(
+            name="cpaas",
+            help="Messaging service: check a connection, decide what became of requests",
+            subcommands=(
+                ActionCommand(
+                    name="ping",
+                    help="Check a connection without cost or change",
+                    description=(
+                        "Ask the service for the contact table, which costs and changes nothing, and say whether host, "
+                        "path and API key of the connection are right. Exit status 0 if they are, 1 if not."
+                    ),
+                    func=lazy_load_command("cpaas_provider.cli.ping.ping"),
+                    args=(_CONN_ID,),
+                ),
+                GroupCommand(
+                    name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()
+                ),
+            ),
+        )
+    ]
+
+
+def _journal_commands() -> tuple[ActionCommand, ...]:
+    return (
+        ActionCommand(
+            name="list",
+            help="List requests, by default those nobody knows the outcome of",
+            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_list"),
+            args=(*_FILTERS, ARG_OUTPUT, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="show",
+            help="Show the journal of one task instance",
+            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_show"),
+            args=(*_INSTANCE, ARG_OUTPUT, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="mark-sent",
+            help="Decide that requests in doubt were carried out; they are not made again",
+            description=(
+                "Decide that requests in doubt were carried out, as the service's own records show. They are not made "
+                "again. Refused while the task instance is on its way. Exit status 0 when it is decided, 1 if not."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_sent"),
+            args=(*_DECIDING, _ID),
+        ),
+        ActionCommand(
+            name="mark-unsent",
+            help="Decide that requests in doubt were not carried out; the next try makes them",
+            description=(
+                "Decide that requests in doubt were not carried out, as the service's own records show. The task's "
+                "next try makes them. Refused while the task instance is on its way. Exit status 0 when it is decided, "
+                "1 if not."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
+            args=_DECIDING,
+        ),
+    )

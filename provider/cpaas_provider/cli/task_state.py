@@ -1,0 +1,278 @@
+"""The journals as they lie in Airflow's task state store, seen from outside a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.configuration import conf
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.state import BaseStoreBackend, TaskScope, get_state_backend
+from airflow.state.metastore import MetastoreBackend
+from airflow.utils.session import create_session
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from cpaas_provider.sending.by_hand import Decided
+from cpaas_provider.sending.entries import JOURNAL_KEY, Pages
+
+NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
+"""States of a task instance in which no try can have read the journal that might write it yet."""
+
+_RUNNING = frozenset({"running", "restarting"})
+# What `TaskStateStoreAccessor` wraps a reference in; `BaseStoreBackend.serialize_task_state_store_to_ref` documents it.
+_REFERENCE = "__airflow_state_ref__"
+_PAGE = 200
+_UNTOUCHED = "Nothing was changed."
+
+
+class JournalError(Exception):
+    """A journal cannot be read or changed, in words for whoever typed the command."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A task instance, and the state Airflow has it in; ``None`` where it has none."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    state: str | None = None
+
+    @property
+    def scope(self) -> TaskScope:
+        """Return what the state store knows it by."""
+        return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index)
+
+    @property
+    def running(self) -> bool:
+        """Whether a try of it may be at work."""
+        return self.state in _RUNNING
+
+    def __str__(self) -> str:
+        index = f"[{self.map_index}]" if self.map_index >= 0 else ""
+        return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A journal as it lies there.
+
+    :param by_workers: whether the workers' own backend keeps it, and the database only where
+    """
+
+    pages: Pages
+    by_workers: bool
+
+
+def find(asked: Instance, session: Session) -> Instance:
+    """Return a task instance with the state it is in.
+
+    :raises JournalError: when there is none
+    """
+    found = session.execute(select(TaskInstance.state).where(*_is(TaskInstance, asked))).one_or_none()
+    if found is not None:
+        return Instance(asked.dag_id, asked.run_id, asked.task_id, asked.map_index, _value(found.state))
+    same_task = select(TaskInstance.map_index).where(*_is(TaskInstance, asked)[:3])
+    indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
+    if not indexes:
+        raise JournalError(
+            f"There is no task instance {asked}. {_UNTOUCHED} `airflow cpaas journal list` shows the ids there are."
+        )
+    if list(indexes) == [-1]:
+        raise JournalError(f"There is no task instance {asked}: the task is not mapped. Leave --map-index out.")
+    raise JournalError(
+        f"There is no task instance {asked}. {_UNTOUCHED} The task is mapped: name an instance of it by --map-index "
+        f"({indexes[0]} to {indexes[-1]})."
+    )
+
+
+def read(instance: Instance, session: Session) -> Kept:
+    """Return the journal of a task instance.
+
+    :raises JournalError: when there is none, or it cannot be read here
+    """
+    stored = get_state_backend().get(instance.scope, JOURNAL_KEY, session=session)
+    if stored is None:
+        raise JournalError(
+            f"Task instance {instance} has no journal: it has requested nothing, its state was dropped, or it is none "
+            f"of an operator that sends. {_UNTOUCHED}"
+        )
+    return _opened(instance, stored)
+
+
+def refuse_on_its_way(instance: Instance) -> None:
+    """Raise while a try may be at work, or about to be: it would overwrite what is decided."""
+    if instance.state not in NOT_ON_ITS_WAY:
+        raise JournalError(
+            f"Task instance {instance} is {instance.state}, and its try may write the journal itself. {_UNTOUCHED} "
+            "Wait until it has ended, or end it by marking it failed, and decide then."
+        )
+
+
+def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided]) -> Instance:
+    """Store what is decided about a journal, in one transaction that no try can begin in; return the task instance.
+
+    :param expected: the journal the decision was made by; another one is left alone
+    :raises JournalError: when it could not be stored, or the task instance has gone on meanwhile
+    """
+    try:
+        with create_session(scoped=False) as session:
+            _lock(asked, session)
+            instance = find(asked, session)
+            refuse_on_its_way(instance)
+            kept = read(instance, session)
+            if kept.pages != expected:
+                raise JournalError(f"The journal of {instance} has changed meanwhile. {_UNTOUCHED} Look at it again.")
+            _write(instance, Kept(decide(kept.pages).pages, kept.by_workers), session)
+    except JournalError:
+        raise
+    except Exception as error:
+        raise JournalError(
+            f"The decision may not have been stored ({type(error).__name__}: {error}). Look with `airflow cpaas "
+            "journal show`, and decide again where it was not."
+        ) from error
+    return instance
+
+
+def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Kept | JournalError]]:
+    """Yield task instances that have a journal, newest first, with that or with why it cannot be read here.
+
+    :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
+    :param words: states of requests; a journal that mentions none of them may be left out
+    :raises JournalError: when the state store cannot be listed as asked
+    """
+    with create_session(scoped=False) as session:
+        if type(get_state_backend()) is MetastoreBackend:
+            found = _rows(asked, words, session)
+        else:
+            found = _one_run(asked, session)
+        for instance, stored in found:
+            try:
+                yield instance, _opened(instance, stored)
+            except JournalError as error:
+                yield instance, error
+
+
+def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> Iterator[tuple[Instance, str]]:
+    """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
+    row = TaskStateStoreModel
+    same = [getattr(row, name) == getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index")]
+    query = (
+        select(row.id, row.dag_id, row.run_id, row.task_id, row.map_index, row.value, TaskInstance.state)
+        .join(TaskInstance, and_(*same))
+        .where(row.key == JOURNAL_KEY, *(getattr(row, name) == value for name, value in asked.items() if value))
+        .order_by(row.id.desc())
+        .limit(_PAGE)
+    )
+    if words:
+        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in [*words, _REFERENCE]]
+        query = query.where(or_(*mentioned))
+    page = session.execute(query).all()
+    while page:
+        for found in page:
+            names = found.dag_id, found.run_id, found.task_id, found.map_index
+            yield Instance(*names, _value(found.state)), found.value
+        page = session.execute(query.where(row.id < page[-1].id)).all()
+
+
+def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[tuple[Instance, str]]:
+    backend = get_state_backend()
+    if not (asked["dag_id"] and asked["run_id"]):
+        raise JournalError(
+            f"The state store's backend here is {type(backend).__name__} ([state_store] backend), which cannot be "
+            "asked for all its journals. Give --dag-id and --run-id."
+        )
+    columns = [getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index", "state")]
+    query = select(*columns).where(*(getattr(TaskInstance, name) == value for name, value in asked.items() if value))
+    for found in session.execute(query.order_by(TaskInstance.task_id, TaskInstance.map_index)).all():
+        instance = Instance(found.dag_id, found.run_id, found.task_id, found.map_index, _value(found.state))
+        stored = backend.get(instance.scope, JOURNAL_KEY, session=session)
+        if stored is not None:
+            yield instance, stored
+
+
+def _opened(instance: Instance, stored: str) -> Kept:
+    try:
+        value = json.loads(stored)
+        reference = value.get(_REFERENCE) if isinstance(value, dict) else None
+        if reference is not None:
+            value = _from_workers(instance, reference)
+        return Kept(Pages.from_json(value), by_workers=reference is not None)
+    except ValueError as error:
+        raise JournalError(
+            f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "
+            f"{_UNTOUCHED}"
+        ) from None
+
+
+def _from_workers(instance: Instance, reference: str) -> Any:
+    backend = _workers_backend(instance)
+    try:
+        value = backend.deserialize_task_state_store_from_ref(reference)
+    except Exception as error:
+        raise JournalError(
+            f"The journal of {instance} is kept by the workers' backend {type(backend).__name__}, which cannot be "
+            f"read from here ({type(error).__name__}: {error}). {_UNTOUCHED} Run the command where the workers run."
+        ) from error
+    if value is None:
+        raise JournalError(
+            f"The journal of {instance} is gone from the workers' backend {type(backend).__name__}. {_UNTOUCHED} "
+            "Nobody can tell from Airflow what was sent."
+        )
+    return value
+
+
+def _workers_backend(instance: Instance) -> BaseStoreBackend:
+    try:
+        kind = conf.getimport("workers", "state_store_backend", fallback=None)
+        if kind is not None:
+            backend: BaseStoreBackend = kind()
+            return backend
+        why = "is not set here"
+    except Exception as error:  # noqa: BLE001 - a backend may raise anything when it is imported or made
+        why = f"cannot be used here ({type(error).__name__}: {error})"
+    raise JournalError(
+        f"The journal of {instance} is kept by a backend of the workers, and [workers] state_store_backend {why}. "
+        f"{_UNTOUCHED} Run the command with the workers' configuration."
+    )
+
+
+def _write(instance: Instance, kept: Kept, session: Session) -> None:
+    """Store a journal the way it was stored before, never to expire."""
+    value: Any = kept.pages.as_json()
+    if kept.by_workers:
+        value = {
+            _REFERENCE: _workers_backend(instance).serialize_task_state_store_to_ref(
+                value=value, key=JOURNAL_KEY, scope=instance.scope
+            )
+        }
+    get_state_backend().set(instance.scope, JOURNAL_KEY, json.dumps(value), expires_at=None, session=session)
+
+
+def _lock(asked: Instance, session: Session) -> None:
+    """Keep others from the task instance and its journal until the transaction ends.
+
+    Airflow takes the task instance before its state, so that order it is. SQLite knows no row locks; its only lock
+    comes with the first write, and nothing may be read before.
+    """
+    session.execute(select(TaskInstance.id).where(*_is(TaskInstance, asked)).with_for_update())
+    journal = (*_is(TaskStateStoreModel, asked), TaskStateStoreModel.key == JOURNAL_KEY)
+    session.execute(update(TaskStateStoreModel).where(*journal).values(key=JOURNAL_KEY))
+
+
+def _is(model: Any, asked: Instance) -> list[Any]:
+    return [
+        model.dag_id == asked.dag_id,
+        model.run_id == asked.run_id,
+        model.task_id == asked.task_id,
+        model.map_index == asked.map_index,
+    ]
+
+
+def _value(state: Any) -> str | None:
+    return None if state is None else str(getattr(state, "value", state))

@@ -1,0 +1,603 @@
+"""``airflow cpaas journal`` on the journals of real task instances."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import airflow.state
+import pytest
+from airflow.models.log import Log
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk.execution_time import context as sdk_context
+from airflow.state.metastore import MetastoreBackend
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select, update
+
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.stage import Stage, digits, fault, on_stage, phone
+from tests.airflow.tries import JOURNAL, Run, new_dag
+from tests.sandbox import Sandbox
+
+WORKERS_BACKEND = "airflow.providers.common.io.state_store.backend.StateStoreObjectStorageBackend"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what it printed as JSON."""
+        return list(json.loads(self.out))
+
+
+Journal = Callable[..., Said]
+
+
+@pytest.fixture
+def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    with create_session() as session:
+        session.execute(delete(TaskStateStoreModel))
+    with on_stage(sandbox_process) as ready:
+        yield ready
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Journal:
+    """Run ``airflow cpaas journal ...``, with somebody to answer where ``answer`` is given."""
+
+    def call(*arguments: str, answer: str = "") -> Said:
+        from airflow.cli import cli_parser
+
+        full = ["cpaas", "journal", *arguments]
+        monkeypatch.setattr(sys, "argv", ["airflow", *full])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        capsys.readouterr()
+        status, last = 0, ""
+        try:
+            args = cli_parser.get_parser().parse_args(full)
+            args.func(args)
+        except SystemExit as ended:
+            status, last = (ended.code, "") if isinstance(ended.code, int) else (1, str(ended.code))
+        said = capsys.readouterr()
+        return Said(status, said.out, said.err + last)
+
+    return call
+
+
+class Send:
+    """A task whose every request is carried out, and whose answer is cut off where that is asked for."""
+
+    def __init__(self, stage: Stage, *recipients: str, **options: Any) -> None:
+        self.stage = stage
+        with new_dag() as dag:
+            self.task = SendSmsOperator(task_id="send", recipients=list(recipients), content="Hello", **options)
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "send"]
+
+    def fails_unknown(self) -> Send:
+        """Have the next answer cut off, and run the try that ends by it."""
+        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert self.run.once("send").state == "failed"
+        return self
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        return self.run.journal("send")
+
+    @property
+    def reference(self) -> str:
+        (reference,) = self.requests
+        return str(reference)
+
+    def arrived(self, scene: str) -> int:
+        return len(self.stage.arrived("sms", digits(scene)))
+
+    def put_in(self, state: str | None) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
+
+
+@pytest.fixture
+def send(stage: Stage) -> Send:
+    """A failed task with one request to two people, whose outcome nobody knows."""
+    return Send(stage, phone("ada"), phone("obi")).fails_unknown()
+
+
+class TestMarkSent:
+    def test_the_cleared_task_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-sent", *send.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Marked as sent: 1 request to 2 recipients" in said.out
+        assert f"  {send.reference}\n" in said.out
+        assert "Next: clear the task; it then sends only to others" in said.out
+        assert "Airflow 3.4" in said.out
+        ended = send.run.clear().once()
+        assert (ended.state, ended.result["recipients"], ended.result["unknown"]) == ("success", 2, 0)
+        assert ended.result["id"] is None
+        assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
+
+    def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
+        assert journal("mark-sent", *send.ids, "--id", "msg_9", "--yes").status == 0
+        assert send.run.clear().once().result["id"] == "msg_9"
+
+    def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
+        journal("mark-sent", *send.ids, "--yes")
+        kept = send.requests[send.reference]
+        assert (kept["state"], kept["by_hand"], "result" in kept) == ("settled", "sent", False)
+        assert kept["reason"].startswith("a person decided that it was sent (before: ")
+
+    def test_it_never_expires(self, send: Send, journal: Journal) -> None:
+        journal("mark-sent", *send.ids, "--yes")
+        (row,) = send.run.stored()
+        assert row.expires_at is None
+
+    def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
+        journal("mark-sent", *send.ids, "--yes")
+        send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
+        assert send.run.clear().once().state == "success"
+        assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
+
+    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"), if_unknown="skip")
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert send.run.once().state == "success"
+        assert "there is nothing left to do" in journal("mark-sent", *send.ids, "--yes").out
+
+
+class TestMarkUnsent:
+    def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Next: clear the task; it then sends to these 2 recipients" in said.out
+        kept = send.requests[send.reference]
+        assert (kept["state"], kept["by_hand"], "doubted" in kept) == ("not_sent", "unsent", False)
+        ended = send.run.clear().once()
+        assert (ended.state, ended.result["recipients"]) == ("success", 2)
+        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+        assert send.run.clear().once().state == "success"
+        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+
+    @pytest.mark.parametrize("state", ["up_for_retry", None])
+    def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
+        send.put_in(state)
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert "Next: nothing to do; the task's next try sends to these 2 recipients" in said.out
+        assert send.run.once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        rewrite(send, lambda kept: kept["requests"][send.reference].update(state="claimed"))
+        assert journal("mark-unsent", *send.ids, "--yes").status == 0
+        assert send.requests[send.reference]["state"] == "not_sent"
+
+    def test_a_mapped_instance_is_named_by_its_index(self, stage: Stage, journal: Journal) -> None:
+        with new_dag() as dag:
+            SendSmsOperator.partial(task_id="send", content="Hello").expand(recipients=[[phone("m0")], [phone("m1")]])
+        run = Run(stage, dag)
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert [run.once("send", index).state for index in (0, 1)] == ["failed", "success"]
+        ids = [dag.dag_id, run.run_id, "send"]
+        said = journal("mark-unsent", *ids, "--yes")
+        assert (said.status, "--map-index (0 to 1)" in said.err) == (1, True)
+        said = journal("mark-unsent", *ids, "--map-index", "0", "--yes")
+        assert "1 request to 1 recipient of send[0] in run" in said.out
+        assert run.clear("send", 0).once("send", 0).state == "success"
+
+
+class TestSeveralRequests:
+    @pytest.fixture
+    def two(self, send: Send) -> Send:
+        """Two requests in doubt: somebody came onto the list between two tries."""
+        send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
+        send.run.clear()
+        return send.fails_unknown()
+
+    def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        said = journal("mark-unsent", *two.ids, "--reference", first, "--yes")
+        assert f"In doubt still: 1 request to 1 recipient ({second})" in said.out
+        assert [one["state"] for one in two.requests.values()] == ["not_sent", "unknown"]
+
+    def test_references_may_be_given_in_either_way(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        assert journal("mark-sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
+        assert [one["state"] for one in two.requests.values()] == ["settled", "settled"]
+
+    def test_each_is_decided_for_itself(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        journal("mark-sent", *two.ids, "--reference", first, "--yes")
+        journal("mark-unsent", *two.ids, "--reference", second, "--yes")
+        assert two.run.clear().once().state == "success"
+        assert [two.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
+
+    def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
+        said = journal("mark-sent", *two.ids, "--id", "msg_9", "--yes")
+        assert (said.status, "An id belongs to one request" in said.err) == (1, True)
+
+
+class TestAsking:
+    def test_yes(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-unsent", *send.ids, answer="y\n")
+        assert said.status == 0
+        assert f"  {send.reference}  send_sms, 2 recipients, claimed " in said.out
+        assert "Mark as unsent? They are made again by the task's next try. [y/N]" in said.out
+
+    @pytest.mark.parametrize("answer", ["n\n", "\n"])
+    def test_no(self, send: Send, journal: Journal, answer: str) -> None:
+        said = journal("mark-unsent", *send.ids, answer=answer)
+        assert (said.status, said.err) == (1, "Nothing was changed.")
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    def test_nobody_there(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-unsent", *send.ids)
+        assert (said.status, "With --yes nobody is asked" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+
+ON_ITS_WAY = ["running", "queued", "scheduled", "deferred", "restarting", "up_for_reschedule", "awaiting_input"]
+
+
+class TestRefused:
+    @pytest.mark.parametrize("state", ON_ITS_WAY)
+    def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
+        send.put_in(state)
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
+        assert "Wait until it has ended" in said.err
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    def test_one_that_began_while_somebody_thought_it_over(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def think(*_: object, **__: object) -> bool:
+            send.put_in("queued")
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        said = journal("mark-unsent", *send.ids)
+        assert (said.status, "is queued" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    def test_a_journal_that_changed_meanwhile(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def think(*_: object, **__: object) -> bool:
+            rewrite(send, lambda kept: kept["requests"][send.reference].update(state="settled"))
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        said = journal("mark-unsent", *send.ids)
+        assert (said.status, "has changed meanwhile" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "settled"
+
+    @pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
+    def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
+        said = journal(command, *send.ids[:2], "other")
+        assert (said.status, "There is no task instance other in run" in said.err) == (1, True)
+
+    def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-sent", *send.ids, "--map-index", "3", "--yes")
+        assert (said.status, "Leave --map-index out" in said.err) == (1, True)
+
+    @pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
+    def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
+        said = journal(command, *Send(stage, phone("ada")).ids)
+        assert (said.status, "has no journal" in said.err) == (1, True)
+
+    def test_no_such_reference(self, send: Send, journal: Journal) -> None:
+        said = journal("mark-sent", *send.ids, "--reference", "cpaas-other", "--yes")
+        assert (said.status, "no request cpaas-other" in said.err) == (1, True)
+        assert f"Its requests: {send.reference}" in said.err
+
+    def test_what_was_sent_is_not_marked_unsent(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"))
+        assert send.run.once().state == "success"
+        said = journal("mark-unsent", *send.ids, "--reference", send.reference, "--yes")
+        assert (said.status, "the service carried it out" in said.err) == (1, True)
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, "No request of this journal is in doubt" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "settled"
+
+    def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept.update(version=99))
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, "this version of the provider cannot read: its version is 99" in said.err) == (1, True)
+        said = journal("list", "--output", "json")
+        assert (said.status, said.lines) == (1, [])
+        assert "could not be read" in said.err
+        assert "Nothing is in doubt" not in said.err
+
+    def test_a_database_that_fails_says_that_it_may_not_be_stored(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+
+class TestList:
+    def test_nothing_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"))
+        assert send.run.once().state == "success"
+        assert journal("list").out == "Nothing is in doubt.\n"
+        said = journal("list", "--output", "json")
+        assert (said.lines, said.err) == ([], "Nothing is in doubt.\n")
+        assert "There is no such request." in journal("list", "--state", "rejected").out
+
+    def test_what_is_in_doubt_and_what_to_do(self, send: Send, journal: Journal) -> None:
+        said = journal("list", "--output", "json")
+        (line,) = said.lines
+        assert line == {
+            "dag_id": send.ids[0],
+            "run_id": send.ids[1],
+            "task_id": "send",
+            "map_index": "-1",
+            "task_state": "failed",
+            "reference": send.reference,
+            "operation": "send_sms",
+            "state": "unknown",
+            "recipients": "2",
+            "try": "1",
+            "claimed_at": line["claimed_at"],
+            "reason": line["reason"],
+        }
+        assert line["claimed_at"].endswith("+00:00")
+        assert "In doubt: 1 request to 2 recipients" in said.err
+        assert f"airflow cpaas journal mark-sent {' '.join(send.ids)}\n" in said.err
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_in_every_form(self, send: Send, journal: Journal, output: str) -> None:
+        said = journal("list", "--output", output)
+        assert said.status == 0
+        assert "send_sms" in said.out
+        assert "2348" not in said.out
+
+    def test_by_state_and_ids(self, send: Send, journal: Journal) -> None:
+        other = Send(send.stage, phone("ngozi"))
+        other.run.once()
+
+        def found(*filters: str) -> list[str]:
+            return [line["reference"] for line in journal("list", *filters, "--output", "json").lines]
+
+        assert found("--state", "all") == [other.reference, send.reference]
+        assert found("--state", "settled") == [other.reference]
+        assert found("--state", "unknown") == [send.reference]
+        assert found("--state", "not_sent") == []
+        assert found("--state", "all", "--dag-id", send.ids[0]) == [send.reference]
+        assert found("--state", "all", "--run-id", other.ids[1]) == [other.reference]
+        assert found("--state", "all", "--task-id", "nothing") == []
+
+    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept["requests"][send.reference].update(state="claimed"))
+        assert len(journal("list", "--output", "json").lines) == 1
+        send.put_in("running")
+        assert journal("list", "--output", "json").lines == []
+        assert len(journal("list", "--state", "claimed", "--output", "json").lines) == 1
+
+    def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cpaas_provider.cli.task_state._PAGE", 2)
+        sends = [Send(stage, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
+        newest_first = [one.reference for one in reversed(sends)]
+        said = journal("list", "--output", "json")
+        assert [line["reference"] for line in said.lines] == newest_first
+        said = journal("list", "--limit", "3", "--output", "json")
+        assert [line["reference"] for line in said.lines] == newest_first[:3]
+        assert "There are more than these 3" in said.err
+
+
+class TestShow:
+    def test_one_journal_in_full(self, send: Send, journal: Journal) -> None:
+        journal("mark-sent", *send.ids, "--id", "msg_9", "--yes")
+        (line,) = journal("show", *send.ids, "--output", "json").lines
+        assert (line["state"], line["by_hand"], line["result_id"]) == ("settled", "sent", "msg_9")
+        assert line["recipients"] == "2"
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:
+        said = journal("show", *send.ids, "--output", output)
+        assert send.reference in said.out
+        for member in send.requests[send.reference]["members"]:
+            assert member not in said.out
+        assert send.requests[send.reference]["body"] not in said.out
+
+    def test_brackets_in_a_reason_stay(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept["requests"][send.reference].update(reason="no [bold]luck[/bold] :smile:"))
+        assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
+
+    def test_a_journal_without_a_request(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept["requests"].clear())
+        assert "has no request" in journal("show", *send.ids).out
+
+    def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
+        send.run.clear(drop_state=True)
+        assert send.run.once().state == "failed"
+        assert "nobody can tell: the task's state was dropped" in journal("show", *send.ids).out
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert "Of others nobody can tell (the task's state was dropped" in said.out
+        assert send.run.clear().once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_other_operations_have_journals_too(self, stage: Stage, journal: Journal) -> None:
+        with new_dag() as dag:
+            BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient=phone("airtime"))
+        run = Run(stage, dag)
+        assert run.once().state == "success"
+        (line,) = journal("show", dag.dag_id, run.run_id, "buy", "--output", "json").lines
+        assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
+
+
+def test_every_airflow_command_pays_little_for_ours() -> None:
+    script = (
+        "import sys; import airflow.cli.cli_config; before = set(sys.modules); import cpaas_provider.cli as ours; "
+        "ours.get_cli_commands(); print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"cpaas_provider", "cpaas_provider.cli", "cpaas_provider.provider_info"}
+
+
+def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
+    journal("mark-unsent", *send.ids, "--yes")
+    with create_session() as session:
+        query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_mark_unsent")
+        (row,) = session.scalars(query).all()
+    assert row.task_id == "send"
+    assert send.ids[1] in row.extra
+
+
+def test_a_writer_waits_until_the_decision_is_stored(
+    send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the look at the task instance's state until the decision is stored, nobody else writes."""
+    from cpaas_provider.cli import task_state
+
+    seen: list[str] = []
+    look = task_state.refuse_on_its_way
+    calls: list[object] = []
+
+    def meanwhile(instance: Any) -> None:
+        look(instance)
+        calls.append(instance)
+        if len(calls) == 2:
+            writer.start()
+            writer.join(0.5)
+            seen.append("waiting" if writer.is_alive() else "through")
+
+    writer = threading.Thread(target=send.put_in, args=("queued",))
+    monkeypatch.setattr(task_state, "refuse_on_its_way", meanwhile)
+    assert journal("mark-unsent", *send.ids, "--yes").status == 0
+    writer.join(30)
+    assert seen == ["waiting"]
+    assert send.requests[send.reference]["state"] == "not_sent"
+
+
+class TestWorkersBackend:
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+        from airflow.providers.common.io.state_store import backend
+
+        def forget() -> None:
+            for cached in (sdk_context._get_worker_state_store_backend, backend._get_base_path, backend._get_threshold):
+                cached.cache_clear()
+
+        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", WORKERS_BACKEND)
+        monkeypatch.setenv("AIRFLOW__COMMON_IO__STATE_STORE_OBJECTSTORAGE_PATH", f"file://{tmp_path}")
+        forget()
+        yield tmp_path
+        forget()
+
+    @pytest.mark.parametrize("threshold", ["0", "1000000"])
+    def test_it_is_read_and_written_where_it_lies(
+        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch, threshold: str
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__COMMON_IO__STATE_STORE_OBJECTSTORAGE_THRESHOLD", threshold)
+        send = Send(stage, phone("ada"), phone("obi")).fails_unknown()
+        (row,) = send.run.stored()
+        assert list(json.loads(row.value)) == ["__airflow_state_ref__"]
+        assert len(journal("list", "--output", "json").lines) == 1
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert said.status == 0, said.err
+        (row,) = send.run.stored()
+        assert list(json.loads(row.value)) == ["__airflow_state_ref__"]
+        (line,) = journal("show", *send.ids, "--output", "json").lines
+        assert line["state"] == "not_sent"
+        assert send.run.clear().once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_without_it_nothing_is_touched(
+        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        (before,) = send.run.stored()
+        for backend, said in (("", "is not set here"), ("nowhere.Backend", "cannot be used here")):
+            monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", backend)
+            refused = journal("mark-unsent", *send.ids, "--yes")
+            assert (refused.status, said in refused.err) == (1, True)
+            assert "Run the command with the workers' configuration" in refused.err
+            listed = journal("list")
+            assert (listed.status, said in listed.err) == (1, True)
+        assert [row.value for row in send.run.stored()] == [before.value]
+
+    def test_an_object_that_is_gone(self, stage: Stage, journal: Journal, backend: Path) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        (kept,) = backend.rglob(JOURNAL)
+        kept.unlink()
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, "is gone from the workers' backend" in said.err) == (1, True)
+
+    def test_an_object_that_cannot_be_read(self, stage: Stage, journal: Journal, backend: Path) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        (kept,) = backend.rglob(JOURNAL)
+        kept.write_bytes(b"\xff")
+        said = journal("mark-unsent", *send.ids, "--yes")
+        assert (said.status, "cannot be read from here" in said.err) == (1, True)
+
+    def test_what_was_stored_before_there_was_a_backend_stays_as_it_is(
+        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "")
+        send = Send(stage, phone("ada")).fails_unknown()
+        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", WORKERS_BACKEND)
+        assert journal("mark-unsent", *send.ids, "--yes").status == 0
+        assert send.requests[send.reference]["state"] == "not_sent"
+
+
+class Backwards(MetastoreBackend):
+    """Keeps everything, but not so that the table could be read."""
+
+    def get(self, *args: Any, **kwargs: Any) -> str | None:
+        stored = super().get(*args, **kwargs)
+        return None if stored is None else stored[::-1]
+
+    def set(self, scope: Any, key: str, value: str, **kwargs: Any) -> None:
+        super().set(scope, key, value[::-1], **kwargs)
+
+
+class TestServersBackend:
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
+
+    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        (line,) = journal("show", *send.ids, "--output", "json").lines
+        said = journal("mark-unsent", *send.ids, "--reference", line["reference"], "--yes")
+        assert said.status == 0, said.err
+        assert send.run.clear().once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_it_is_listed_by_run(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        said = journal("list", "--dag-id", send.ids[0])
+        assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)
+        found = journal("list", "--dag-id", send.ids[0], "--run-id", send.ids[1], "--output", "json")
+        assert [line["state"] for line in found.lines] == ["unknown"]
+
+
+def rewrite(send: Send, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change what is stored, as another try or another version would."""
+    with create_session(scoped=False) as session:
+        row = session.scalar(select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id))
+        assert row is not None
+        kept = json.loads(row.value)
+        change(kept)
+        row.value = json.dumps(kept)
