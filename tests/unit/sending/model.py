@@ -17,7 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
-from cpaas_provider.sending.entries import JOURNAL_KEY, Entry
+from cpaas_provider.sending import by_hand
+from cpaas_provider.sending.by_hand import Decision
+from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -217,6 +219,25 @@ class World:
             self._forget_texts()
         if self.resend_on_clear:
             self._begin_anew()
+
+    @property
+    def doubtful(self) -> tuple[Entry, ...]:
+        """Requests a person could decide now."""
+        return () if self.stored is None else by_hand.doubtful(Pages.from_json(json.loads(self.stored)))
+
+    def mark(self, entry: Entry, decision: Decision) -> None:
+        """Decide a request by hand, rightly or not; from then on that is what counts."""
+        assert self.stored is not None
+        pages = by_hand.decide(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
+        self.stored = json.dumps(pages.as_json())
+        self.open.pop(entry.reference, None)
+        self.left.discard(entry.reference)
+        if decision is Decision.SENT:
+            self.declared |= self.whom(entry.members)
+            return
+        others = [one for one in pages.entries.values() if one.in_doubt or one.state is State.SETTLED]
+        for one in self.whom(entry.members) - self.people_in(others):
+            self.maybe.pop(one, None)
 
     def clear_another_task(self) -> None:
         self.clear_number += 1

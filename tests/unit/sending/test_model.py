@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from cpaas_provider.sending import journal as journal_module
 from cpaas_provider.sending import once as once_module
+from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from cpaas_provider.sending.once import IfUnknown
 from tests.unit.sending.model import (
@@ -122,6 +123,11 @@ class Tries(RuleBasedStateMachine):
     def what_was_under_way_arrives(self) -> None:
         self.world.arrive()
 
+    @precondition(lambda self: self.world.doubtful)
+    @rule(decision=st.sampled_from(Decision), data=st.data())
+    def decided_by_hand(self, decision: Decision, data: st.DataObject) -> None:
+        self.world.mark(data.draw(st.sampled_from(self.world.doubtful)), decision)
+
     @rule(edit=EDITS)
     def edited(self, edit: tuple[str, Any]) -> None:
         what, value = edit
@@ -170,3 +176,12 @@ def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> No
     assert not world.violations
     assert isinstance(end.error, UnknownOutcomeError)
     assert not end.requests
+
+
+def test_a_repetition_bears_other_references_than_the_one_it_repeats_though_the_task_was_running() -> None:
+    world = World(policy=IfUnknown.FAIL, resend_on_clear=True, looks=True)
+    world.run()
+    world.clear(dropped=False)
+    follower = Plan(requests=(AtRequest.UNKNOWN_NOT,))
+    world.run(Plan(requests=(AtRequest.ACCEPTED_THEN_REPLACED,), replaced=Replaced.CLEARED_DROPPED, follower=follower))
+    assert not world.violations
