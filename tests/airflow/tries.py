@@ -182,17 +182,31 @@ class Run:
             session.execute(delete(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index)))
         return self
 
+    def age(self, *, days: float) -> Run:
+        """Let time pass: the run was due so much earlier."""
+        with create_session() as session:
+            found = session.scalar(select(DagRun).where(DagRun.dag_id == self.dag.dag_id, DagRun.run_id == self.run_id))
+            assert found is not None
+            found.run_after -= timedelta(days=days)
+        return self
+
     def rewrite_journal(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
         """Set facts of every request in a task instance's journal, ``None`` taking them out."""
         with create_session() as session:
-            where = self._where(TaskStateStoreModel, task_id, map_index)
-            (row,) = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+            row = self._row(session, task_id, map_index)
             stored = json.loads(row.value)
             for entry in stored["requests"].values():
                 entry.update(facts)
                 for name in [name for name, fact in facts.items() if fact is None]:
                     del entry[name]
             row.value = json.dumps(stored)
+        return self
+
+    def rewrite_state(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
+        """Set facts of the journal as a whole."""
+        with create_session() as session:
+            row = self._row(session, task_id, map_index)
+            row.value = json.dumps({**json.loads(row.value), **facts})
         return self
 
     # -- what is there afterwards -------------------------------------------------------------------------------------
@@ -224,6 +238,11 @@ class Run:
             model.map_index == map_index,
         )
 
+    def _row(self, session: Any, task_id: str | None, map_index: int) -> TaskStateStoreModel:
+        where = self._where(TaskStateStoreModel, task_id, map_index)
+        (row,) = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+        return row
+
     def _find(self, session: Any, task_id: str, map_index: int) -> TaskInstance:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
@@ -239,11 +258,3 @@ class Run:
 def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:
     """Return what the scheduler gives a run that was due at a moment."""
     return {"run_type": DagRunType.SCHEDULED, "run_after": run_after, "start_date": started or run_after, **options}
-
-
-def dag_run_of(run: Run) -> DagRun:
-    """Return the run as the database has it."""
-    with create_session() as session:
-        found = session.scalar(select(DagRun).where(DagRun.dag_id == run.dag.dag_id, DagRun.run_id == run.run_id))
-    assert found is not None
-    return found
