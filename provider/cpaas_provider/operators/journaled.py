@@ -61,7 +61,7 @@ class JournaledOperator(CpaasOperator):
         self.if_unknown = if_unknown
         self.settle_timeout = as_timedelta("settle_timeout", settle_timeout)
         self.resend_on_clear = resend_on_clear
-        if not stop_grace >= 0:
+        if not isinstance(stop_grace, (int, float)) or isinstance(stop_grace, bool) or not stop_grace >= 0:
             raise ValueError(f"stop_grace must be a number of seconds of at least 0; it is {stop_grace!r}.")
         self.stop_grace = stop_grace
 
@@ -79,6 +79,8 @@ class JournaledOperator(CpaasOperator):
 
     def on_kill(self) -> None:
         """Let nothing further leave, and give an answer on its way a last moment."""
+        # The task may be told so while it is still being rendered, or reads its connection.
+        self.__dict__["_told_to_stop"] = True
         stop: Stop | None = self.__dict__.get("_stop")
         if stop is not None:
             stop.request()
@@ -93,6 +95,8 @@ class JournaledOperator(CpaasOperator):
         from cpaas_provider.sending.stopping import Stop
 
         stop = self.__dict__["_stop"] = Stop(self.stop_grace, self.execution_timeout)
+        if self.__dict__.get("_told_to_stop"):
+            stop.request()
         once: Once | None = None
         try:
             deed = self.prepare(context, client, connection)
