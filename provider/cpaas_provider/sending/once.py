@@ -156,8 +156,7 @@ class Once:
         """
         self._journal.note_lost(self._deed.operation, self._deed.recipients)
         self._send_to_those_not_reached()
-        for entry in self._doubtful():
-            self._look_for_evidence(entry)
+        self._look_for_all_evidence()
         if doubtful := self._doubtful():
             self._wait_for_evidence(doubtful)
             self._refuse_changed(doubtful)
@@ -244,6 +243,10 @@ class Once:
         self._journal.settle(entry, state, reason=str(error))
         raise error
 
+    def _look_for_all_evidence(self) -> None:
+        for entry in self._doubtful():
+            self._look_for_evidence(entry)
+
     def _look_for_evidence(self, entry: Entry) -> None:
         notes = entry.evidence or [None] * len(self._deed.evidence)
         for way, note in zip(self._deed.evidence, notes, strict=False):
@@ -282,6 +285,7 @@ class Once:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
             self._request(tuple(doubtful))
+            self._look_for_all_evidence()
         if any(entry and entry.in_doubt for entry in self._standings().values()):
             raise StillUnknownError(f"{_in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try.")
 
