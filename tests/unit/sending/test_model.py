@@ -75,44 +75,62 @@ EDITS: st.SearchStrategy[tuple[str, Any]] = st.one_of(
             lambda words: dict(zip(PEOPLE, words, strict=True))
         ),
     ),
-    st.tuples(st.just("secrets"), st.lists(st.sampled_from(SECRETS), min_size=1, unique=True).map(tuple)),
+    st.tuples(
+        st.just("secrets"),
+        st.sampled_from([SECRETS[:1], SECRETS[:2], SECRETS[1::-1], SECRETS[::-1], SECRETS[1:2], SECRETS[1:]]),
+    ),
     st.tuples(st.just("policy"), st.sampled_from(IfUnknown)),
 )
+DROPPED = st.booleans()
 
 
 class Tries(RuleBasedStateMachine):
     """One task instance of one run, until nobody looks at it any more."""
 
     world: World
+    clears_drop: bool
+    """Whether a clear drops the task's state, as it will from Airflow 3.4 on, or may."""
 
     @initialize(
         policy=st.sampled_from(IfUnknown),
         resend_on_clear=st.sampled_from([False, False, True]),
-        retries=st.sampled_from([0, 1, 3]),
+        retries=st.sampled_from([0, 2, 5]),
         looks=st.booleans(),
+        clears_drop=st.sampled_from([False, False, True]),
     )
-    def make(self, policy: IfUnknown, resend_on_clear: bool, retries: int, looks: bool) -> None:
+    def make(self, policy: IfUnknown, resend_on_clear: bool, retries: int, looks: bool, clears_drop: bool) -> None:
+        self.clears_drop = clears_drop
         self.world = World(policy=policy, resend_on_clear=resend_on_clear, retries=retries, looks=looks)
 
-    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
-    @rule(plan=plans(st.none() | plans()))
-    def disturbed_try(self, plan: Plan) -> None:
+    @rule(plan=plans(st.none() | plans()), edits=st.lists(EDITS, max_size=2), dropped=DROPPED)
+    def disturbed_try(self, plan: Plan, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        self.next_try(plan, edits, dropped)
+
+    @rule(edits=st.lists(EDITS, max_size=2), dropped=DROPPED)
+    def undisturbed_try(self, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        self.next_try(UNDISTURBED, edits, dropped)
+
+    @rule(answer=st.sampled_from(AtRequest), edits=st.lists(EDITS, max_size=1), dropped=DROPPED)
+    def one_answer(self, answer: AtRequest, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        self.next_try(Plan(requests=(answer,)), edits, dropped)
+
+    def next_try(self, plan: Plan, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        for what, value in edits:
+            self.edit(what, value)
+        if self.world.state in {"success", "failed"}:
+            self.world.clear(dropped=dropped and self.clears_drop)
         self.world.run(plan)
 
-    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
-    @rule()
-    def undisturbed_try(self) -> None:
-        self.world.run(UNDISTURBED)
+    def edit(self, what: str, value: Any) -> None:
+        if what == "member":
+            left = tuple(other for other in self.world.source if other != value)
+            what, value = "source", left if left and left != self.world.source else (*left, value)
+        setattr(self.world, what, value)
 
-    @precondition(lambda self: self.world.state in {"none", "up_for_retry", "deferred"})
-    @rule(answer=st.sampled_from(AtRequest))
-    def one_answer(self, answer: AtRequest) -> None:
-        self.world.run(Plan(requests=(answer,)))
-
-    @precondition(lambda self: self.world.number > 0 and self.world.state not in {"none"})
-    @rule(dropped=st.booleans())
-    def cleared(self, dropped: bool) -> None:
-        self.world.clear(dropped=dropped)
+    @precondition(lambda self: self.world.state in {"up_for_retry", "deferred"})
+    @rule(dropped=DROPPED)
+    def cleared_before_it_ended(self, dropped: bool) -> None:
+        self.world.clear(dropped=dropped and self.clears_drop)
 
     @rule()
     def another_task_cleared(self) -> None:
@@ -127,14 +145,6 @@ class Tries(RuleBasedStateMachine):
     @rule(decision=st.sampled_from(Decision), data=st.data())
     def decided_by_hand(self, decision: Decision, data: st.DataObject) -> None:
         self.world.mark(data.draw(st.sampled_from(self.world.doubtful)), decision)
-
-    @rule(edit=EDITS)
-    def edited(self, edit: tuple[str, Any]) -> None:
-        what, value = edit
-        if what == "member":
-            left = tuple(other for other in self.world.source if other != value)
-            what, value = "source", left if left and left != self.world.source else (*left, value)
-        setattr(self.world, what, value)
 
     @invariant()
     def nothing_happened_that_must_not(self) -> None:
