@@ -452,7 +452,7 @@ def test_every_airflow_command_pays_little_for_ours() -> None:
         "ours.get_cli_commands(); print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {"cpaas_provider", "cpaas_provider.cli", "cpaas_provider.provider_info"}
+    assert set(done.stdout.split()) <= {"cpaas_provider", "cpaas_provider.cli", "cpaas_provider.provider_info"}
 
 
 def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
