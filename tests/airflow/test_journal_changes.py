@@ -181,9 +181,10 @@ class TestAnotherKey:
         run.once()
         stage.connect("cpaas_default", callback_secret="new, old", password="sk_test_the_new_one")
         assert run.once().state == "up_for_retry"
-        stage.connect("cpaas_default", callback_secret="new", password="sk_test_the_new_one")
+        stage.connect("cpaas_default", callback_secret="new")
         lost = run.once()
         assert (lost.state, SMS.requests(stage)) == ("failed", 1)
+        assert "secrets were changed" in lost.error
 
     def test_what_was_surely_not_sent_is_sent_with_the_new_key(self, stage: Stage) -> None:
         stage.connect("cpaas_default", password="sk_test_of_nobody")
@@ -193,12 +194,13 @@ class TestAnotherKey:
         assert run.clear().once().state == "success"
         assert len(SMS.arrived(stage)) == 1
 
-    def test_after_a_clear_that_sent_again_a_retry_with_another_key_does_not_send_a_third_time(
+    def test_after_a_clear_that_sent_again_a_retry_with_another_secret_does_not_send_a_third_time(
         self, stage: Stage
     ) -> None:
+        stage.connect("cpaas_default", callback_secret="old")
         run = SMS.run(stage, resend_on_clear=True, post_execute=FailsAfterwards(2))
         run.once()
         assert run.clear().once().state == "up_for_retry"
         assert SMS.requests(stage) == 2
-        stage.connect("cpaas_default", callback_secret="now there is one", password="sk_test_the_new_one")
+        stage.connect("cpaas_default", callback_secret="new")
         assert (run.once().state, SMS.requests(stage)) == ("failed", 2)
