@@ -55,16 +55,16 @@ def test_240_kills(killing, capsys):
     assert outcome.twice_without_journal() >= 1
 
 
-def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log=""):
+def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log="", id_="0"):
     case = Case("sms", if_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
     return Story(
         case=case,
         state=state,
         tries=tries,
-        result={"unknown": unknown, "unknown_references": ["ref"] if unknown else []},
+        result={"id": id_, "unknown": unknown, "unknown_references": ["ref"] if unknown else []},
         report=None,
         journal=Journal({"ref": {"state": entry}} if entry else {}),
-        arrivals=dict(zip(case.recipients, arrivals, strict=True)),
+        arrivals={one: list(map(str, range(times))) for one, times in zip(case.recipients, arrivals, strict=True)},
         strikes=[],
         outages=[],
         log=log,
@@ -106,6 +106,7 @@ def test_the_check_passes_what_was_promised(kept):
         (story(state="failed", arrivals=(1, 1), entry="not_sent"), "['not_sent'] for it"),
         (story(state="failed", arrivals=(1, 1), entry=None), "no entry for it"),
         (story(entry=None), "no entry for it"),
+        (story(id_="other"), "not what arrived"),
         (story(state="failed", arrivals=(0, 0), entry="unknown", log="no word"), "without naming"),
     ],
 )

@@ -32,10 +32,10 @@ def main() -> int:
     options.add_argument("--home", type=Path, help="folder to keep all of it in; by default a temporary one")
     given = options.parse_args()
     # Whoever ends us wants all that we started to end too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended."))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         tempfile.TemporaryDirectory(prefix="cpaas-killing-") as temporary,
-        Killing(given.home or Path(temporary), given.seed, lambda line: print(line, flush=True)) as killing,
+        Killing(given.home or Path(temporary), given.seed) as killing,
     ):
         rounds = plans(given.cases, min(given.kills, given.cases * 2))
         outcome = killing.until(given.kills, rounds, given.minutes * MINUTE)

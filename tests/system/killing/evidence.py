@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,9 @@ class Story:
     result: dict[str, Any]
     report: Any
     journal: Journal
-    arrivals: dict[str, int]
+    arrivals: dict[str, list[str]]
+    """The ids of what arrived at each person."""
+
     strikes: list[Strike]
     outages: list[Strike]
     log: str
@@ -42,17 +43,22 @@ class Story:
     @property
     def missing(self) -> list[str]:
         """Those nothing arrived at."""
-        return [one for one, times in self.arrivals.items() if times == 0]
+        return [one for one, ids in self.arrivals.items() if not ids]
 
     @property
     def twice(self) -> list[str]:
         """Those something arrived at more than once."""
-        return [one for one, times in self.arrivals.items() if times > 1]
+        return [one for one, ids in self.arrivals.items() if len(ids) > 1]
 
     @property
     def unknown(self) -> int:
         """How many its result says it does not know of."""
         return int(self.result.get("unknown") or 0)
+
+    @property
+    def result_id(self) -> str | None:
+        """What its result says was sent, bought or made."""
+        return self.result.get("id") or self.result.get("row_id")
 
     def __str__(self) -> str:
         case = self.case
@@ -85,11 +91,16 @@ class Witnesses:
         inboxes = {box: self.arrivals(box) for box in {case.box for case in cases}}
         return [self._story(case, instances.get(case.key, {}), inboxes[case.box], strikes) for case in cases]
 
-    def arrivals(self, box: str) -> Counter[str]:
-        """Count how often each person got something."""
-        return Counter(map(_recipient, self._inbox(box)))
+    def arrivals(self, box: str) -> dict[str, list[str]]:
+        """Return the ids of what each person got."""
+        found: dict[str, list[str]] = {}
+        for item in self._inbox(box):
+            found.setdefault(_recipient(item), []).append(str(item.get("message_id") or item["id"]))
+        return found
 
-    def _story(self, case: Case, instance: dict[str, Any], inbox: Counter[str], strikes: Iterable[Strike]) -> Story:
+    def _story(
+        self, case: Case, instance: dict[str, Any], inbox: dict[str, list[str]], strikes: Iterable[Strike]
+    ) -> Story:
         log = self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index)
         place = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{case.operator}"
         stored = self.airflow.found(f"{place}/state-store/{KEY}", map_index=case.map_index)
@@ -100,7 +111,7 @@ class Witnesses:
             result=self._xcom(case, place, "return_value") or {},
             report=self._xcom(case, place, "report"),
             journal=Journal.of(stored and stored["value"]),
-            arrivals={one: inbox[one] for one in case.recipients},
+            arrivals={one: inbox.get(one, []) for one in case.recipients},
             strikes=[strike for strike in strikes if strike.key == case.key],
             outages=[strike for strike in strikes if strike.key is None],
             log=log,

@@ -25,6 +25,8 @@ from tests.system.killing.strikes import AT_A_MOMENT, FROZEN_SUPERVISOR, ON_ARRI
 
 TICK_SECONDS = 0.03
 LOOK_AFTER_PARTS_SECONDS = 5.0
+# Longer than any task is deferred here.
+STUCK_SECONDS = 45.0
 # Until there are figures of this machine.
 FIRST_GUESS_OF_A_LIFE = 2.5
 SHARE_OF_TRIES = 0.8
@@ -115,6 +117,7 @@ class Killer:
         self._cases = {case.key: case for case in self.cases}
         self._targets: dict[uuid.UUID, Target | None] = {}
         self._born: dict[uuid.UUID, float] = {}
+        self._busy = time.monotonic()
         deadline, look_after_parts = time.monotonic() + within, 0.0
         with self.outages, self.freezer:
             while not ended():
@@ -122,17 +125,30 @@ class Killer:
                 if now > deadline:
                     return False
                 if now > look_after_parts and not self.outages.under_way:
-                    self.airflow.revive()
+                    self._look_after_parts()
                     look_after_parts = now + LOOK_AFTER_PARTS_SECONDS
                 self._tick()
                 time.sleep(TICK_SECONDS)
         return True
+
+    def _look_after_parts(self) -> None:
+        """Start again what died, and the scheduler when it has not begun anything for long.
+
+        When the executor's word on a try comes together with a late one on the try before, the scheduler takes only
+        the latter, and LocalExecutor cannot revoke: the task stays queued until there is another scheduler.
+        """
+        self.airflow.revive()
+        if time.monotonic() - self._busy > STUCK_SECONDS:
+            self.airflow.replace_scheduler()
+            self._busy = time.monotonic()
 
     def _tick(self) -> None:
         self.freezer.thaw_due()
         if outage := self.outages.tick():
             self.strikes.append(Strike(outage, time.time()))
         running = self.airflow.supervisors()
+        if running or self.outages.under_way:
+            self._busy = time.monotonic()
         tries = {task_instance for task_instance, _ in running.values()}
         self._note_lives(tries)
         for supervisor, (task_instance, task) in running.items():

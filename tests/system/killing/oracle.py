@@ -13,7 +13,14 @@ RETRIES = 6
 
 def violations(story: Story) -> list[str]:
     """Return what went against the promises, in words; nothing where all were kept."""
-    return [*_ended(story), *_nobody_twice(story), *_everybody_named(story), *_journal_true(story), *_doubt_told(story)]
+    return [
+        *_ended(story),
+        *_nobody_twice(story),
+        *_everybody_named(story),
+        *_journal_true(story),
+        *_doubt_told(story),
+        *_result_true(story),
+    ]
 
 
 def _ended(story: Story) -> Iterator[str]:
@@ -63,3 +70,11 @@ def _doubt_told(story: Story) -> Iterator[str]:
     told = f"{(story.report or {}).get('unknown_references')} {story.log}"
     if unnamed := [reference for reference in story.journal.in_doubt if reference not in told]:
         yield f"It gave up without naming {unnamed}."
+
+
+def _result_true(story: Story) -> Iterator[str]:
+    """A result handed on from an earlier try, or made from evidence, is that of what arrived."""
+    if story.succeeded and not story.unknown:
+        strangers = [one for one, ids in story.arrivals.items() if ids and story.result_id not in ids]
+        if strangers:
+            yield f"Its result is of {story.result_id}, which is not what arrived at {strangers}."

@@ -24,6 +24,7 @@ from tests.system.standalone import USER, Standalone, StandaloneError, wait_for
 API_SERVER, SCHEDULER = "api-server", "scheduler"
 PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
 AWAY_WITHIN = 90.0
+DEAD_WITHIN = 10.0
 MIGRATED_WITHIN = 180.0
 
 # A dead supervisor is noticed within 12 to 14 seconds; an outage of the API server shorter than that costs no try.
@@ -94,6 +95,8 @@ class AirflowInParts(Standalone):
         for process in self.parts[API_SERVER].processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+                # Its port must be free for the next one, and nobody else buries it.
+                process.wait(DEAD_WITHIN)
 
     def freeze_api_server(self) -> None:
         """Have the API server take connections and answer none, until ``thaw_api_server``."""
@@ -116,6 +119,12 @@ class AirflowInParts(Standalone):
             if not psutil.pid_exists(started.session) or not started.alive:
                 self.deaths.append(part)
                 self.start_part(part)
+
+    def replace_scheduler(self) -> None:
+        """Put another scheduler in the place of one that does nothing any more, and remember it."""
+        self.parts[SCHEDULER].stop()
+        self.deaths.append(f"{SCHEDULER} (stuck)")
+        self.start_part(SCHEDULER)
 
     def supervisors(self) -> dict[psutil.Process, tuple[uuid.UUID, psutil.Process]]:
         """Return the executor's busy workers, with the task instance each supervises and the process it runs in."""

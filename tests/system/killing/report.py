@@ -53,7 +53,7 @@ def _table(name: str, stories: list[Story], groups: Callable[[Story], Iterable[s
 
 
 def _figures(story: Story) -> Counter[str]:
-    reached = Counter(f"{min(times, 2)}x" if times < 2 else "2+x" for times in story.arrivals.values())
+    reached = Counter("2+x" if len(ids) > 1 else f"{len(ids)}x" for ids in story.arrivals.values())
     state = story.state if story.state in ("success", "failed") else "other"
     return reached + Counter(
         {

@@ -67,13 +67,17 @@ class Plan:
     plain: int = 0
 
 
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
 @dataclass
 class Killing:
     """One Airflow and one sandbox, for as many rounds as it takes; a context manager."""
 
     home: Path
     seed: int
-    tell: Callable[[str], None] = print
+    tell: Callable[[str], None] = _tell
     outcome: Outcome = field(default_factory=Outcome)
 
     def __enter__(self) -> Killing:
@@ -96,15 +100,15 @@ class Killing:
         self.sandbox.stop()
 
     def until(self, kills: int, plans: Iterator[Plan], within: float) -> Outcome:
-        """Hold rounds until so many processes died, or the time is over."""
+        """Hold rounds until so many processes died, or the time is over; what was found is told even when ended."""
         deadline = time.monotonic() + within
-        for plan in plans:
-            if self.outcome.died >= kills:
-                break
-            if time.monotonic() > deadline:
-                self.outcome.wrongs.append(f"After {within:g} s there had been only {self.outcome.died} kills.")
-                break
-            self.round(plan)
+        try:
+            while self.outcome.died < kills and time.monotonic() < deadline:
+                self.round(next(plans))
+        except KeyboardInterrupt:
+            self.outcome.wrongs.append("It was ended early.")
+        if self.outcome.died < kills:
+            self.outcome.wrongs.append(f"There were only {self.outcome.died} kills, in {within:g} s at most.")
         return self.outcome
 
     def round(self, plan: Plan) -> None:
@@ -143,6 +147,6 @@ class Killing:
         counted = self.sandbox.counters()
         boxes = {"sms": "recipients", "email": "recipients", "airtime": "purchases", "otp": "requested"}
         for box, counter in boxes.items():
-            arrived = witnesses.arrivals(box).total()
+            arrived = sum(map(len, witnesses.arrivals(box).values()))
             if arrived != counted[box][counter]:
                 self.outcome.wrongs.append(f"{box}: {arrived} in the inbox, {counted[box][counter]} by the counters.")

@@ -43,7 +43,7 @@ def send_without_journal(recipient: str) -> None:
     time.sleep(1.5)
 
 
-with DAG("sends_killed", schedule=None, max_active_tasks=64, max_active_runs=1):
+with DAG("sends_killed", schedule=None, max_active_tasks=64, max_active_runs=16):
     for name, operator in OPERATORS.items():
         operator.partial(task_id=name, **RETRIES).expand_kwargs(cases.override(task_id=f"{name}_cases")(name))
     send_without_journal.expand_kwargs(cases.override(task_id="plain_cases")("plain"))
