@@ -66,7 +66,7 @@ def cpaas_journal_show(args: Namespace) -> None:
         _say(f"The journal of {instance} has no request.", aside)
     if kept.pages.lost:
         _say(f"What was sent to people without a request here, nobody can tell: {kept.pages.lost}.", aside)
-    in_doubt = [(instance, entry) for entry in entries if _is_in_doubt(instance, entry)]
+    in_doubt = [(instance, entry) for entry in doubtful(kept.pages) if _is_in_doubt(instance, entry)]
     _say(_what_to_do(in_doubt) if in_doubt else "Nothing is in doubt.", aside)
 
 
@@ -140,7 +140,8 @@ def _requests(
         if isinstance(kept, JournalError):
             unreadable.append(kept)
             continue
-        for entry in kept.pages.entries.values():
+        entries = doubtful(kept.pages) if state is None else kept.pages.entries.values()
+        for entry in entries:
             if entry.state in wanted and (state is not None or _is_in_doubt(instance, entry)):
                 yield instance, entry
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cpaas_provider.sending.entries import Entry, Pages, State
+from cpaas_provider.sending.entries import Entry, Pages, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import named
 
 _UNTOUCHED = "Nothing was changed."
@@ -64,12 +64,12 @@ def decide(
 
 def doubtful(pages: Pages) -> tuple[Entry, ...]:
     """Return the requests in doubt, in the order of their first claims."""
-    return tuple(entry for entry in pages.entries.values() if entry.in_doubt)
+    return still_in_doubt(pages.entries.values())
 
 
 def count_recipients(entries: Iterable[Entry]) -> int:
     """Return how many recipients requests have together, each counted once."""
-    return len({(entry.operation, member) for entry in entries for member in entry.members})
+    return len(members_of(entries))
 
 
 def _named(pages: Pages, references: Sequence[str]) -> tuple[Entry, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -113,6 +113,18 @@ class Entry:
             doubted=bool(facts.get("doubted")),
             by_hand=facts.get("by_hand"),
         )
+
+
+def still_in_doubt(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the requests in doubt that have somebody whom no other request surely reached."""
+    entries = tuple(entries)
+    reached = members_of(entry for entry in entries if entry.state is State.SETTLED)
+    return tuple(entry for entry in entries if entry.in_doubt and not reached.issuperset(members_of([entry])))
+
+
+def members_of(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+    """Return whom requests are for, each once, by operation."""
+    return {(entry.operation, member) for entry in entries for member in entry.members}
 
 
 @dataclass

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
-from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     SettleLaterError,
@@ -102,12 +102,12 @@ class Outcome:
     @property
     def sent(self) -> int:
         """Return how many recipients were surely sent to."""
-        return len(_members(self.settled))
+        return len(members_of(self.settled))
 
     @property
     def doubtful(self) -> int:
         """Return how many may or may not have been sent to."""
-        return len(_members(self.unknown) - _members(self.settled))
+        return len(members_of(self.unknown) - members_of(self.settled))
 
     def report(self) -> dict[str, Any]:
         """Return counts and references as small JSON."""
@@ -179,9 +179,7 @@ class Once:
 
     def _doubtful(self) -> list[Entry]:
         """Return the requests that somebody is in doubt by; of people no longer on the list, too."""
-        entries = [entry for entry in self._journal.entries if entry.operation == self._deed.operation]
-        known = _members(entry for entry in entries if entry.state is State.SETTLED)
-        return [entry for entry in entries if entry.in_doubt and not known.issuperset(entry.members)]
+        return [one for one in still_in_doubt(self._journal.entries) if one.operation == self._deed.operation]
 
     def _send_to_those_not_reached(self) -> None:
         standings = self._standings()
@@ -326,14 +324,10 @@ class Once:
             )
 
 
-def _members(entries: Any) -> set[str]:
-    return {member for entry in entries for member in entry.members}
-
-
 def _in_doubt(entries: Sequence[Entry]) -> str:
     """Return which requests are in doubt and why, as a sentence."""
     references = [entry.reference for entry in entries]
-    count = len(_members(entries))
+    count = len(members_of(entries))
     reasons = sorted({entry.reason for entry in entries if entry.reason})
     why = f" ({'; '.join(reason.rstrip('.') for reason in reasons[:2])})" if reasons else ""
     return (
