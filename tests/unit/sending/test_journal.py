@@ -280,6 +280,12 @@ def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) ->
     assert states(opened(store, CLEARED), ADA, OBI, UMA) == [State.SETTLED, State.NOT_SENT, State.UNKNOWN]
 
 
+def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
+    sent(store, ADA)
+    sent(store, OBI, tries=CLEARED, state=State.REJECTED)
+    assert states(opened(store, TryFacts(3, 3, 2, 1)), OBI) == [State.REJECTED]
+
+
 def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
     first = sent(store, ADA)
     assert states(opened(store, SECOND, resend_on_clear=True), ADA) == [State.SETTLED], "a retry is no clear"
