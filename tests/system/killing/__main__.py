@@ -19,7 +19,7 @@ MINUTE = 60.0
 def plans(cases: int, kills: int) -> Iterator[Plan]:
     """Rounds without end, in fair and foul weather by turns."""
     for foul in itertools.cycle((False, True)):
-        yield Plan(cases=cases, kills=kills, outages=4, foul=foul, plain=2)
+        yield Plan(cases=cases, kills=kills, outages=3, foul=foul, plain=2)
 
 
 def main() -> int:

@@ -29,6 +29,8 @@ LOOK_AFTER_PARTS_SECONDS = 5.0
 STUCK_SECONDS = 45.0
 # Until there are figures of this machine.
 FIRST_GUESS_OF_A_LIFE = 2.5
+# Tries that had to wait for the API server say nothing of how long others live.
+LONGEST_LIFE = 5.0
 SHARE_OF_TRIES = 0.8
 AIMS = {AT_A_MOMENT: 0.4, ON_CLAIM: 0.35, ON_ARRIVAL: 0.25}
 VICTIMS = {TASK: 0.5, SUPERVISOR: 0.4, FROZEN_SUPERVISOR: 0.1}
@@ -190,7 +192,7 @@ class Killer:
         if aim == ON_CLAIM:
             return self.chance.uniform(0.0, weather.SLOWEST_SECONDS), lambda: bool(self._journal(case).in_doubt)
         life = statistics.median(self.lives[-30:] or [FIRST_GUESS_OF_A_LIFE])
-        return self.chance.uniform(0.0, 1.2 * life), lambda: True
+        return self.chance.uniform(0.0, 1.2 * min(life, LONGEST_LIFE)), lambda: True
 
     def _spared(self, case: Case) -> bool:
         """Whether it has been killed often enough; one death shows what becomes of a case without a journal."""

@@ -11,9 +11,9 @@ from typing import Self
 from tests.system.killing import strikes
 from tests.system.killing.parts import API_SERVER, AirflowInParts
 
-AWAY_SECONDS = (1.0, 10.0)
-SILENT_SECONDS = (4.0, 15.0)
-CALM_SECONDS = (5.0, 15.0)
+AWAY_SECONDS = (0.5, 6.0)
+SILENT_SECONDS = (4.0, 14.0)
+CALM_SECONDS = (10.0, 25.0)
 
 
 @dataclass

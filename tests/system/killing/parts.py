@@ -25,6 +25,8 @@ API_SERVER, SCHEDULER = "api-server", "scheduler"
 PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
 AWAY_WITHIN = 90.0
 DEAD_WITHIN = 10.0
+# Whatever is said by now is all that will be asked for.
+STOP_GRACE = 3.0
 MIGRATED_WITHIN = 180.0
 
 # A dead supervisor is noticed within 12 to 14 seconds; an outage of the API server shorter than that costs no try.
@@ -168,7 +170,7 @@ class AirflowInParts(Standalone):
         with contextlib.suppress(psutil.Error):
             self.thaw_api_server()
         for started in self.parts.values():
-            started.stop()
+            started.stop(STOP_GRACE)
 
     def remaining(self) -> list[psutil.Process]:
         """Return those of its processes that still run."""
