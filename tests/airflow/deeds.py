@@ -97,6 +97,8 @@ UPSERT = Kind(
     lambda: {"columns": {"Name": THERE}}, THERE, field="row", identity="row_id", has_reference=False,
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in (SMS, EMAIL, AIRTIME, OTP, ROW, UPSERT)}
+SOME = {kind.name: kind for kind in (SMS, OTP, ROW)}
+"""Enough where all go the same way: a message, what there is evidence of, and what reaches nobody."""
 SENDS = {kind.name: kind for kind in (SMS, EMAIL, AIRTIME, OTP)}
 
 

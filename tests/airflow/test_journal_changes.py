@@ -32,8 +32,11 @@ class TestAnotherText:
         assert WARNING in second.log
         assert "nobody else is left" in second.log
 
-    @BY_KIND
-    @pytest.mark.parametrize("if_unknown", ["fail", "skip", "resend"])
+    @pytest.mark.parametrize(
+        ("kind", "if_unknown"),
+        [(SMS, "fail"), (SMS, "skip"), *((KINDS[name], "resend") for name in BY_TRY)],
+        ids=lambda one: getattr(one, "name", one),
+    )
     def test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown(
         self, stage: Stage, kind: Kind, if_unknown: str
     ) -> None:
