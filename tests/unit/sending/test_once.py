@@ -195,6 +195,41 @@ def test_resend_leaves_nobody_out(world: World) -> None:
     assert (end.outcome.sent, end.outcome.doubtful) == (2, 0)
 
 
+def test_people_who_left_the_list_stay_in_doubt(world: World) -> None:
+    world.run(UNKNOWN)
+    world.clear(dropped=False)
+    world.source = PEOPLE[2:3]
+    end = world.run()
+    assert end.requests == [PEOPLE[2:3]]
+    assert isinstance(end.error, UnknownOutcomeError)
+
+
+def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: World) -> None:
+    world.policy = IfUnknown.RESEND
+    world.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
+    world.source = PEOPLE[:1]
+    end = world.run()
+    assert end.requests == [PEOPLE[:1]]
+    assert end.outcome is not None
+    assert (end.outcome.sent, end.outcome.doubtful, len(end.outcome.unknown)) == (1, 1, 1)
+
+
+def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(world: World) -> None:
+    world.policy = IfUnknown.SKIP
+    for place in (0, 1):
+        world.source = PEOPLE[place : place + 1]
+        world.run(UNKNOWN)
+        world.clear(dropped=False)
+    world.policy, world.source = IfUnknown.RESEND, PEOPLE[:2]
+    end = world.run()
+    assert end.requests == [PEOPLE[:2]]
+    assert end.outcome is not None
+    assert (end.outcome.sent, end.outcome.unknown) == (2, ())
+    world.policy = IfUnknown.FAIL
+    world.clear(dropped=False)
+    assert world.run().outcome is not None
+
+
 def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
     world.policy = IfUnknown.RESEND
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + RESENDS)))
@@ -238,12 +273,13 @@ def test_what_is_unknown_cannot_be_decided_together_with_another_text(
     assert not end.requests
 
 
-def test_words_for_others_make_no_other_text(world: World) -> None:
-    world.personal = dict.fromkeys(PEOPLE, WORDS[0])
+def test_words_for_others_and_another_order_make_no_other_text(world: World) -> None:
+    world.source = PEOPLE[:4]
+    world.personal = {one: f"word {place}" for place, one in enumerate(PEOPLE)}
     world.run(UNKNOWN)
     world.clear(dropped=False)
-    world.personal = {**world.personal, PEOPLE[2]: WORDS[1]}
-    world.source = (PEOPLE[2], *reversed(PEOPLE[:2]))
+    world.source = tuple(reversed(PEOPLE))
+    world.personal = {**world.personal, PEOPLE[4]: WORDS[1]}
     assert isinstance(world.run().error, UnknownOutcomeError)
 
 
