@@ -14,7 +14,8 @@ import pendulum
 
 from cpaas_provider import operators, sensors
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.operators.journaled import JournaledOperator, SendOperator
+from cpaas_provider.operators.journaled import JournaledOperator
+from cpaas_provider.operators.sends import SendOperator
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 README = Path(__file__).parent.parent / "README.md"

@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.journaled import SendOperator
+from cpaas_provider.operators.sends import SendOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.once import Deed, Outcome
+    from cpaas_provider.sending.deed import Deed, Outcome
 
 _FAILED = {
     "duplicate": "the same amount went to this recipient a short while ago, so the service did not buy it again",
@@ -76,7 +76,7 @@ class BuyAirtimeOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one purchase."""
-        from cpaas_provider.sending.once import Deed
+        from cpaas_provider.sending.deed import Deed
 
         recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from cpaas_provider.operators._task_state import TaskState
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.deed import Deed, Evidence, Outcome
     from cpaas_provider.sending.journal import Journal
-    from cpaas_provider.sending.once import Deed, Evidence, Once, Outcome
+    from cpaas_provider.sending.once import Once
     from cpaas_provider.sending.stopping import Stop
 
 REPORT_KEY = "report"
@@ -91,7 +92,8 @@ class JournaledOperator(CpaasOperator):
         """Do the deed, or what is left of it."""
         from cpaas_provider.api.errors import CpaasError
         from cpaas_provider.sending import errors
-        from cpaas_provider.sending.once import IfUnknown, Once
+        from cpaas_provider.sending.deed import IfUnknown
+        from cpaas_provider.sending.once import Once
         from cpaas_provider.sending.stopping import Stop
 
         stop = self.__dict__["_stop"] = Stop(self.stop_grace, self.execution_timeout)
@@ -199,59 +201,6 @@ class JournaledOperator(CpaasOperator):
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
         return True
-
-
-class SendOperator(JournaledOperator):
-    """Base of operators that reach a person or buy something, and so must not act for a time long past.
-
-    :param allow_backfill: let backfills and runs that catch up on a time past send, too
-    :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
-    """
-
-    def __init__(
-        self,
-        *,
-        allow_backfill: bool = False,
-        max_lateness: timedelta | None = timedelta(days=1),
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.allow_backfill = allow_backfill
-        self.max_lateness = None if max_lateness is None else as_timedelta("max_lateness", max_lateness)
-
-    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return the deed, which must not begin in an untimely run."""
-        import dataclasses
-
-        from cpaas_provider.operators._run_facts import run_facts
-        from cpaas_provider.sending.lateness import refuse_untimely
-
-        def may_begin() -> None:
-            refuse_untimely(
-                run_facts(context),
-                timezone.utcnow(),
-                allow_backfill=self.allow_backfill,
-                max_lateness=self.max_lateness,
-            )
-
-        return dataclasses.replace(super().prepare(context, client, connection), may_begin=may_begin)
-
-
-class TaskState:
-    """A task's own state as the store of its journal: kept until the run is deleted."""
-
-    def __init__(self, accessor: Any) -> None:
-        self._accessor = accessor
-
-    def get(self, key: str) -> Any:
-        """Return what is stored, or ``None``."""
-        return self._accessor.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        """Store for good, before returning."""
-        from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
-        self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
 
 def as_timedelta(name: str, value: timedelta | float) -> timedelta:

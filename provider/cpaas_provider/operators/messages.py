@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.journaled import SendOperator
+from cpaas_provider.operators.sends import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.once import Deed, Outcome
+    from cpaas_provider.sending.deed import Deed, Outcome
 
 PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "recipients": summaries.recipients,
@@ -65,7 +65,7 @@ class SendMessageOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one message to all that may be reached."""
-        from cpaas_provider.sending.once import Deed
+        from cpaas_provider.sending.deed import Deed
 
         self._refuse_other_than_text()
         everybody = self._unique_recipients(client)

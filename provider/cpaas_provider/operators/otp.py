@@ -10,13 +10,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator
-from cpaas_provider.operators.journaled import SendOperator
+from cpaas_provider.operators.sends import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.once import Deed, Outcome
+    from cpaas_provider.sending.deed import Deed, Outcome
 
 _DEFAULT_EXPIRES_IN = 15
 # What a template renders where there is no code.
@@ -81,7 +81,7 @@ class RequestOtpOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one request of a passcode."""
-        from cpaas_provider.sending.once import Deed
+        from cpaas_provider.sending.deed import Deed
         from cpaas_provider.sending.otp_records import OtpRecords
 
         token = self.private("token")

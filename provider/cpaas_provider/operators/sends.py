@@ -1,0 +1,52 @@
+"""Operators that reach a person or buy something, and so must not act for a time long past."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import timezone
+
+from cpaas_provider.operators.journaled import JournaledOperator, as_timedelta
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.deed import Deed
+
+
+class SendOperator(JournaledOperator):
+    """Base of operators that reach a person or buy something, and so must not act for a time long past.
+
+    :param allow_backfill: let backfills and runs that catch up on a time past send, too
+    :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.allow_backfill = allow_backfill
+        self.max_lateness = None if max_lateness is None else as_timedelta("max_lateness", max_lateness)
+
+    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
+        """Return the deed, which must not begin in an untimely run."""
+        from cpaas_provider.operators._run_facts import run_facts
+        from cpaas_provider.sending.lateness import refuse_untimely
+
+        def may_begin() -> None:
+            refuse_untimely(
+                run_facts(context),
+                timezone.utcnow(),
+                allow_backfill=self.allow_backfill,
+                max_lateness=self.max_lateness,
+            )
+
+        return dataclasses.replace(super().prepare(context, client, connection), may_begin=may_begin)
