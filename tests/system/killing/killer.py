@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import statistics
 import time
@@ -11,17 +10,18 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Self
 
 import psutil
 
 from tests.sandbox import Sandbox
 from tests.system.killing import weather
 from tests.system.killing.cases import PLAIN, Case
+from tests.system.killing.freezer import Freezer
 from tests.system.killing.journal import Journal
 from tests.system.killing.outages import Outages
 from tests.system.killing.parts import AirflowInParts, Try
 from tests.system.killing.strikes import AT_A_MOMENT, FROZEN_SUPERVISOR, ON_ARRIVAL, ON_CLAIM, SUPERVISOR, TASK, Strike
+from tests.system.killing.targets import Target
 
 TICK_SECONDS = 0.03
 LOOK_AFTER_PARTS_SECONDS = 5.0
@@ -36,62 +36,6 @@ AIMS = {AT_A_MOMENT: 0.4, ON_CLAIM: 0.35, ON_ARRIVAL: 0.25}
 VICTIMS = {TASK: 0.5, SUPERVISOR: 0.4, FROZEN_SUPERVISOR: 0.1}
 # Mostly for longer than Airflow waits for its heartbeat: then two tries of one task instance are alive at once.
 FROZEN_SECONDS = (5.0, 25.0)
-
-
-@dataclass
-class Target:
-    """A try that is to be struck once its moment has come."""
-
-    case: Case
-    number: int
-    supervisor: psutil.Process
-    task: psutil.Process
-    victim: str
-    aim: str
-    delay: float
-    begins: Callable[[], bool]
-    """Whether that has come from which on the delay counts."""
-
-    born: float = field(default_factory=time.monotonic)
-    began: float | None = None
-
-    @property
-    def age(self) -> float:
-        """How long ago it was first seen."""
-        return time.monotonic() - self.born
-
-    @property
-    def due(self) -> bool:
-        """Whether its moment has come."""
-        if self.began is None and self.begins():
-            self.began = time.monotonic()
-        return self.began is not None and time.monotonic() - self.began >= self.delay
-
-
-@dataclass
-class Freezer:
-    """Keeps processes from running for a time; as a context, lets all of them go on in the end."""
-
-    frozen: dict[psutil.Process, float] = field(default_factory=dict)
-
-    def freeze(self, process: psutil.Process, seconds: float) -> None:
-        """Stop a process where it is."""
-        process.suspend()
-        self.frozen[process] = time.monotonic() + seconds
-
-    def thaw_due(self, by: float | None = None) -> None:
-        """Let those go on whose time is over."""
-        for process, until in list(self.frozen.items()):
-            if until <= (by or time.monotonic()):
-                del self.frozen[process]
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.thaw_due(by=math.inf)
 
 
 @dataclass
