@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.deeds import AIRTIME, EMAIL, KINDS, SMS, FailsAfterwards, Kind
+from tests.airflow.deeds import AIRTIME, EMAIL, KINDS, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, phone
 
 WARNING = "What is to be sent was changed since an earlier try sent it to 1 of 1 recipients."
@@ -207,3 +207,48 @@ class TestAnotherKey:
         assert SMS.requests(stage) == 2
         stage.connect("cpaas_default", callback_secret="new")
         assert (run.once().state, SMS.requests(stage)) == ("failed", 2)
+
+
+class TestWhatIsRefusedNow:
+    """What an earlier try did is not passed over because the task would not do it any more."""
+
+    @pytest.mark.parametrize("kind", [SMS, AIRTIME], ids=lambda kind: kind.name)
+    def test_nobody_skips_over_a_request_in_doubt_because_the_connection_was_narrowed(
+        self, stage: Stage, kind: Kind
+    ) -> None:
+        kind.lose(stage, "cut_after", times=1)
+        run = kind.run(stage)
+        first = run.once()
+        stage.connect("cpaas_default", allowed_recipients="+2348030000000")
+        again = run.clear().once()
+        assert (again.state, kind.requests(stage)) == ("failed", 1)
+        assert again.report["unknown_references"] == first.references
+        assert first.references[0] in again.log
+
+    def test_nor_over_one_that_was_sent(self, stage: Stage) -> None:
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        run.once()
+        stage.connect("cpaas_default", allowed_recipients="+2348030000000")
+        again = run.once()
+        assert (again.state, again.report["recipients"], SMS.requests(stage)) == ("failed", 1, 1)
+        assert "report" in again.error
+
+    def test_recipients_that_became_invalid_do_not_hide_it_either(self, stage: Stage) -> None:
+        SMS.lose(stage, "cut_after", times=1)
+        run = SMS.run(stage)
+        first = run.once()
+        again = run.clear().change(recipients="nobody").once()
+        assert (again.state, again.report["unknown_references"]) == ("failed", first.references)
+
+    def test_a_row_that_was_added_is_returned_whatever_became_of_the_table(self, stage: Stage) -> None:
+        run = ROW.run(stage, post_execute=FailsAfterwards(1))
+        run.once()
+        stage.sandbox.control("POST", "faults", {"operation": "get_contact_table", "kind": "error_500"})
+        again = run.once()
+        assert (again.state, again.result["created"], ROW.requests(stage)) == ("success", True, 1)
+
+    def test_mended_and_cleared_a_task_that_was_refused_at_first_sends(self, stage: Stage) -> None:
+        run = SMS.run(stage, recipients="nobody")
+        assert run.once().state == "failed"
+        again = run.clear().change(recipients=phone("there")).once()
+        assert (again.state, again.number, SMS.requests(stage)) == ("success", 2, 1)

@@ -96,12 +96,14 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
         """Return the one creation."""
         from cpaas_provider.sending.deed import Deed
 
-        cells = self.cells(client)
+        cells: dict[str, Any] = {}
         return Deed(
             operation="create_contact_row",
             # Before it exists a row has no name of its own: it is the task instance's row.
             recipients=("row",),
-            body={"cells": cells},
+            body={"columns": self.private("columns"), "clear_as": self.clear_as},
+            # A row that an earlier try added needs no look at the table.
+            may_begin=lambda: cells.update(self.cells(client)),
             perform=partial(self._create, client, cells),
         )
 

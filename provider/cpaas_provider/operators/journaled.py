@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.deed import Deed, Evidence, Outcome
     from cpaas_provider.sending.journal import Journal
-    from cpaas_provider.sending.once import Once
     from cpaas_provider.sending.stopping import Stop
 
 REPORT_KEY = "report"
 """The XCom under which a task that fails says what it did and what nobody knows."""
 
+_BEGUN = "An earlier try had sent, or may have: its report is in the XCom `report`."
 _IF_UNKNOWN = ("fail", "skip", "resend")
 
 
@@ -99,12 +99,13 @@ class JournaledOperator(CpaasOperator):
         stop = self.__dict__["_stop"] = Stop(self.stop_grace, self.execution_timeout)
         if self.__dict__.get("_told_to_stop"):
             stop.request()
-        once: Once | None = None
+        journal: Journal | None = None
         try:
-            deed = self.prepare(context, client, connection)
+            journal = self._journal(context, connection)
+            deed = self._prepared(context, client, connection, journal)
             once = Once(
                 deed,
-                self._journal(context, connection),
+                journal,
                 client,
                 stop,
                 if_unknown=IfUnknown(self.if_unknown),
@@ -120,17 +121,17 @@ class JournaledOperator(CpaasOperator):
             self._defer_to_settle(later, give_up_at)
             raise
         except errors.NotNowError as error:
-            if self._push_report(context, once):
-                raise AirflowFailException(f"{error} An earlier try had begun to send.") from None
+            if self._push_report(context, journal):
+                raise AirflowFailException(f"{error} {_BEGUN}") from None
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.SendingError as error:
-            self._state_failed = isinstance(error, errors.JournalUnavailableError)
-            self._push_report(context, once)
+            self._state_failed = isinstance(error, (errors.JournalUnavailableError, errors.TryReplacedError))
+            self._push_report(context, journal)
             kind = AirflowFailException if error.for_good else AirflowException
             raise kind(str(error)) from None
         except CpaasError:
-            self._push_report(context, once)
+            self._push_report(context, journal)
             raise
 
     def _attempt(self, context: Context, give_up_at: str | None) -> Any:
@@ -169,6 +170,15 @@ class JournaledOperator(CpaasOperator):
         """Return the deed, with whatever of the run decides about it."""
         return self.deed(client, connection)
 
+    def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
+        """Return the deed; where it is refused now, what earlier tries did is not passed over."""
+        try:
+            return self.prepare(context, client, connection)
+        except (AirflowFailException, AirflowSkipException) as error:
+            if self._push_report(context, journal):
+                raise AirflowFailException(f"{error} {_BEGUN}") from None
+            raise
+
     def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
         from cpaas_provider.operators._run_facts import identity_of, try_facts
         from cpaas_provider.sending.journal import Journal
@@ -191,11 +201,16 @@ class JournaledOperator(CpaasOperator):
             kwargs={"give_up_at": give_up_at},
         )
 
-    def _push_report(self, context: Context, once: Once | None) -> bool:
-        """Leave for tasks downstream what a failing task did, and tell whether it did anything."""
-        outcome = once.outcome() if once else None
-        if outcome is None or not (outcome.settled or outcome.unknown):
+    def _push_report(self, context: Context, journal: Journal | None) -> bool:
+        """Leave for tasks downstream what a failing task did in all its tries, and tell whether that is anything."""
+        from cpaas_provider.sending.deed import Outcome
+        from cpaas_provider.sending.once import in_doubt
+
+        outcome = Outcome.of(journal.entries) if journal else Outcome()
+        if not outcome:
             return False
+        if outcome.unknown:
+            self.log.error("%s", in_doubt(outcome.unknown))
         try:
             context["ti"].xcom_push(key=REPORT_KEY, value=outcome.report())
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from cpaas_provider.sending.entries import Entry, members_of
+from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 
 
 class IfUnknown(StrEnum):
@@ -44,7 +44,7 @@ class Deed:
     :param personal: what it says to each of them alone
     :param perform: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
         request to them is unknown; returns small JSON or raises CpaasError
-    :param may_begin: raises where nothing may be sent now
+    :param may_begin: called where something is to be sent, before it is claimed; raises where it may not be
     :param evidence: ways to find out what became of it
     """
 
@@ -67,6 +67,17 @@ class Outcome:
     settled: tuple[Entry, ...] = ()
     unknown: tuple[Entry, ...] = ()
     earlier: bool = False
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], *, earlier: bool = True) -> Self:
+        """Return what requests came to."""
+        entries = tuple(entries)
+        settled = tuple(entry for entry in entries if entry.state is State.SETTLED)
+        return cls(settled, still_in_doubt(entries), earlier)
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was done, or may have been."""
+        return bool(self.settled or self.unknown)
 
     @property
     def sent(self) -> int:

@@ -132,7 +132,7 @@ class Pages:
     """The whole journal of a task instance.
 
     :param lock: tells which secret its hashes are keyed with
-    :param generation: ``max_tries`` of the task instance when it was last written; a clear raises that
+    :param generation: ``max_tries`` of the task instance when it was last written; a clear changes that
     :param edition: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without an entry, where that is so
     """

@@ -25,9 +25,10 @@ class JournalUnavailableError(SendingError):
 
 
 class TryReplacedError(SendingError):
-    """Airflow has put another try in the place of this one, which therefore must not go on."""
+    """Airflow has put another try in the place of this one, which therefore must not go on.
 
-    for_good = True
+    What this try says of itself reaches nobody any more; should it not have been replaced after all, it is retried.
+    """
 
 
 class StoppedError(SendingError):

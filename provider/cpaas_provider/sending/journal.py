@@ -85,11 +85,13 @@ class Journal:
         keys = [Fingerprints(secret, identity) for secret in secrets]
         found = self._read()
         self.prints, self.pages = self._open(found, keys)
-        self.cleared = found is not None and found.generation < tries.max_tries
+        # A clear sets max_tries anew; where retries were lowered meanwhile, to less than before.
+        self.cleared = found is not None and found.generation != tries.max_tries
         dropped = found is None and self.lost is not None and tries.max_tries > tries.retries
         if resend_on_clear and (self.cleared or dropped):
-            # Both only ever grow; a clear of a running task grows but the latter.
-            self.pages = Pages(self.prints.lock, tries.max_tries, edition=tries.max_tries + tries.clear_number)
+            # Different after each clear, also where nothing of the last edition was kept.
+            edition = max(found.edition if found else 0, tries.max_tries + tries.clear_number) + 1
+            self.pages = Pages(self.prints.lock, tries.max_tries, edition=edition)
         elif self.cleared:
             # Whatever they were rejected for, somebody cleared the task to have it tried again.
             for entry in self.pages.entries.values():
@@ -238,7 +240,7 @@ class Journal:
         return keys[0], empty
 
     def _write(self) -> None:
-        self.pages.generation = max(self.pages.generation, self._tries.max_tries)
+        self.pages.generation = self._tries.max_tries
         self._store.set(JOURNAL_KEY, self.pages.as_json())
 
 

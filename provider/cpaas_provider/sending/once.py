@@ -39,6 +39,11 @@ BY_HAND = (
     "Look into the service's own records, then decide with `airflow cpaas journal mark-sent` or `mark-unsent`, and "
     "clear the task"
 )
+# A clear that drops the state drops a decision by hand, too.
+AFTER_LOSS = (
+    "Look into the service's own records. To have it sent all the same, start a new run, or clear the task with "
+    "resend_on_clear=True; to decide it with `airflow cpaas journal`, clear the task so that its state is kept"
+)
 
 
 class Once:
@@ -84,7 +89,8 @@ class Once:
             self._refuse_changed(doubtful)
             if self._if_unknown is IfUnknown.FAIL:
                 raise UnknownOutcomeError(
-                    f"{_in_doubt(doubtful)} {BY_HAND}. if_unknown='skip' or 'resend' decides it beforehand."
+                    f"{in_doubt(doubtful)} {AFTER_LOSS if self._journal.lost else BY_HAND}. if_unknown='skip' or "
+                    "'resend' decides it beforehand."
                 )
             if self._if_unknown is IfUnknown.RESEND:
                 self._resend()
@@ -92,9 +98,8 @@ class Once:
 
     def outcome(self) -> Outcome:
         """Return what is known by now."""
-        entries = [entry for entry in self._journal.entries if entry.operation == self._deed.operation]
-        settled = [entry for entry in entries if entry.state is State.SETTLED]
-        return Outcome(tuple(settled), tuple(self._doubtful()), earlier=not self._requested)
+        entries = (entry for entry in self._journal.entries if entry.operation == self._deed.operation)
+        return Outcome.of(entries, earlier=not self._requested)
 
     def _standings(self) -> dict[str, Entry | None]:
         return self._journal.standings(self._deed.operation, self._deed.recipients)
@@ -140,7 +145,7 @@ class Once:
             result = stop.call(partial(deed.perform, recipients, entry.reference, entry.doubted), self._client)
         except AbandonedError as error:
             self._journal.settle(entry, State.UNKNOWN, reason=str(error))
-            raise AbandonedError(f"{error} {_in_doubt([entry])}") from None
+            raise AbandonedError(f"{error} {in_doubt([entry])}") from None
         except StoppedError as error:
             self._journal.settle(entry, State.NOT_SENT, reason=str(error))
             raise
@@ -191,7 +196,7 @@ class Once:
             return
         since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
         until = min(now + since, max(claims) + patience)
-        raise SettleLaterError(f"{_in_doubt(doubtful)} Evidence may yet come.", until)
+        raise SettleLaterError(f"{in_doubt(doubtful)} Evidence may yet come.", until)
 
     def _resend(self) -> None:
         """Send again to those of unknown outcome, until that is known or the try has done enough."""
@@ -207,12 +212,12 @@ class Once:
             self._request(tuple(doubtful))
             self._look_for_all_evidence()
         if any(entry and entry.in_doubt for entry in self._standings().values()):
-            raise StillUnknownError(f"{_in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try.")
+            raise StillUnknownError(f"{in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try.")
 
     def _refuse_changed(self, doubtful: Sequence[Entry]) -> None:
         if changed := [entry for entry in doubtful if self._changed(entry)]:
             raise ChangedBodyError(
-                f"{_in_doubt(changed)} What the task would send now differs from what those requests said, so "
+                f"{in_doubt(changed)} What the task would send now differs from what those requests said, so "
                 f"neither sending nor leaving it out would be right. {BY_HAND}; or start a new run."
             )
 
@@ -246,7 +251,7 @@ class Once:
             )
 
 
-def _in_doubt(entries: Sequence[Entry]) -> str:
+def in_doubt(entries: Sequence[Entry]) -> str:
     """Return which requests are in doubt and why, as a sentence."""
     references = [entry.reference for entry in entries]
     count = len(members_of(entries))

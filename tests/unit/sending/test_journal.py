@@ -149,7 +149,7 @@ def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: S
     store.failures = [error]
     with pytest.raises(TryReplacedError) as caught:
         journal.settle(entry, State.SETTLED, result={"id": "m1"})
-    assert caught.value.for_good
+    assert not caught.value.for_good
     assert entry.reference in str(caught.value)
     assert store.sets == 2, "that another try is there does not change by trying again"
     store.failures = [error]
