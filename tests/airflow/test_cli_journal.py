@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import airflow.state
@@ -17,18 +18,19 @@ import pytest
 from airflow.models.log import Log
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
-from airflow.sdk.execution_time import context as sdk_context
+from airflow.sdk import timezone
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select, update
 
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.contacts import CreateContactRowOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.stage import Stage, digits, fault, on_stage, phone
-from tests.airflow.tries import JOURNAL, Run, new_dag
+from tests.airflow.tries import Run, new_dag
 from tests.sandbox import Sandbox
-
-WORKERS_BACKEND = "airflow.providers.common.io.state_store.backend.StateStoreObjectStorageBackend"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,12 @@ class Send:
     def arrived(self, scene: str) -> int:
         return len(self.stage.arrived("sms", digits(scene)))
 
+    def claimed(self, *, seconds_ago: float) -> Send:
+        """Have the journal as a try leaves it that was killed while its requests were under way."""
+        claimed_at = (timezone.utcnow() - timedelta(seconds=seconds_ago)).isoformat()
+        self.run.rewrite_journal("send", state="claimed", reason=None, claimed_at=claimed_at)
+        return self
+
     def put_in(self, state: str | None) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
@@ -181,8 +189,7 @@ class TestMarkUnsent:
         assert send.arrived("ada") == 2
 
     def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
-        rewrite(send, lambda kept: kept["requests"][send.reference].update(state="claimed"))
+        send = Send(stage, phone("ada")).fails_unknown().claimed(seconds_ago=61)
         assert journal("mark-unsent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
@@ -262,6 +269,13 @@ class TestRefused:
         assert "Wait until it has ended" in said.err
         assert send.requests[send.reference]["state"] == "unknown"
 
+    @pytest.mark.parametrize("command", ["mark-sent", "mark-unsent"])
+    def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
+        said = journal(command, *send.claimed(seconds_ago=20).ids, "--yes")
+        assert (said.status, f"Claimed less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
+        assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
+        assert send.requests[send.reference]["state"] == "claimed"
+
     def test_one_that_began_while_somebody_thought_it_over(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -322,6 +336,14 @@ class TestRefused:
         assert (said.status, said.lines) == (1, [])
         assert "could not be read" in said.err
         assert "Nothing is in doubt" not in said.err
+
+    @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
+    def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
+        rewrite(send, lambda _: None, instead=json.dumps(stored))
+        for command in (("show", *send.ids), ("mark-unsent", *send.ids, "--yes"), ("list",)):
+            said = journal(*command)
+            assert (said.status, "this version of the provider cannot read: it cannot be read" in said.err) == (1, True)
+        assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
 
     def test_a_database_that_fails_says_that_it_may_not_be_stored(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -388,7 +410,7 @@ class TestList:
         assert found("--state", "all", "--task-id", "nothing") == []
 
     def test_what_a_running_try_has_claimed_is_not_in_doubt(self, send: Send, journal: Journal) -> None:
-        rewrite(send, lambda kept: kept["requests"][send.reference].update(state="claimed"))
+        send.claimed(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 1
         send.put_in("running")
         assert journal("list", "--output", "json").lines == []
@@ -431,9 +453,11 @@ class TestShow:
     def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
         send.run.clear(drop_state=True)
         assert send.run.once().state == "failed"
-        assert "nobody can tell: the task's state was dropped" in journal("show", *send.ids).out
+        said = journal("show", *send.ids)
+        assert "What was sent to people without a request here, nobody can tell: " in said.out
+        assert "state was dropped" in said.out
         said = journal("mark-unsent", *send.ids, "--yes")
-        assert "Of others nobody can tell (the task's state was dropped" in said.out
+        assert "Of others nobody can tell (" in said.out
         assert send.run.clear().once().state == "success"
         assert send.arrived("ada") == 2
 
@@ -444,6 +468,82 @@ class TestShow:
         assert run.once().state == "success"
         (line,) = journal("show", dag.dag_id, run.run_id, "buy", "--output", "json").lines
         assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
+
+
+class Single:
+    """A task that makes one request, whose answer is cut off."""
+
+    def __init__(self, stage: Stage, kind: str) -> None:
+        with new_dag() as dag:
+            if kind == "create_contact_row":
+                CreateContactRowOperator(task_id="do", columns={"Name": "Ada"})
+            elif kind == "request_otp":
+                RequestOtpOperator(task_id="do", recipient=phone("single"), channel="sms")
+            else:
+                BuyAirtimeOperator(task_id="do", network="MTN", amount=100, recipient=phone("single"))
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "do"]
+        stage.sandbox.control(*fault(kind, "cut_before", times=1))
+        ended = self.run.to_the_end()[-1]
+        assert ended.state == "failed", ended
+
+
+BY_REFERENCE = "by the reference (there the external_ref, unless the task gives one of its own)"
+WORDED = {
+    "create_contact_row": (
+        "1 request for 1 row",
+        "create_contact_row by the cells and the time of the claim",
+        "create_contact_row, 1 row, claimed",
+        "it then adds the row. From",
+        "it then succeeds without a request. From",
+    ),
+    "request_otp": (
+        "1 request to 1 recipient",
+        "request_otp by the recipient and the time of the claim",
+        "request_otp, 1 recipient, claimed",
+        "it then requests the passcode for the recipient it then has. From",
+        "it then succeeds without a request, unless it has another recipient by then. From",
+    ),
+    "buy_airtime": (
+        "1 request to 1 recipient",
+        f"buy_airtime {BY_REFERENCE}",
+        "buy_airtime, 1 recipient, claimed",
+        "it then buys the airtime for the recipient it then has. From",
+        "it then succeeds without a request, unless it has another recipient by then. From",
+    ),
+}
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no record shows at once is unknown at once."""
+    monkeypatch.setattr(OtpRecords, "patience", timedelta())
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("kind", WORDED)
+def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str) -> None:
+    counts, found, story, made, not_made = WORDED[kind]
+    single = Single(stage, kind)
+    assert f"In doubt: {counts}. Look into the service's own records: {found}. Then" in journal("list").out
+    assert f"  {story} " in journal("mark-sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
+    said = journal("mark-unsent", *single.ids, "--yes").out
+    assert f"Marked as unsent: {counts} of do in run" in said
+    assert f"Next: clear the task; {made}" in said
+    single.run.rewrite_journal(state="unknown", by_hand=None)
+    assert f"Next: clear the task; {not_made}" in journal("mark-sent", *single.ids, "--yes").out
+    assert single.run.clear().once().state == "success"
+
+
+@pytest.mark.usefixtures("no_patience")
+def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) -> None:
+    for kind in WORDED:
+        Single(stage, kind)
+    Send(stage, phone("ada"), phone("obi")).fails_unknown()
+    said = journal("list").out
+    assert "In doubt: 4 requests to 4 recipients and for 1 row." in said
+    ways = f"send_sms and buy_airtime {BY_REFERENCE}; {WORDED['request_otp'][1]}; {WORDED['create_contact_row'][1]}. Th"
+    assert f"Look into the service's own records: {ways}" in said
 
 
 def test_every_airflow_command_pays_little_for_ours() -> None:
@@ -490,77 +590,6 @@ def test_a_writer_waits_until_the_decision_is_stored(
     assert send.requests[send.reference]["state"] == "not_sent"
 
 
-class TestWorkersBackend:
-    @pytest.fixture(autouse=True)
-    def backend(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-        from airflow.providers.common.io.state_store import backend
-
-        def forget() -> None:
-            for cached in (sdk_context._get_worker_state_store_backend, backend._get_base_path, backend._get_threshold):
-                cached.cache_clear()
-
-        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", WORKERS_BACKEND)
-        monkeypatch.setenv("AIRFLOW__COMMON_IO__STATE_STORE_OBJECTSTORAGE_PATH", f"file://{tmp_path}")
-        forget()
-        yield tmp_path
-        forget()
-
-    @pytest.mark.parametrize("threshold", ["0", "1000000"])
-    def test_it_is_read_and_written_where_it_lies(
-        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch, threshold: str
-    ) -> None:
-        monkeypatch.setenv("AIRFLOW__COMMON_IO__STATE_STORE_OBJECTSTORAGE_THRESHOLD", threshold)
-        send = Send(stage, phone("ada"), phone("obi")).fails_unknown()
-        (row,) = send.run.stored()
-        assert list(json.loads(row.value)) == ["__airflow_state_ref__"]
-        assert len(journal("list", "--output", "json").lines) == 1
-        said = journal("mark-unsent", *send.ids, "--yes")
-        assert said.status == 0, said.err
-        (row,) = send.run.stored()
-        assert list(json.loads(row.value)) == ["__airflow_state_ref__"]
-        (line,) = journal("show", *send.ids, "--output", "json").lines
-        assert line["state"] == "not_sent"
-        assert send.run.clear().once().state == "success"
-        assert send.arrived("ada") == 2
-
-    def test_without_it_nothing_is_touched(
-        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
-        (before,) = send.run.stored()
-        for backend, said in (("", "is not set here"), ("nowhere.Backend", "cannot be used here")):
-            monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", backend)
-            refused = journal("mark-unsent", *send.ids, "--yes")
-            assert (refused.status, said in refused.err) == (1, True)
-            assert "Run the command with the workers' configuration" in refused.err
-            listed = journal("list")
-            assert (listed.status, said in listed.err) == (1, True)
-        assert [row.value for row in send.run.stored()] == [before.value]
-
-    def test_an_object_that_is_gone(self, stage: Stage, journal: Journal, backend: Path) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
-        (kept,) = backend.rglob(JOURNAL)
-        kept.unlink()
-        said = journal("mark-unsent", *send.ids, "--yes")
-        assert (said.status, "is gone from the workers' backend" in said.err) == (1, True)
-
-    def test_an_object_that_cannot_be_read(self, stage: Stage, journal: Journal, backend: Path) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
-        (kept,) = backend.rglob(JOURNAL)
-        kept.write_bytes(b"\xff")
-        said = journal("mark-unsent", *send.ids, "--yes")
-        assert (said.status, "cannot be read from here" in said.err) == (1, True)
-
-    def test_what_was_stored_before_there_was_a_backend_stays_as_it_is(
-        self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "")
-        send = Send(stage, phone("ada")).fails_unknown()
-        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", WORKERS_BACKEND)
-        assert journal("mark-unsent", *send.ids, "--yes").status == 0
-        assert send.requests[send.reference]["state"] == "not_sent"
-
-
 class Backwards(MetastoreBackend):
     """Keeps everything, but not so that the table could be read."""
 
@@ -593,11 +622,11 @@ class TestServersBackend:
         assert [line["state"] for line in found.lines] == ["unknown"]
 
 
-def rewrite(send: Send, change: Callable[[dict[str, Any]], Any]) -> None:
+def rewrite(send: Send, change: Callable[[dict[str, Any]], Any], *, instead: str | None = None) -> None:
     """Change what is stored, as another try or another version would."""
     with create_session(scoped=False) as session:
         row = session.scalar(select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id))
         assert row is not None
         kept = json.loads(row.value)
         change(kept)
-        row.value = json.dumps(kept)
+        row.value = instead or json.dumps(kept)

@@ -96,7 +96,8 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             help="Decide that requests in doubt were carried out; they are not made again",
             description=(
                 "Decide that requests in doubt were carried out, as the service's own records show. They are not made "
-                "again. Refused while the task instance is on its way. Exit status 0 when it is decided, 1 if not."
+                "again. Refused while the task instance is on its way, and of requests claimed less than 60 seconds "
+                "ago. Exit status 0 when it is decided, 1 if not."
             ),
             func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_sent"),
             args=(*_DECIDING, _ID),
@@ -106,8 +107,8 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             help="Decide that requests in doubt were not carried out; the next try makes them",
             description=(
                 "Decide that requests in doubt were not carried out, as the service's own records show. The task's "
-                "next try makes them. Refused while the task instance is on its way. Exit status 0 when it is decided, "
-                "1 if not."
+                "next try makes them. Refused while the task instance is on its way, and of requests claimed less "
+                "than 60 seconds ago. Exit status 0 when it is decided, 1 if not."
             ),
             func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
             args=_DECIDING,

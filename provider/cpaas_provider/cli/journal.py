@@ -7,6 +7,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from airflow.cli.simple_table import AirflowConsole
@@ -16,13 +17,27 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from airflow.utils.session import create_session
 
 from cpaas_provider.cli import task_state
-from cpaas_provider.cli.task_state import Instance, JournalError, Kept
+from cpaas_provider.cli.task_state import Instance, JournalError
 from cpaas_provider.sending.by_hand import CannotDecideError, Decided, Decision, count_recipients, decide, doubtful
 from cpaas_provider.sending.entries import Entry, Pages, State
 from cpaas_provider.sending.errors import named
 
 _IN_DOUBT = (State.UNKNOWN, State.CLAIMED)
 _ASKED_FOR_READABLE = ("table", "plain")
+
+_ROW = "create_contact_row"
+# How a request is found in the service's own records: not all carry the reference there.
+_BY_REFERENCE = "by the reference (there the external_ref, unless the task gives one of its own)"
+_FOUND = {
+    "request_otp": "by the recipient and the time of the claim",
+    _ROW: "by the cells and the time of the claim",
+}
+# What a task does that makes one request for whatever it is given.
+_SINGLE = {
+    "request_otp": "requests the passcode for the recipient it then has",
+    "buy_airtime": "buys the airtime for the recipient it then has",
+    _ROW: "adds the row",
+}
 
 
 @suppress_logs_and_warning
@@ -53,8 +68,8 @@ def cpaas_journal_list(args: Namespace) -> None:
 @providers_configuration_loaded
 def cpaas_journal_show(args: Namespace) -> None:
     """Show all requests of one task instance."""
-    instance, kept = _read(args)
-    entries = list(kept.pages.entries.values())
+    instance, pages = _read(args)
+    entries = list(pages.entries.values())
     lines = [_line(instance, entry) | _more(entry) for entry in entries]
     if args.output in _ASKED_FOR_READABLE:
         for line in lines:
@@ -64,9 +79,9 @@ def cpaas_journal_show(args: Namespace) -> None:
     aside = sys.stdout if args.output == "table" else sys.stderr
     if not entries:
         _say(f"The journal of {instance} has no request.", aside)
-    if kept.pages.lost:
-        _say(f"What was sent to people without a request here, nobody can tell: {kept.pages.lost}.", aside)
-    in_doubt = [(instance, entry) for entry in doubtful(kept.pages) if _is_in_doubt(instance, entry)]
+    if pages.lost:
+        _say(f"What was sent to people without a request here, nobody can tell: {pages.lost}.", aside)
+    in_doubt = [(instance, entry) for entry in doubtful(pages) if _is_in_doubt(instance, entry)]
     _say(_what_to_do(in_doubt) if in_doubt else "Nothing is in doubt.", aside)
 
 
@@ -88,15 +103,15 @@ def cpaas_journal_mark_unsent(args: Namespace) -> None:
 
 def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> None:
     def decided_on(pages: Pages) -> Decided:
-        return decide(pages, decision, args.reference or (), result_id=result_id)
+        return decide(pages, decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
 
-    instance, kept = _read(args)
+    instance, pages = _read(args)
     try:
         task_state.refuse_on_its_way(instance)
-        decided = decided_on(kept.pages)
+        decided = decided_on(pages)
         if not args.yes:
             _confirm(instance, decided, decision)
-        instance = task_state.change(instance, kept.pages, decided_on)
+        instance = task_state.change(instance, pages, decided_on)
     except (JournalError, CannotDecideError) as error:
         raise SystemExit(str(error)) from None
     _say(f"Marked as {decision.value}: {_counts(decided.before)} of {instance}.", sys.stdout)
@@ -105,7 +120,7 @@ def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> 
     _say(_what_comes_next(instance, decided, decision), sys.stdout)
 
 
-def _read(args: Namespace) -> tuple[Instance, Kept]:
+def _read(args: Namespace) -> tuple[Instance, Pages]:
     try:
         with create_session(scoped=False) as session:
             asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
@@ -136,11 +151,11 @@ def _requests(
 ) -> Iterator[tuple[Instance, Entry]]:
     """Yield requests of a state; what cannot be read is noted in ``unreadable``."""
     wanted = set(_IN_DOUBT if state is None else State if state == "all" else {State(state)})
-    for instance, kept in task_state.everything(asked, [] if state == "all" else sorted(wanted)):
-        if isinstance(kept, JournalError):
-            unreadable.append(kept)
+    for instance, pages in task_state.everything(asked, [] if state == "all" else sorted(wanted)):
+        if isinstance(pages, JournalError):
+            unreadable.append(pages)
             continue
-        entries = doubtful(kept.pages) if state is None else kept.pages.entries.values()
+        entries = doubtful(pages) if state is None else pages.entries.values()
         for entry in entries:
             if entry.state in wanted and (state is not None or _is_in_doubt(instance, entry)):
                 yield instance, entry
@@ -194,13 +209,21 @@ def _what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
     instance = in_doubt[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
+    entries = [entry for _, entry in in_doubt]
     return (
-        f"In doubt: {_counts([entry for _, entry in in_doubt])}. Look for each reference in the service's own records "
-        "(there it is the external_ref, unless the task gives one of its own), then decide, e.g.\n"
+        f"In doubt: {_counts(entries)}. Look into the service's own records: {_ways_to_find(entries)}. Then decide, "
+        "e.g.\n"
         f"  airflow cpaas journal mark-sent {which}\n"
         f"  airflow cpaas journal mark-unsent {which}\n"
         "and clear the task. --reference decides single requests of a task."
     )
+
+
+def _ways_to_find(entries: Sequence[Entry]) -> str:
+    ways: dict[str, list[str]] = {}
+    for operation in dict.fromkeys(entry.operation for entry in entries):
+        ways.setdefault(_FOUND.get(operation, _BY_REFERENCE), []).append(operation)
+    return "; ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 
 def _what_comes_next(instance: Instance, decided: Decided, decision: Decision) -> str:
@@ -211,14 +234,7 @@ def _what_comes_next(instance: Instance, decided: Decided, decision: Decision) -
         )
     if instance.state == "success" and decision is Decision.SENT:
         return "The task has succeeded; there is nothing left to do."
-    others = "others on its list that nothing was sent to"
-    if decision is Decision.SENT:
-        deed = f"sends only to {others}, and succeeds without a request where there are none."
-    else:
-        who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
-        deed = f"sends to {who}, if still on its list, and to {others}, and to nobody else."
-    if decided.pages.lost:
-        deed += f" Of others nobody can tell ({decided.pages.lost}); the journal names them then."
+    deed = _deed(decided, decision)
     if instance.state in ("up_for_retry", None):
         return f"Next: nothing to do; the task's next try {deed}"
     return (
@@ -227,21 +243,50 @@ def _what_comes_next(instance: Instance, decided: Decided, decision: Decision) -
     )
 
 
+def _deed(decided: Decided, decision: Decision) -> str:
+    """Say what the task's next try does."""
+    operations = {entry.operation for entry in decided.before}
+    single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
+    others = "others on its list that nothing was sent to"
+    if single == _SINGLE[_ROW]:
+        return "succeeds without a request." if decision is Decision.SENT else f"{single}."
+    if single and decision is Decision.SENT:
+        deed = "succeeds without a request, unless it has another recipient by then."
+    elif single:
+        deed = f"{single}."
+    elif decision is Decision.SENT:
+        deed = f"sends only to {others}, and succeeds without a request where there are none."
+    else:
+        who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
+        deed = f"sends to {who}, if still on its list, and to {others}, and to nobody else."
+    if decided.pages.lost:
+        deed += f" Of others nobody can tell ({decided.pages.lost}); the journal names them then."
+    return deed
+
+
 def _counts(entries: Sequence[Entry]) -> str:
-    return f"{len(entries)} request{'' if len(entries) == 1 else 's'} to {_recipients(entries)}"
+    people, rows = _people_and_rows(entries)
+    whom = [f"to {people}"] if people else []
+    whom += [f"for {rows}"] if rows else []
+    return f"{_number(len(entries), 'request')} {' and '.join(whom)}"
 
 
-def _recipients(entries: Sequence[Entry]) -> str:
-    recipients = count_recipients(entries)
-    return f"{recipients} recipient{'' if recipients == 1 else 's'}"
+def _people_and_rows(entries: Sequence[Entry]) -> tuple[str, str]:
+    """Return how many recipients and how many rows requests have together, in words; nothing where they have none."""
+    rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
+    people = count_recipients(entries) - rows
+    return (_number(people, "recipient") if people else "", _number(rows, "row") if rows else "")
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _story(entry: Entry) -> str:
     when = f", claimed {entry.claimed_at.isoformat(timespec='seconds')}" if entry.claimed_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
-    return (
-        f"{entry.operation}, {_counts([entry]).partition(' to ')[2]}{when}{which}: {entry.reason or 'no answer noted'}"
-    )
+    whom = "".join(_people_and_rows([entry]))
+    return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"
 
 
 def _say(text: str, to: TextIO) -> None:

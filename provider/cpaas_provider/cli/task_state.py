@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from airflow.configuration import conf
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
-from airflow.state import BaseStoreBackend, TaskScope, get_state_backend
+from airflow.state import TaskScope, get_state_backend
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.sending.by_hand import Decided
@@ -23,8 +22,6 @@ NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped"
 """States of a task instance in which no try can have read the journal that might write it yet."""
 
 _RUNNING = frozenset({"running", "restarting"})
-# What `TaskStateStoreAccessor` wraps a reference in; `BaseStoreBackend.serialize_task_state_store_to_ref` documents it.
-_REFERENCE = "__airflow_state_ref__"
 _PAGE = 200
 _UNTOUCHED = "Nothing was changed."
 
@@ -58,17 +55,6 @@ class Instance:
         return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A journal as it lies there.
-
-    :param by_workers: whether the workers' own backend keeps it, and the database only where
-    """
-
-    pages: Pages
-    by_workers: bool
-
-
 def find(asked: Instance, session: Session) -> Instance:
     """Return a task instance with the state it is in.
 
@@ -91,10 +77,10 @@ def find(asked: Instance, session: Session) -> Instance:
     )
 
 
-def read(instance: Instance, session: Session) -> Kept:
+def read(instance: Instance, session: Session) -> Pages:
     """Return the journal of a task instance.
 
-    :raises JournalError: when there is none, or it cannot be read here
+    :raises JournalError: when there is none, or it cannot be read
     """
     stored = get_state_backend().get(instance.scope, JOURNAL_KEY, session=session)
     if stored is None:
@@ -125,10 +111,11 @@ def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided])
             _lock(asked, session)
             instance = find(asked, session)
             refuse_on_its_way(instance)
-            kept = read(instance, session)
-            if kept.pages != expected:
+            pages = read(instance, session)
+            if pages != expected:
                 raise JournalError(f"The journal of {instance} has changed meanwhile. {_UNTOUCHED} Look at it again.")
-            _write(instance, Kept(decide(kept.pages).pages, kept.by_workers), session)
+            value = json.dumps(decide(pages).pages.as_json())
+            get_state_backend().set(instance.scope, JOURNAL_KEY, value, expires_at=None, session=session)
     except JournalError:
         raise
     except Exception as error:
@@ -139,8 +126,8 @@ def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided])
     return instance
 
 
-def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Kept | JournalError]]:
-    """Yield task instances that have a journal, newest first, with that or with why it cannot be read here.
+def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Pages | JournalError]]:
+    """Yield task instances that have a journal, newest first, with that or with why it cannot be read.
 
     :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
     :param words: states of requests; a journal that mentions none of them may be left out
@@ -170,8 +157,9 @@ def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> I
         .limit(_PAGE)
     )
     if words:
-        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in [*words, _REFERENCE]]
-        query = query.where(or_(*mentioned))
+        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in words]
+        no_journal = not_(row.value.contains('"requests"'))
+        query = query.where(or_(*mentioned, no_journal))
     page = session.execute(query).all()
     while page:
         for found in page:
@@ -196,62 +184,14 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[tuple[I
             yield instance, stored
 
 
-def _opened(instance: Instance, stored: str) -> Kept:
+def _opened(instance: Instance, stored: str) -> Pages:
     try:
-        value = json.loads(stored)
-        reference = value.get(_REFERENCE) if isinstance(value, dict) else None
-        if reference is not None:
-            value = _from_workers(instance, reference)
-        return Kept(Pages.from_json(value), by_workers=reference is not None)
+        return Pages.from_json(json.loads(stored))
     except ValueError as error:
         raise JournalError(
             f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "
             f"{_UNTOUCHED}"
         ) from None
-
-
-def _from_workers(instance: Instance, reference: str) -> Any:
-    backend = _workers_backend(instance)
-    try:
-        value = backend.deserialize_task_state_store_from_ref(reference)
-    except Exception as error:
-        raise JournalError(
-            f"The journal of {instance} is kept by the workers' backend {type(backend).__name__}, which cannot be "
-            f"read from here ({type(error).__name__}: {error}). {_UNTOUCHED} Run the command where the workers run."
-        ) from error
-    if value is None:
-        raise JournalError(
-            f"The journal of {instance} is gone from the workers' backend {type(backend).__name__}. {_UNTOUCHED} "
-            "Nobody can tell from Airflow what was sent."
-        )
-    return value
-
-
-def _workers_backend(instance: Instance) -> BaseStoreBackend:
-    try:
-        kind = conf.getimport("workers", "state_store_backend", fallback=None)
-        if kind is not None:
-            backend: BaseStoreBackend = kind()
-            return backend
-        why = "is not set here"
-    except Exception as error:  # noqa: BLE001 - a backend may raise anything when it is imported or made
-        why = f"cannot be used here ({type(error).__name__}: {error})"
-    raise JournalError(
-        f"The journal of {instance} is kept by a backend of the workers, and [workers] state_store_backend {why}. "
-        f"{_UNTOUCHED} Run the command with the workers' configuration."
-    )
-
-
-def _write(instance: Instance, kept: Kept, session: Session) -> None:
-    """Store a journal the way it was stored before, never to expire."""
-    value: Any = kept.pages.as_json()
-    if kept.by_workers:
-        value = {
-            _REFERENCE: _workers_backend(instance).serialize_task_state_store_to_ref(
-                value=value, key=JOURNAL_KEY, scope=instance.scope
-            )
-        }
-    get_state_backend().set(instance.scope, JOURNAL_KEY, json.dumps(value), expires_at=None, session=session)
 
 
 def _lock(asked: Instance, session: Session) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cpaas_provider.sending.entries import Entry, Pages, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import named
+
+UNDER_WAY = timedelta(seconds=60)
+"""For how long after its claim a request may be under way: the process of a task that was marked failed lives on until
+it hears of that."""
 
 _UNTOUCHED = "Nothing was changed."
 
@@ -42,19 +48,28 @@ class Decided:
 
 
 def decide(
-    pages: Pages, decision: Decision, references: Sequence[str] = (), *, result_id: str | None = None
+    pages: Pages,
+    decision: Decision,
+    references: Sequence[str] = (),
+    *,
+    result_id: str | None = None,
+    now: datetime | None = None,
 ) -> Decided:
     """Return the journal as it is once requests in doubt are decided; ``pages`` stay as they are.
 
-    The task instance must not be running: a claimed request counts as in doubt.
+    The task instance must not be running: a claimed request counts as in doubt, once it cannot be under way any more.
 
     :param references: which requests; without any, all that are in doubt
     :param result_id: the service's id of the one request that was sent
-    :raises CannotDecideError: when a request is not there or not in doubt, when none is, or when the id fits none
+    :param now: the moment of the decision; without it, no request is taken to be under way
+    :raises CannotDecideError: when a request is not there or not in doubt, when none is, when one may be under way
+        still, or when the id fits none
     """
     before = _named(pages, references) if references else doubtful(pages)
     if not before:
         raise CannotDecideError(f"No request of this journal is in doubt. {_UNTOUCHED}")
+    if now is not None:
+        _refuse_under_way(before, now)
     if result_id is not None:
         _refuse_id(decision, before)
     after = {entry.reference: _decided(entry, decision, result_id) for entry in before}
@@ -89,13 +104,30 @@ def _why_not(entry: Entry) -> str:
     if entry.state is State.SETTLED:
         how = "a person marked it sent" if entry.by_hand == Decision.SENT else "the service carried it out"
         return (
-            f"{name} is settled: {how}. To send to its recipients again, start a new run, or clear the task with "
+            f"{name} is settled: {how}. To have it made again, start a new run, or clear the task with "
             "resend_on_clear=True."
         )
     if entry.state is State.REJECTED:
         return f"{name} was rejected by the service, so nothing was sent; a clear has it tried again."
     how = "a person marked it unsent" if entry.by_hand == Decision.UNSENT else "it was surely not sent"
-    return f"{name} is not in doubt: {how}; the next try sends it."
+    return f"{name} is not in doubt: {how}; the next try makes it."
+
+
+def _refuse_under_way(entries: Sequence[Entry], now: datetime) -> None:
+    claims = {
+        entry.reference: entry.claimed_at + UNDER_WAY - now
+        for entry in entries
+        if entry.state is State.CLAIMED and entry.claimed_at is not None
+    }
+    waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
+    if not waits:
+        return
+    others = len(entries) > len(waits)
+    raise CannotDecideError(
+        f"Claimed less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
+        f"marked failed may be at work for some seconds more, and the request under way. {_UNTOUCHED} Try again in "
+        f"{math.ceil(max(waits.values()).total_seconds())} s{', or name only others' if others else ''}."
+    )
 
 
 def _refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cpaas_provider.sending.by_hand import CannotDecideError, Decision, count_re
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, Pages, State
 
 SENT, UNSENT = Decision.SENT, Decision.UNSENT
+CLAIMED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def entry(reference: str, state: State, *members: str, **facts: Any) -> Entry:
@@ -94,6 +96,44 @@ def test_refused(case: str) -> None:
         decide(pages, decision, references, result_id=result_id)
     assert said in str(refused.value)
     assert pages.as_json() == before
+
+
+class TestUnderWay:
+    """A process may live on for some seconds after its task was marked failed."""
+
+    FRESH = journal(
+        entry("ref-unknown", State.UNKNOWN, claimed_at=CLAIMED_AT),
+        entry("ref-claimed", State.CLAIMED, claimed_at=CLAIMED_AT),
+    )
+
+    @pytest.mark.parametrize("decision", Decision)
+    @pytest.mark.parametrize(("age", "left"), [(0, 60), (17.2, 43), (59.9, 1), (-5, 65)])
+    def test_what_was_just_claimed_is_not_decided(self, decision: Decision, age: float, left: int) -> None:
+        before = self.FRESH.as_json()
+        with pytest.raises(CannotDecideError, match="Nothing was changed") as refused:
+            decide(self.FRESH, decision, ["ref-claimed"], now=CLAIMED_AT + timedelta(seconds=age))
+        assert "Claimed less than 60 seconds ago: ref-claimed." in str(refused.value)
+        assert str(refused.value).endswith(f"Try again in {left} s.")
+        assert self.FRESH.as_json() == before
+
+    def test_it_holds_up_the_others_unless_they_are_named(self) -> None:
+        now = CLAIMED_AT + timedelta(seconds=1)
+        with pytest.raises(CannotDecideError, match=r"Try again in 59 s, or name only others\.") as refused:
+            decide(self.FRESH, SENT, now=now)
+        assert "ref-unknown" not in str(refused.value)
+        assert decide(self.FRESH, SENT, ["ref-unknown"], now=now).before == (self.FRESH.entries["ref-unknown"],)
+
+    def test_the_youngest_says_how_long(self) -> None:
+        later = entry("ref-later", State.CLAIMED, claimed_at=CLAIMED_AT + timedelta(seconds=10))
+        with pytest.raises(CannotDecideError, match=r"ref-claimed, ref-later\..*Try again in 40 s"):
+            decide(journal(*self.FRESH.entries.values(), later), SENT, now=CLAIMED_AT + timedelta(seconds=30))
+
+    def test_a_minute_later_it_is(self) -> None:
+        now = CLAIMED_AT + timedelta(seconds=60)
+        assert len(decide(self.FRESH, UNSENT, now=now).before) == 2
+
+    def test_nor_is_it_held_up_where_the_time_of_the_claim_is_lost(self) -> None:
+        assert len(decide(MIXED, UNSENT, now=CLAIMED_AT).before) == 2
 
 
 ENTRIES = st.builds(
