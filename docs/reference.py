@@ -64,7 +64,7 @@ def _shared() -> Iterator[str]:
         "backfill is under [What is promised about sending](#what-is-promised-about-sending)."
     )
     yield ""
-    yield from _table(list(_SHARED.values()), documentation(JournaledOperator) | documentation(SendOperator))
+    yield from _table(list(SHARED.values()), documentation(JournaledOperator) | documentation(SendOperator))
 
 
 def _class(kind: type) -> Iterator[str]:
@@ -77,8 +77,8 @@ def _class(kind: type) -> Iterator[str]:
     yield re.sub(r"``", "`", doc.split(":param", 1)[0].strip())
     yield ""
     taken = arguments(kind)
-    yield from _table([argument for argument in taken if argument.name not in _SHARED], described)
-    if any(argument.name in _SHARED for argument in taken):
+    yield from _table([argument for argument in taken if argument.name not in SHARED], described)
+    if any(argument.name in SHARED for argument in taken):
         yield "And [the arguments of every sending operator](#arguments-of-every-sending-operator)."
         yield ""
 
@@ -122,7 +122,7 @@ def own_arguments(kind: type) -> list[inspect.Parameter]:
     return [one for one in named if one.name not in ("self", "cpaas_conn_id")]
 
 
-_SHARED = {one.name: one for kind in (JournaledOperator, SendOperator) for one in own_arguments(kind)}
+SHARED = {one.name: one for kind in (JournaledOperator, SendOperator) for one in own_arguments(kind)}
 
 
 def documentation(kind: type) -> dict[str, str]:

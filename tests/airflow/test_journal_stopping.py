@@ -102,7 +102,7 @@ def test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sen
     run = kind.run(stage, pre_execute=stopper.at_once)
     first = run.once()
     assert (first.state, kind.requests(stage), run.journal()) == ("up_for_retry", 0, {})
-    assert "told to stop. Nothing more was sent." in first.error
+    assert "told to stop. Nothing more was sent" in first.error
     run.change(_pre_execute_hook=None)
     second = run.once()
     assert (second.state, len(kind.arrived(stage))) == ("success", 1)

@@ -241,6 +241,8 @@ class TestArguments:
             ({"stop_grace": -0.5}, r"stop_grace must be a number of seconds of at least 0; it is -0\.5\."),
             ({"stop_grace": float("nan")}, r"stop_grace must be a number of seconds of at least 0; it is nan\."),
             ({"stop_grace": "4"}, r"stop_grace must be a number of seconds of at least 0; it is '4'\."),
+            ({"stop_grace": float("inf")}, r"stop_grace must be a number of seconds of at least 0; it is inf\."),
+            ({"resend_on_clear": "no"}, r"resend_on_clear must be True or False; it is 'no'\."),
             ({"stop_grace": None}, r"stop_grace must be a number of seconds of at least 0; it is None\."),
         ],
     )
@@ -248,7 +250,7 @@ class TestArguments:
     def test_a_bad_value_is_refused_where_the_dag_is_written(
         self, kind: Kind, given: dict[str, Any], words: str
     ) -> None:
-        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"^{words}$"):
+        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): deed>: {words}$"):
             kind.operator(task_id="deed", **{**kind.arguments(), **given})
 
     @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ class TestArguments:
     )
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
     def test_so_it_is_with_max_lateness(self, kind: Kind, value: Any, words: str) -> None:
-        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"^max_lateness {words}"):
+        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"max_lateness {words}"):
             kind.operator(task_id="deed", **{**kind.arguments(), "max_lateness": value})
 
     @pytest.mark.parametrize("given", [{"max_lateness": None}, {"allow_backfill": True}])
@@ -274,3 +276,37 @@ class TestArguments:
         with DAG("well_written", schedule=None):
             task = kind.operator(task_id="deed", **{**kind.arguments(), **given})
         assert task.settle_timeout == dt.timedelta()
+
+    @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
+    def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
+        with pytest.raises(ValueError, match=r"allow_backfill must be True or False; it is 'no'\."):
+            kind.operator(task_id="deed", **{**kind.arguments(), "allow_backfill": "no"})
+
+
+class TestABackendOfTheWorkers:
+    """There a lost object reads like one that never was, and a replaced try can write: the journal goes past it."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "no.such.Backend")
+
+    def test_the_journal_lies_at_the_server(self, stage: Stage) -> None:
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        first, second = run.to_the_end()
+        assert (first.state, second.state, SMS.requests(stage)) == ("up_for_retry", "success", 1)
+        assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+        assert [row.expires_at for row in run.stored()] == [None]
+
+    def test_a_try_that_was_replaced_writes_nothing(self, stage: Stage) -> None:
+        run = SMS.run(stage)
+
+        class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
+            """Somebody clears the task while its request is under way."""
+
+            def send(self, *args: Any, **kwargs: Any) -> Any:
+                run.clear()
+                return super().send(*args, **kwargs)
+
+        run.dag.get_task("deed").__class__ = Cleared
+        assert "another try in the place of this one" in run.once().error
+        assert [entry["state"] for entry in run.journal().values()] == ["claimed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,14 @@ def identity_of(context: Context) -> tuple[str | int, ...]:
     instance: Any = context["ti"]
     map_index = -1 if instance.map_index is None else instance.map_index
     return task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
+
+
+def address_of(context: Context) -> str:
+    """Return a task instance as the arguments of a command."""
+    instance: Any = context["ti"]
+    named = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
+    mapped = instance.map_index is not None and instance.map_index >= 0
+    return f"{named} --map-index {instance.map_index}" if mapped else named
 
 
 def try_facts(context: Context, retries: int | None) -> TryFacts:

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.sending.journal import Store
+
+
+def task_state(context: Context) -> Store | None:
+    """Return the state of a task instance, kept until its run is deleted; ``None`` outside of a task.
+
+    It goes to the API server also where the workers keep task state in a backend of their own: there a lost object
+    reads like one that never was, and a try that was replaced can still write.
+    """
+    from airflow.sdk.configuration import conf
+
+    accessor = context.get("task_state_store")
+    if accessor is None:
+        return None
+    if conf.get("workers", "state_store_backend", fallback=""):
+        instance: Any = context["ti"]
+        return ServerState(instance.id)
+    return TaskState(accessor)
 
 
 class TaskState:
-    """A task's own state as the store of its journal: kept until the run is deleted."""
+    """A task's state as Airflow offers it."""
 
     def __init__(self, accessor: Any) -> None:
         self._accessor = accessor
@@ -20,3 +42,32 @@ class TaskState:
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         self._accessor.set(key, value, retention=NEVER_EXPIRE)
+
+
+class ServerState:
+    """The same, past the workers' own backend.
+
+    :param instance_id: the task instance's id in this try
+    """
+
+    def __init__(self, instance_id: Any) -> None:
+        self._instance_id = instance_id
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+        from airflow.sdk.execution_time import task_runner
+        from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStateStore, TaskStateStoreResult
+
+        answer = task_runner.SUPERVISOR_COMMS.send(GetTaskStateStore(ti_id=self._instance_id, key=key))
+        if isinstance(answer, ErrorResponse) and answer.error != ErrorType.TASK_STORE_NOT_FOUND:
+            raise AirflowRuntimeError(answer)
+        return answer.value if isinstance(answer, TaskStateStoreResult) else None
+
+    def set(self, key: str, value: Any) -> None:
+        """Store for good, before returning."""
+        from airflow.sdk.execution_time import task_runner
+        from airflow.sdk.execution_time.comms import SetTaskStateStore
+
+        message = SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
+        task_runner.SUPERVISOR_COMMS.send(message)

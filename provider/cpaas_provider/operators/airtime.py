@@ -35,8 +35,8 @@ class BuyAirtimeOperator(SendOperator):
     where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
     when the status is ``duplicate``, ``failed`` or ``error``, when the service has removed the operation, and, unless
     ``if_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
-    ``duplicate`` settles that. Skips when ``allowed_recipients`` of the connection does not list the recipient, and in
-    backfills and late runs.
+    ``duplicate`` settles that (status, id and charge are then those of the duplicate). Skips when
+    ``allowed_recipients`` of the connection does not list the recipient, and in backfills and late runs.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)
@@ -111,6 +111,8 @@ class BuyAirtimeOperator(SendOperator):
             raise CpaasRejectedError(
                 f"Airtime was not bought: {reason}. Purchase {purchase.id}.", operation="buy_airtime"
             )
+        if status == "duplicate":
+            self.log.info("The service says duplicate: an earlier request bought it, and nothing was bought again.")
         charge = purchase.meta.charge if purchase.meta else None
         return {
             "id": purchase.id,

@@ -109,6 +109,10 @@ class SendEmailOperator(SendMessageOperator):
             "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
         )
 
+    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+        """Log that an email is about to be sent."""
+        self.log.info("Sending an email, recipients: %d.", recipients)
+
     def send(
         self,
         client: CpaasClient,
@@ -118,7 +122,6 @@ class SendEmailOperator(SendMessageOperator):
         reference: str,
     ) -> EmailMessage:
         """Send the email."""
-        self.log.info("Sending an email, recipients: %d.", len(recipients))
         return client.send_email(
             recipients,
             self.sender(connection),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators._task_state import TaskState
+from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.journal import Journal
     from cpaas_provider.sending.stopping import Stop
 
+T = TypeVar("T")
+
 REPORT_KEY = "report"
 """The XCom under which a task that fails says what it did and what nobody knows."""
 
 _BEGUN = "An earlier try had sent, or may have: its report is in the XCom `report`."
-_IF_UNKNOWN = ("fail", "skip", "resend")
 
 
 class JournaledOperator(CpaasOperator):
@@ -57,14 +58,18 @@ class JournaledOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(cpaas_conn_id=cpaas_conn_id, **kwargs)
-        if if_unknown not in _IF_UNKNOWN:
-            raise ValueError(f"if_unknown must be one of {', '.join(_IF_UNKNOWN)}; it is {if_unknown!r}.")
-        self.if_unknown = if_unknown
-        self.settle_timeout = as_timedelta("settle_timeout", settle_timeout)
-        self.resend_on_clear = resend_on_clear
-        if not isinstance(stop_grace, (int, float)) or isinstance(stop_grace, bool) or not stop_grace >= 0:
-            raise ValueError(f"stop_grace must be a number of seconds of at least 0; it is {stop_grace!r}.")
-        self.stop_grace = stop_grace
+        self.if_unknown = self._checked(arguments.one_of("fail", "skip", "resend"), if_unknown=if_unknown)
+        self.settle_timeout = self._checked(arguments.span, settle_timeout=settle_timeout)
+        self.resend_on_clear = self._checked(arguments.switch, resend_on_clear=resend_on_clear)
+        self.stop_grace = self._checked(arguments.seconds, stop_grace=stop_grace)
+
+    def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
+        """Return an argument as it is to be, or refuse it in words that name the task, too."""
+        ((name, value),) = argument.items()
+        try:
+            return check(name, value)
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be done once, checked as far as it can be before anything leaves."""
@@ -90,7 +95,7 @@ class JournaledOperator(CpaasOperator):
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
         """Do the deed, or what is left of it."""
-        from cpaas_provider.api.errors import CpaasError
+        from cpaas_provider.operators._run_facts import address_of
         from cpaas_provider.sending import errors
         from cpaas_provider.sending.deed import IfUnknown
         from cpaas_provider.sending.once import Once
@@ -110,6 +115,7 @@ class JournaledOperator(CpaasOperator):
                 stop,
                 if_unknown=IfUnknown(self.if_unknown),
                 settle_timeout=self.settle_timeout,
+                address=address_of(context),
             )
             outcome = once.run()
             return {
@@ -126,11 +132,12 @@ class JournaledOperator(CpaasOperator):
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.SendingError as error:
+            # Its own words name what is in doubt.
             self._state_failed = isinstance(error, (errors.JournalUnavailableError, errors.TryReplacedError))
-            self._push_report(context, journal)
+            self._push_report(context, journal, quietly=True)
             kind = AirflowFailException if error.for_good else AirflowException
             raise kind(str(error)) from None
-        except CpaasError:
+        except Exception:
             self._push_report(context, journal)
             raise
 
@@ -160,11 +167,12 @@ class JournaledOperator(CpaasOperator):
     def _note_no_claim(self, context: Context) -> None:
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
         from cpaas_provider.operators._run_facts import try_facts
+        from cpaas_provider.operators._task_state import task_state
         from cpaas_provider.sending.journal import note_no_claim
 
-        state = context.get("task_state_store")
+        state = task_state(context)
         if state is not None and not self.__dict__.get("_state_failed"):
-            note_no_claim(TaskState(state), try_facts(context, self.retries))
+            note_no_claim(state, try_facts(context, self.retries))
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the deed, with whatever of the run decides about it."""
@@ -172,19 +180,25 @@ class JournaledOperator(CpaasOperator):
 
     def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
         """Return the deed; where it is refused now, what earlier tries did is not passed over."""
+        from cpaas_provider.sending.deed import Outcome
+
         try:
             return self.prepare(context, client, connection)
         except (AirflowFailException, AirflowSkipException) as error:
-            if self._push_report(context, journal):
+            if Outcome.of(journal.entries):
                 raise AirflowFailException(f"{error} {_BEGUN}") from None
             raise
 
     def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
         from cpaas_provider.operators._run_facts import identity_of, try_facts
+        from cpaas_provider.operators._task_state import task_state
         from cpaas_provider.sending.journal import Journal
 
+        state = task_state(context)
+        if state is None:
+            raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
         return Journal(
-            TaskState(context["task_state_store"]),
+            state,
             connection.journal_secrets,
             identity_of(context),
             try_facts(context, self.retries),
@@ -201,31 +215,21 @@ class JournaledOperator(CpaasOperator):
             kwargs={"give_up_at": give_up_at},
         )
 
-    def _push_report(self, context: Context, journal: Journal | None) -> bool:
-        """Leave for tasks downstream what a failing task did in all its tries, and tell whether that is anything."""
+    def _push_report(self, context: Context, journal: Journal | None, *, quietly: bool = False) -> bool:
+        """Leave for tasks downstream what a failing task did in all its tries, and tell whether that is anything.
+
+        :param quietly: whether what is in doubt need not be logged as well
+        """
         from cpaas_provider.sending.deed import Outcome
         from cpaas_provider.sending.once import in_doubt
 
         outcome = Outcome.of(journal.entries) if journal else Outcome()
         if not outcome:
             return False
-        if outcome.unknown:
+        if outcome.unknown and not quietly:
             self.log.error("%s", in_doubt(outcome.unknown))
         try:
             context["ti"].xcom_push(key=REPORT_KEY, value=outcome.report())
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
         return True
-
-
-def as_timedelta(name: str, value: timedelta | float) -> timedelta:
-    """Return a span given as such or in seconds; refuse what is neither, or negative."""
-    if isinstance(value, timedelta):
-        span = value
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        span = timedelta(seconds=value)
-    else:
-        raise ValueError(f"{name} must be a timedelta or a number of seconds; it is {value!r}.")
-    if span < timedelta():
-        raise ValueError(f"{name} must not be negative; it is {value!r}.")
-    return span

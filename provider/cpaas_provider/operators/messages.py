@@ -59,6 +59,10 @@ class SendMessageOperator(SendOperator):
         """Send one message to recipients that are normalised and may be reached, under a reference."""
         raise NotImplementedError
 
+    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+        """Log what a send comes to, before it begins."""
+        raise NotImplementedError
+
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return a recipient as the service wants it, or raise ValueError."""
         raise NotImplementedError
@@ -91,6 +95,7 @@ class SendMessageOperator(SendOperator):
             recipients=tuple(chosen),
             body={"sender_id": self.sender(connection), **{name: self.private(name) for name in self.body_fields}},
             personal=personal and {one: entry["substitutions"] for one, entry in personal.items()},
+            may_begin=partial(self.announce, connection, len(chosen), list((personal or {}).values())),
             perform=partial(self._perform, client, connection, personal),
             evidence=self.evidence(connection),
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 
-from cpaas_provider.operators.journaled import JournaledOperator, as_timedelta
+from cpaas_provider.operators import _arguments as arguments
+from cpaas_provider.operators.journaled import JournaledOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,13 +34,15 @@ class SendOperator(JournaledOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.allow_backfill = allow_backfill
-        self.max_lateness = None if max_lateness is None else as_timedelta("max_lateness", max_lateness)
+        self.allow_backfill = self._checked(arguments.switch, allow_backfill=allow_backfill)
+        self.max_lateness = self._checked(arguments.span_or_none, max_lateness=max_lateness)
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the deed, which must not begin in an untimely run."""
         from cpaas_provider.operators._run_facts import run_facts
         from cpaas_provider.sending.lateness import refuse_untimely
+
+        deed = super().prepare(context, client, connection)
 
         def may_begin() -> None:
             refuse_untimely(
@@ -48,5 +51,6 @@ class SendOperator(JournaledOperator):
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,
             )
+            deed.may_begin()
 
-        return dataclasses.replace(super().prepare(context, client, connection), may_begin=may_begin)
+        return dataclasses.replace(deed, may_begin=may_begin)

@@ -106,7 +106,6 @@ class SendSmsOperator(SendMessageOperator):
         reference: str,
     ) -> SmsMessage:
         """Send the text."""
-        self._log_length(connection, len(recipients), personalisation)
         return client.send_sms(
             # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
             [f"+{recipient}" for recipient in recipients],
@@ -120,8 +119,8 @@ class SendSmsOperator(SendMessageOperator):
             callback=self.private("callback"),
         )
 
-    def _log_length(self, connection: CpaasConnection, recipients: int, personalisation: list[Any] | None) -> None:
-        """Say before the send what it will come to; a template's text is the service's secret."""
+    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+        """Log encoding and pages as far as they can be told; a template's text is the service's secret."""
         from cpaas_provider.api.text import measure_sms, substitute
 
         content = self.private("content")
@@ -129,8 +128,8 @@ class SendSmsOperator(SendMessageOperator):
             if self.template_id:
                 self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
             return
-        texts = {content} if len(personalisation or ()) < recipients else set()
-        for entry in personalisation or ():
+        texts = {content} if len(personalisation) < recipients else set()
+        for entry in personalisation:
             texts.add(substitute(content, entry["substitutions"], connection.placeholder_format))
         lengths = [measure_sms(text) for text in texts]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)

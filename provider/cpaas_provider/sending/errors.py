@@ -53,6 +53,10 @@ class UnknownOutcomeError(SendingError):
     for_good = True
 
 
+class EvidenceUnreadError(SendingError):
+    """Evidence of an unknown request is there to be looked for, and could not be read now."""
+
+
 class StillUnknownError(SendingError):
     """Requests were sent again as the author wants, and are unknown still."""
 

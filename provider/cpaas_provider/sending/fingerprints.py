@@ -59,4 +59,15 @@ def task_identity(dag_id: str, run_id: str, task_id: str, map_index: int) -> tup
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what is the same in every process, whatever kinds of keys stand beside each other."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(_canonical(one).decode() for one in value)
+    return value

@@ -197,6 +197,13 @@ class Journal:
                 type(error).__name__,
             )
 
+    def keep_doubts(self) -> None:
+        """Store that what an earlier try had claimed is unknown now, for whoever looks; a next try knows it anyhow."""
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            log.warning("The journal could not be brought up to date (%s).", type(error).__name__)
+
     def note_lost(self, operation: str, recipients: Sequence[str]) -> None:
         """Store that nobody can tell whether an earlier try sent to those recipients that have no entry."""
         strangers = [one for one, entry in self.standings(operation, recipients).items() if entry is None]
@@ -230,7 +237,10 @@ class Journal:
         empty = Pages(keys[0].lock, self._tries.max_tries)
         if found is None:
             if self._tries.follows_clear:
-                empty.lost = "the task's state was dropped when it was cleared"
+                empty.lost = (
+                    "its earlier tries left no journal: either they ended before they noted anything, or the task's "
+                    "state was dropped when it was cleared"
+                )
             return keys[0], empty
         for key in keys:
             if key.lock == found.lock:
@@ -269,8 +279,10 @@ def _replaced(error: BaseException) -> bool:
 def _of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
     if _replaced(error):
         return TryReplacedError(
-            f"Airflow has put another try in the place of this one, and the journal could not be {what}."
+            f"Airflow has put another try in the place of this one, and the journal could not be {what}. That try goes "
+            "on from what the journal says."
         )
     return JournalUnavailableError(
-        f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}."
+        f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}. The "
+        "task's retries go on from what the journal says."
     )

@@ -5,6 +5,7 @@ Everything that can end a try in between leaves a journal from which the next tr
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from cpaas_provider.sending.deed import Deed, IfUnknown, Outcome
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
+    EvidenceUnreadError,
     SettleLaterError,
     StillUnknownError,
     StoppedError,
@@ -35,14 +37,16 @@ _FIRST_PAUSE = 1.0
 _FIRST_LOOK = timedelta(seconds=5)
 _LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
 
+# {address} is the task instance, as the command takes it.
 BY_HAND = (
-    "Look into the service's own records, then decide with `airflow cpaas journal mark-sent` or `mark-unsent`, and "
-    "clear the task"
+    "Look into the service's own records, by recipient and time, or by the reference where the request could carry it "
+    "as external_ref. Then decide with `airflow cpaas journal mark-sent {address}` or `mark-unsent`, and clear the task"
 )
 # A clear that drops the state drops a decision by hand, too.
 AFTER_LOSS = (
     "Look into the service's own records. To have it sent all the same, start a new run, or clear the task with "
-    "resend_on_clear=True; to decide it with `airflow cpaas journal`, clear the task so that its state is kept"
+    "resend_on_clear=True. To decide it by hand (`airflow cpaas journal show {address}`), clear the task so that its "
+    "state is kept"
 )
 
 
@@ -52,6 +56,7 @@ class Once:
     :param client: makes the requests; told to stop when the task is
     :param if_unknown: what to do where no evidence settles a request
     :param settle_timeout: for how long after a claim evidence is waited for
+    :param address: the task instance as `airflow cpaas journal` takes it
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Once:
         *,
         if_unknown: IfUnknown = IfUnknown.FAIL,
         settle_timeout: timedelta = timedelta(minutes=10),
+        address: str = "DAG_ID RUN_ID TASK_ID",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._deed = deed
@@ -71,8 +77,10 @@ class Once:
         self._stop = stop
         self._if_unknown = if_unknown
         self._settle_timeout = settle_timeout
+        self._address = address
         self._clock = clock
         self._requested = False
+        self._unread: CpaasError | None = None
 
     def run(self) -> Outcome:
         """Do what is left to do.
@@ -87,14 +95,21 @@ class Once:
         if doubtful := self._doubtful():
             self._wait_for_evidence(doubtful)
             self._refuse_changed(doubtful)
+            self._refuse_unread_evidence(doubtful)
             if self._if_unknown is IfUnknown.FAIL:
+                self._journal.keep_doubts()
                 raise UnknownOutcomeError(
-                    f"{in_doubt(doubtful)} {AFTER_LOSS if self._journal.lost else BY_HAND}. if_unknown='skip' or "
-                    "'resend' decides it beforehand."
+                    f"{in_doubt(doubtful)} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
                 )
+            if self._if_unknown is IfUnknown.SKIP:
+                self._journal.keep_doubts()
+                log.warning("%s It is left so, as if_unknown says, and counted as unknown.", in_doubt(doubtful))
             if self._if_unknown is IfUnknown.RESEND:
                 self._resend()
         return self.outcome()
+
+    def _advice(self) -> str:
+        return (AFTER_LOSS if self._journal.lost else BY_HAND).format(address=self._address)
 
     def outcome(self) -> Outcome:
         """Return what is known by now."""
@@ -136,7 +151,7 @@ class Once:
     def _request(self, recipients: tuple[str, ...]) -> None:
         """Claim, make the request, and note what became of it."""
         deed, stop = self._deed, self._stop
-        deed.may_begin()
+        stop.call(deed.may_begin, self._client)
         notes = [stop.call(partial(way.before, self._client), self._client) for way in deed.evidence]
         stop.refuse_if_requested()
         entry = self._journal.claim(deed.operation, recipients, deed.body, deed.personal, evidence=notes or None)
@@ -169,17 +184,21 @@ class Once:
         raise error
 
     def _look_for_all_evidence(self) -> None:
+        self._unread = None
         for entry in self._doubtful():
             self._look_for_evidence(entry)
 
     def _look_for_evidence(self, entry: Entry) -> None:
         notes = entry.evidence or [None] * len(self._deed.evidence)
         for way, note in zip(self._deed.evidence, notes, strict=False):
-            noted = Entry(**{**vars(entry), "evidence": note})
+            noted = dataclasses.replace(entry, evidence=note)
             try:
                 found = self._stop.call(partial(way.find, self._client, noted), self._client)
             except CpaasError as error:
+                self._stop.refuse_if_requested()
                 log.warning("Evidence of request %s cannot be looked for now: %s", entry.reference, error)
+                if error.retryable:
+                    self._unread = error
                 continue
             if found is not None:
                 log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
@@ -198,6 +217,14 @@ class Once:
         until = min(now + since, max(claims) + patience)
         raise SettleLaterError(f"{in_doubt(doubtful)} Evidence may yet come.", until)
 
+    def _refuse_unread_evidence(self, doubtful: Sequence[Entry]) -> None:
+        """Leave to a later try what evidence might have settled, had it been readable."""
+        if doubtful and self._unread is not None:
+            raise EvidenceUnreadError(
+                f"{in_doubt(doubtful)} The evidence could not be read: {self._unread} Nothing further was sent; the "
+                "task's retries look again."
+            )
+
     def _resend(self) -> None:
         """Send again to those of unknown outcome, until that is known or the try has done enough."""
         for resend in range(RESENDS):
@@ -205,20 +232,24 @@ class Once:
             doubtful = [one for one, entry in standings.items() if entry and entry.in_doubt]
             if not doubtful:
                 return
-            log.warning("Sending again to %d recipients of unknown outcome, as if_unknown says.", len(doubtful))
+            log.warning("Making a request of unknown outcome again, as if_unknown says. Recipients: %d.", len(doubtful))
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
             self._request(tuple(doubtful))
             self._look_for_all_evidence()
+            self._refuse_unread_evidence(self._doubtful())
         if any(entry and entry.in_doubt for entry in self._standings().values()):
-            raise StillUnknownError(f"{in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try.")
+            raise StillUnknownError(
+                f"{in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try. The task's retries go on; "
+                f"where there are none left: {self._advice()}."
+            )
 
     def _refuse_changed(self, doubtful: Sequence[Entry]) -> None:
         if changed := [entry for entry in doubtful if self._changed(entry)]:
             raise ChangedBodyError(
                 f"{in_doubt(changed)} What the task would send now differs from what those requests said, so "
-                f"neither sending nor leaving it out would be right. {BY_HAND}; or start a new run."
+                f"neither sending nor leaving it out would be right. {self._advice()}; or start a new run."
             )
 
     def _changed(self, entry: Entry) -> bool:
@@ -255,10 +286,12 @@ def in_doubt(entries: Sequence[Entry]) -> str:
     """Return which requests are in doubt and why, as a sentence."""
     references = [entry.reference for entry in entries]
     count = len(members_of(entries))
-    reasons = sorted({entry.reason for entry in entries if entry.reason})
-    why = f" ({'; '.join(reason.rstrip('.') for reason in reasons[:2])})" if reasons else ""
+    # What comes after the first sentence is advice that the caller gives itself.
+    reasons = sorted({entry.reason.split(". ")[0].rstrip(".") for entry in entries if entry.reason})
+    why = f" ({'; '.join(reasons[:2])})" if reasons else ""
+    whom = "row" if all(entry.operation == "create_contact_row" for entry in entries) else "recipient"
     return (
-        f"Nobody knows whether {'a request' if len(references) == 1 else f'{len(references)} requests'} to "
-        f"{count} recipient{'' if count == 1 else 's'} {'was' if len(references) == 1 else 'were'} carried out{why}. "
+        f"Nobody knows whether {'a request' if len(references) == 1 else f'{len(references)} requests'} for "
+        f"{count} {whom}{'' if count == 1 else 's'} {'was' if len(references) == 1 else 'were'} carried out{why}. "
         f"Reference{'' if len(references) == 1 else 's'}: {named(references)}."
     )

@@ -67,7 +67,7 @@ class Stop:
     def refuse_if_requested(self) -> None:
         """Raise where nothing new may begin."""
         if self.requested:
-            raise StoppedError(f"{self._why()} Nothing more was sent.")
+            raise StoppedError(f"{self._why()} Nothing more was sent; should there be a retry, it goes on from here.")
 
     def call(self, work: Callable[[], T], client: _Stoppable) -> T:
         """Return what ``work`` returns, or raise what it raises.

@@ -22,6 +22,7 @@ from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
+    EvidenceUnreadError,
     JournalUnavailableError,
     NotNowError,
     SettleLaterError,
@@ -593,6 +594,7 @@ class World:
             (CpaasNotSentError, AtRequest.NOT_SENT in happened),
             (CpaasRejectedError, AtRequest.REJECTED in happened or self._rejected_in(stored_before, first_after_clear)),
             (CpaasUnknownOutcomeError, "look" in happened),
+            (EvidenceUnreadError, "look" in happened),
             (BugError, bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened)),
             (SettleLaterError, self.looks),
             (UnknownOutcomeError, attempt.policy is IfUnknown.FAIL),
@@ -634,7 +636,7 @@ class World:
                 say("settled work was done again")
             if not attempt.requests and not outcome.earlier:
                 say("claims to have done something")
-        elif isinstance(error, UnknownOutcomeError | StillUnknownError | SettleLaterError):
+        elif isinstance(error, UnknownOutcomeError | StillUnknownError | SettleLaterError | EvidenceUnreadError):
             if missing := source - settled - named:
                 say(f"{missing} are neither reached nor named")
         elif isinstance(error, ChangedBodyError):

@@ -1,0 +1,52 @@
+"""Arguments as they are to be: what cannot be meant is refused where the DAG is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+
+def one_of(*words: str) -> Callable[[str, Any], Any]:
+    """Return a check that takes one of some words."""
+
+    def check(name: str, value: Any) -> Any:
+        if value not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}; it is {value!r}.")
+        return value
+
+    return check
+
+
+def switch(name: str, value: Any) -> bool:
+    """Return a switch; refuse words, of which every one would count as yes."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; it is {value!r}.")
+    return value
+
+
+def seconds(name: str, value: Any) -> float:
+    """Return a number of seconds."""
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of seconds of at least 0; it is {value!r}.")
+    return float(value)
+
+
+def span(name: str, value: Any) -> timedelta:
+    """Return a span that is given as such or in seconds."""
+    if not isinstance(value, timedelta) and not (_is_number(value) and math.isfinite(value)):
+        raise ValueError(f"{name} must be a timedelta or a number of seconds; it is {value!r}.")
+    found = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if found < timedelta():
+        raise ValueError(f"{name} must not be negative; it is {value!r}.")
+    return found
+
+
+def span_or_none(name: str, value: Any) -> timedelta | None:
+    """Return a span, or ``None`` for no bound."""
+    return None if value is None else span(name, value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
