@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from cpaas_provider.operators import journaled
+from cpaas_provider.operators import _task_state
 from cpaas_provider.operators.sms import SendSmsOperator
 
 SENDS = 16
@@ -50,26 +50,25 @@ class Nowhere:
 class Timed(SendSmsOperator):
     """An SMS with the journal in its place."""
 
-    def store(self, accessor: Any) -> Any:
-        return Watch(journaled.TaskState(accessor))
+    def store(self, context: Any) -> Any:
+        return Watch(_task_state.TaskState(context["task_state_store"]))
 
     def execute(self, context: Any) -> dict[str, Any]:
-        watch = self.store(context["task_state_store"])
-        journaled_state = journaled.TaskState
-        journaled.TaskState = lambda _accessor: watch  # type: ignore[assignment,misc]  # this process runs one task
+        store, usual = self.store(context), _task_state.task_state
+        _task_state.task_state = lambda _context: store
         try:
             began = time.perf_counter()
             super().execute(context)
             took = (time.perf_counter() - began) * 1000
         finally:
-            journaled.TaskState = journaled_state  # type: ignore[misc]  # as above
-        return {"execute": took, **watch.calls}
+            _task_state.task_state = usual
+        return {"execute": took, **store.calls}
 
 
 class Unjournaled(Timed):
     """The same without a state."""
 
-    def store(self, accessor: Any) -> Any:
+    def store(self, context: Any) -> Any:
         return Nowhere()
 
 
