@@ -39,8 +39,8 @@ class JournaledOperator(CpaasOperator):
 
     :param if_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
         and count it apart) or ``resend``
-    :param settle_timeout: for how long after a request evidence of its outcome is waited for; the task is deferred
-        meanwhile
+    :param settle_timeout: for how long after a request of unknown outcome evidence of it is waited for, at most; the
+        task is deferred meanwhile. A passcode's record is waited for 30 seconds; of the others there is no evidence yet
     :param resend_on_clear: do everything again when the task is cleared; by default only what was not done
     :param stop_grace: seconds an answer is waited for after the task was told to stop, or before its
         ``execution_timeout``; Airflow kills a task 5 seconds after telling it to stop
