@@ -94,19 +94,22 @@ class Once:
         self._look_for_all_evidence()
         if doubtful := self._doubtful():
             self._wait_for_evidence(doubtful)
-            self._refuse_changed(doubtful)
             self._refuse_unread_evidence(doubtful)
-            if self._if_unknown is IfUnknown.FAIL:
-                self._journal.keep_doubts()
-                raise UnknownOutcomeError(
-                    f"{in_doubt(doubtful)} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
-                )
-            if self._if_unknown is IfUnknown.SKIP:
-                self._journal.keep_doubts()
-                log.warning("%s It is left so, as if_unknown says, and counted as unknown.", in_doubt(doubtful))
-            if self._if_unknown is IfUnknown.RESEND:
-                self._resend()
+            self._refuse_changed(doubtful)
+            self._do_as_the_author_wants(doubtful)
         return self.outcome()
+
+    def _do_as_the_author_wants(self, doubtful: Sequence[Entry]) -> None:
+        """Do what ``if_unknown`` says about requests that nothing could be found out about."""
+        if self._if_unknown is IfUnknown.RESEND:
+            self._resend()
+            return
+        self._journal.keep_doubts()
+        if self._if_unknown is IfUnknown.FAIL:
+            raise UnknownOutcomeError(
+                f"{in_doubt(doubtful)} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
+            )
+        log.warning("%s It is left so, as if_unknown says, and counted as unknown.", in_doubt(doubtful))
 
     def _advice(self) -> str:
         return (AFTER_LOSS if self._journal.lost else BY_HAND).format(address=self._address)

@@ -13,6 +13,7 @@ from cpaas_provider.sending import once as once_module
 from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
+    EvidenceUnreadError,
     JournalUnavailableError,
     NotNowError,
     SettleLaterError,
@@ -346,6 +347,22 @@ def test_evidence_that_cannot_be_looked_at_now_decides_nothing(seeing: World) ->
     seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
     assert isinstance(seeing.run(Plan(looks=(AtLook.DOWN,))).error, SettleLaterError)
     assert seeing.run().outcome is not None
+
+
+@pytest.mark.parametrize("wanted", list(IfUnknown))
+@pytest.mark.parametrize("changed", [False, True], ids=["the same", "changed"])
+def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: IfUnknown, changed: bool) -> None:
+    seeing.policy = wanted
+    seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
+    seeing.clock += 2 * PATIENCE
+    if changed:
+        seeing.text = "Something else"
+    end = seeing.run(Plan(looks=(AtLook.DOWN,)))
+    assert isinstance(end.error, EvidenceUnreadError)
+    assert (end.requests, end.error.for_good) == ([], False)
+    settled = seeing.run()
+    assert settled.outcome is not None
+    assert (settled.outcome.sent, settled.requests) == (2, [])
 
 
 def test_where_nothing_can_be_noted_before_a_request_it_does_not_leave(seeing: World) -> None:
