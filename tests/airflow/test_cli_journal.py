@@ -243,7 +243,7 @@ class TestAsking:
         said = journal("mark-unsent", *send.ids, answer="y\n")
         assert said.status == 0
         assert f"  {send.reference}  send_sms, 2 recipients, claimed " in said.out
-        assert "Mark as unsent? They are made again by the task's next try. [y/N]" in said.out
+        assert "Mark as unsent? They are made again by the task's next try. This cannot be undone. [y/N]" in said.out
 
     @pytest.mark.parametrize("answer", ["n\n", "\n"])
     def test_no(self, send: Send, journal: Journal, answer: str) -> None:
@@ -531,7 +531,9 @@ def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str)
     assert f"Marked as unsent: {counts} of do in run" in said
     assert f"Next: clear the task; {made}" in said
     single.run.rewrite_journal(state="unknown", by_hand=None)
-    assert f"Next: clear the task; {not_made}" in journal("mark-sent", *single.ids, "--yes").out
+    marked = journal("mark-sent", *single.ids, "--yes").out
+    assert f"Next: clear the task; {not_made}" in marked
+    assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
     assert single.run.clear().once().state == "success"
 
 

@@ -22,6 +22,8 @@ from cpaas_provider.sending.by_hand import CannotDecideError, Decided, Decision,
 from cpaas_provider.sending.entries import Entry, Pages, State
 from cpaas_provider.sending.errors import named
 
+# What others wait for, verify or change by the id in the result.
+_NEEDED_BY_ID = {"request_otp", "create_contact_row"}
 _IN_DOUBT = (State.UNKNOWN, State.CLAIMED)
 _ASKED_FOR_READABLE = ("table", "plain")
 
@@ -118,6 +120,8 @@ def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> 
     for entry in decided.before:
         _say(f"  {entry.reference}", sys.stdout)
     _say(_what_comes_next(instance, decided, decision), sys.stdout)
+    if decision is Decision.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
+        _say("Without --id the task's result has no id, and tasks after it that use it will fail.", sys.stdout)
 
 
 def _read(args: Namespace) -> tuple[Instance, Pages]:
@@ -139,7 +143,7 @@ def _confirm(instance: Instance, decided: Decided, decision: Decision) -> None:
         "They are not made again." if decision is Decision.SENT else "They are made again by the task's next try."
     )
     try:
-        agreed = ask_yesno(f"Mark as {decision.value}? {consequence} [y/N]", default=False)
+        agreed = ask_yesno(f"Mark as {decision.value}? {consequence} This cannot be undone. [y/N]", default=False)
     except (EOFError, RuntimeError):
         raise SystemExit("Nobody is there to answer, so nothing was changed. With --yes nobody is asked.") from None
     if not agreed:
