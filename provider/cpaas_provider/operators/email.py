@@ -25,11 +25,11 @@ class SendEmailOperator(SendMessageOperator):
     names of the requests, and how many recipients nobody knows of (only with ``if_unknown="skip"``). Addresses and text
     appear neither in the result nor in logs or rendered fields.
 
-    Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only with
-    ``if_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address, when
-    the service rejects the request, and, unless ``if_unknown`` says otherwise, when nobody can find out whether it
-    was sent. Retries, by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients``
-    leaves nobody, and in backfills and late runs.
+    Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only
+    with ``if_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,
+    when the service rejects the request, and, unless ``if_unknown`` says otherwise, when nobody can find out
+    whether it was sent. Retries, by the task's ``retries``, when surely nothing was sent. Skips when
+    ``allowed_recipients`` leaves nobody, and in backfills and late runs.
 
     :param recipients: addresses, as a list or comma-separated; repeats are dropped; at most
         ``recipients_per_request`` of the connection (templated)
