@@ -22,6 +22,7 @@ import structlog
 from airflow.sdk import DAG
 
 from cpaas_provider.api import core
+from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
 from tests.processes import free_ports
@@ -218,6 +219,8 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
     with pytest.MonkeyPatch.context() as patch:
         # The client's pauses between repeats grow from this; nobody needs to sit them out.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
+        # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
+        patch.setattr(OtpRecords, "patience", timedelta())
         stage = Stage(sandbox, patch)
         for name, changes in {**usual, **connections}.items():
             stage.connect(name, **changes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from cpaas_provider.sending import once
+from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.deeds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, fault, phone
 
@@ -139,11 +142,15 @@ def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(st
     run.change(recipients=[phone("one"), phone("two"), phone("three")])
     failed = run.once()
     assert (failed.state, failed.report["recipients"], failed.report["unknown"]) == ("failed", 1, 2)
-    assert "to 2 recipients" in failed.error
+    assert "for 2 recipients" in failed.error
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two", "three")] == [1, 1, 1]
 
 
 class TestPasscodes:
+    @pytest.fixture(autouse=True)
+    def patient(self, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(OtpRecords, "patience", timedelta(seconds=30))
+
     @pytest.mark.parametrize("how", ["cut_after", "missing_field"])
     def test_the_one_new_record_settles_it(self, stage: Stage, how: str) -> None:
         OTP.lose(stage, how)
