@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 import time
@@ -14,8 +13,6 @@ from typing import Any, Protocol, TypeVar
 from cpaas_provider.sending.errors import StoppedError
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 STOP_GRACE = 4.0
 """Seconds an answer is waited for after the stop; Airflow kills a task 5 seconds after asking it to end."""
