@@ -18,7 +18,7 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test test-floors bench-journal docs lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ test-floors: setup ## The tests at the lowest versions pyproject.toml accepts, i
 
 bench-journal: setup ## What the journal costs a single send, beside the same send without it
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
+
+bench-campaign: setup ## How fast campaigns send, beside their peers (ARGS="--rounds 3" shortens it)
+	@$(BIN)/python -m uv pip install --quiet --no-deps --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
+	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign $(ARGS)
 
 docs: setup ## Write the reference part of README.md from the code
 	$(BIN)/python docs/reference.py

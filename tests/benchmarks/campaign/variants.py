@@ -1,0 +1,116 @@
+"""What a campaign is measured against, each in a process of its own.
+
+python -m tests.benchmarks.campaign.variants NAME URL REQUESTS IN_FLIGHT RECIPIENTS_PER_REQUEST
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, Protocol
+
+from tests.benchmarks.campaign.people import phones
+
+CONTENT = "Hello"
+SENDER_ID = "Shop"
+API_KEY = "sk_bench"
+# Far above what one machine can do.
+NO_LIMIT = 1e6
+
+
+class Variant(Protocol):
+    """One way to have a number of requests sent."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None: ...
+
+
+class LoopWithOneClient:
+    """``send_sms`` of one client, one call after the other: what a loop in a ``@task`` does."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        from cpaas_provider.api import CpaasClient
+
+        with CpaasClient(server_url, API_KEY, requests_per_second=NO_LIMIT) as client:
+            for number in range(requests):
+                recipients = phones(recipients_per_request, number * recipients_per_request)
+                client.send_sms(recipients, SENDER_ID, CONTENT)
+
+
+class HttpProvidersOperator:
+    """``HttpOperator`` of the http provider, executed one after the other.
+
+    Mapped over tasks it would wait for the scheduler and a new process each time as well; that is not counted here.
+    """
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        import json
+        import os
+
+        from tests.airflow_home import move_in
+
+        move_in()
+        connection = {"conn_type": "http", "host": server_url, "password": API_KEY}
+        os.environ["AIRFLOW_CONN_HTTP_DEFAULT"] = json.dumps(connection)
+
+        from airflow.providers.http.operators.http import HttpOperator
+
+        context: Any = {}
+        for number in range(requests):
+            recipients = ",".join(phones(recipients_per_request, number * recipients_per_request))
+            HttpOperator(
+                task_id="send",
+                endpoint="sms/send",
+                method="POST",
+                headers={"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"},
+                data=json.dumps({"recipients": recipients, "sender_id": SENDER_ID, "content": CONTENT}),
+                # As basic authentication the key would be lost: the header holds it.
+                auth_type=lambda *_: None,
+            ).execute(context)
+
+
+class BareTransport:
+    """The transport beneath our clients, given one finished request again and again: nothing can be faster on it."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        asyncio.run(self._run(server_url, requests, in_flight, recipients_per_request))
+
+    async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        from cpaas_provider.api.core import build
+        from cpaas_provider.api.exchange import Answer
+        from cpaas_provider.api.operations import send_sms
+        from cpaas_provider.api.settings import ClientSettings
+        from cpaas_provider.api.transport import AsyncTransport
+
+        settings = ClientSettings(server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight)
+        request = build(send_sms(phones(recipients_per_request), SENDER_ID, CONTENT), settings)[0]
+        transport = AsyncTransport(settings)
+        left = iter(range(requests))
+
+        async def one_after_the_other() -> None:
+            for _ in left:
+                answer = await transport.send(request)
+                if not isinstance(answer, Answer) or answer.status != 200:
+                    raise RuntimeError(f"The bare server did not accept a request: {answer}")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(in_flight):
+                    group.create_task(one_after_the_other())
+        finally:
+            await transport.aclose()
+
+
+VARIANTS: dict[str, type[Variant]] = {
+    "loop": LoopWithOneClient,
+    "http": HttpProvidersOperator,
+    "transport": BareTransport,
+}
+
+
+def main() -> None:
+    name, url, *numbers = sys.argv[1:]
+    VARIANTS[name]().run(url, *map(int, numbers))
+
+
+if __name__ == "__main__":
+    main()
