@@ -41,7 +41,7 @@ bench-journal: setup ## What the journal costs a single send, beside the same se
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
 
 bench-campaign: setup ## How fast campaigns send, beside their peers (ARGS="--rounds 3" shortens it)
-	@$(BIN)/python -m uv pip install --quiet --no-deps --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
+	@$(PIP) --no-deps --upgrade --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
 	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign $(ARGS)
 
 docs: setup ## Write the reference part of README.md from the code

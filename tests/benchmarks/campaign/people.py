@@ -41,7 +41,8 @@ def people(count: int, repeats: bool = True) -> Iterator[Person]:
     for place in range(count):
         again = repeats and place % REPEAT_EVERY == REPEAT_EVERY - 1
         yield Person(
-            phone(place // 2 if again else place),
+            # Far back, and nobody who is a repeat himself.
+            phone(place // 2 - 1 if again else place),
             f"Person {place:07}",
             PLANS[place % len(PLANS)],
             CITIES[place % len(CITIES)],
