@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tests.benchmarks.campaign.people import write_csv
-from tests.benchmarks.campaign.serving import REPOSITORY
+from tests.benchmarks.campaign.serving import IMPORTED_FROM, REPOSITORY
 from tests.benchmarks.campaign.variants import API_KEY, NO_LIMIT
 from tests.system.killing.parts import AirflowInParts
 from tests.system.standalone import ENDED, Standalone, wait_for
@@ -62,7 +62,7 @@ class InProcess:
         done = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.campaign.variants", self.name, server_url, *numbers],
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(PEERS)])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([*IMPORTED_FROM, str(PEERS)])},
             capture_output=True,
             text=True,
             timeout=RUN_WITHIN,
@@ -108,7 +108,7 @@ def connection_id(point: Point) -> str:
 
 def airflow_for(server_url: str, home: Path) -> Standalone:
     """Return an Airflow, not started yet, with the DAGs of this folder and a connection for every point."""
-    settings = {"PYTHONPATH": str(REPOSITORY)}
+    settings = {"PYTHONPATH": os.pathsep.join(IMPORTED_FROM)}
     for point in CONCURRENT:
         extra = {
             "requests_per_second": NO_LIMIT,

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.airflow_home import settings_for, without_airflow
 from tests.benchmarks.campaign.places import KINDS, Place
-from tests.benchmarks.campaign.serving import REPOSITORY
+from tests.benchmarks.campaign.serving import IMPORTED_FROM, REPOSITORY
 
 SIZES = (10_000, 100_000, 1_000_000)
 
@@ -59,7 +59,7 @@ def _measured(place: Place, arguments: argparse.Namespace) -> dict[str, Any]:
             **without_airflow(os.environ),
             **settings_for(Path(home)),
             **place.environment(arguments.postgres),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join(IMPORTED_FROM),
         }
         command = ["-m", "tests.benchmarks.campaign.measured", arguments.work, json.dumps(place)]
         told: dict[str, Any] = json.loads(_python(command, environment).splitlines()[-1])

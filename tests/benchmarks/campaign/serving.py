@@ -16,6 +16,8 @@ from tests.system.standalone import wait_for
 READY_WITHIN = 20.0
 STOP_GRACE = 2.0
 REPOSITORY = Path(__file__).parents[3]
+# What is measured is the checkout that this file is part of, whichever one the environment was made for.
+IMPORTED_FROM = (str(REPOSITORY), str(REPOSITORY / "provider"))
 
 
 class Arrived(NamedTuple):
