@@ -103,4 +103,24 @@ def get_provider_info() -> dict[str, object]:
             }
         ],
         "cli": ["cpaas_provider.cli.get_cli_commands"],
+        "config": {
+            "cpaas": {
+                "description": "Of the CPaaS provider.",
+                "options": {
+                    "store": {
+                        "description": (
+                            "Where the provider's own database is, which campaigns that happen once (campaign_key) "
+                            "and remembered look-ups are kept in: a SQLAlchemy URL, or the id of an Airflow "
+                            "connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db in "
+                            "Airflow's home. Workers that share no disk need a database they all reach."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "sensitive": True,
+                        "example": "postgresql://user:password@host:5432/cpaas",
+                        "default": None,
+                    }
+                },
+            }
+        },
     }

@@ -1,0 +1,1 @@
+"""What outlives a task's own state: our database, by default a file in Airflow's home. It gives no meaning to it."""

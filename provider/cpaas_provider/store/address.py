@@ -1,0 +1,119 @@
+"""Where the database is: by Airflow's configuration, ``[cpaas] store``, or else a file in Airflow's home."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from cpaas_provider.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+_POSTGRES = ("postgres", "postgresql")
+
+# What a connection's extras may say to PostgreSQL's own client; the rest is for Airflow's hook.
+_FOR_POSTGRES = (
+    "application_name", "channel_binding", "connect_timeout", "gssencmode", "keepalives", "keepalives_count",
+    "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "sslcert", "sslcrl", "sslkey", "sslmode",
+    "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",
+)  # fmt: skip
+
+
+def find_address(store: str | None = None) -> URL:
+    """Return where the database is.
+
+    :param store: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what the configuration says
+    :raises StoreError: when that names no database we can use
+    """
+    store = (store or _configured()).strip()
+    if not store:
+        return URL.create("sqlite", database=str(_airflow_home() / "cpaas" / "store.db"))
+    return _usable(_of_text(store) if "://" in store else _of_connection(store))
+
+
+def for_people(url: URL) -> str:
+    """Return the URL without anything that may be secret."""
+    shown = URL.create(url.drivername, url.username, host=url.host, port=url.port, database=url.database)
+    return shown.render_as_string()
+
+
+def _configured() -> str:
+    from airflow.sdk.configuration import conf
+
+    return conf.get("cpaas", "store", fallback=None) or ""
+
+
+def _airflow_home() -> Path:
+    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser().absolute()
+
+
+def _of_text(text: str) -> URL:
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):
+        # Their words show the URL, and with it the password.
+        raise StoreError(
+            "[cpaas] store is not a URL SQLAlchemy can read. Characters such as @ and / in a user or password have to "
+            "be percent-encoded; or name an Airflow connection instead."
+        ) from None
+
+
+def _of_connection(conn_id: str) -> URL:
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        connection: Connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise StoreError(
+            f"[cpaas] store names the connection {conn_id!r}, which does not exist. Create it, or set a URL instead."
+        ) from None
+    if connection.conn_type in _POSTGRES:
+        given = {name: connection.extra_dejson.get(name) for name in _FOR_POSTGRES}
+        return URL.create(
+            "postgresql",
+            username=connection.login or None,
+            password=connection.password or None,
+            host=connection.host or None,
+            port=connection.port or None,
+            database=connection.schema or None,
+            query={name: str(value) for name, value in given.items() if value not in (None, "")},
+        )
+    if connection.conn_type == "sqlite":
+        return URL.create("sqlite", database=connection.host)
+    raise StoreError(
+        f"[cpaas] store names the connection {conn_id!r} of type {connection.conn_type!r}. Connections of type "
+        "postgres and sqlite can be used; for another database set its SQLAlchemy URL."
+    )
+
+
+def _usable(url: URL) -> URL:
+    if url.drivername in _POSTGRES:
+        # What the bare name stands for differs between versions of SQLAlchemy.
+        only_newer = find_spec("psycopg2") is None and find_spec("psycopg") is not None
+        url = url.set(drivername="postgresql+psycopg" if only_newer else "postgresql+psycopg2")
+    try:
+        dialect = url.get_dialect()
+    except ArgumentError:
+        raise StoreError(
+            f"SQLAlchemy on this machine knows no database {url.drivername!r}, which [cpaas] store asks for."
+        ) from None
+    if dialect.is_async:
+        raise StoreError(f"[cpaas] store asks for the asynchronous driver {url.drivername!r}; name one that is not.")
+    if dialect.name == "sqlite":
+        _check_file(url.database or "")
+    return url
+
+
+def _check_file(path: str) -> None:
+    if not Path(path).is_absolute():
+        raise StoreError(
+            "[cpaas] store has to name its SQLite file by an absolute path (sqlite:////var/lib/store.db): it must be "
+            "the same file for every process, and in memory nothing would last."
+        )

@@ -1,0 +1,128 @@
+"""A campaign that happens once: what is kept for it, and who may write that now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
+from cpaas_provider.store.schema import campaign_values, campaigns
+
+LEASE = timedelta(minutes=5)
+"""How long a campaign stays its owner's after the last it wrote."""
+
+
+class CampaignState:
+    """What is kept for one campaign, written by one owner at a time.
+
+    ``take`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. Nobody else can take
+    it meanwhile; who was slower than his lease and lost it can no longer write. Taking it again, also as the same
+    owner in another process, ends what was taken before. Anybody may read.
+
+    :param campaign: its key, at most 200 characters that say nothing
+    :param owner: who works on it, in words for those who are kept waiting
+    :param clock: what time it is; the clocks of all workers should agree to within the lease
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        campaign: str,
+        owner: str,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._database = database
+        self._campaign = campaign
+        self._owner = owner
+        self._clock = clock
+        self._term: int | None = None
+        self._row = campaigns.c.campaign == campaign
+
+    def take(self, *, now: datetime | None = None) -> None:
+        """Make the campaign ours.
+
+        :raises CampaignTakenError: when it is another's
+        :raises StoreError: when the database cannot be used
+        """
+        moment = now or self._clock()
+        self._term = self._database.write(lambda connection: self._taken(connection, moment))
+
+    def get(self, key: str) -> Any | None:
+        """Return what is stored, or ``None``.
+
+        :raises StoreError: when the database cannot be read
+        """
+        with self._database.reading() as connection:
+            found = connection.execute(select(campaign_values.c.value).where(*self._place(key))).scalar_one_or_none()
+        return None if found is None else json.loads(found)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store JSON for good, before returning, and renew the lease.
+
+        :raises LeaseLostError: when the campaign is not ours; nothing was stored
+        :raises StoreError: when the database cannot be written
+        """
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+        def work(connection: Connection) -> None:
+            self._prove(connection)
+            if not connection.execute(update(campaign_values).where(*self._place(key)).values(value=text)).rowcount:
+                connection.execute(insert(campaign_values).values(campaign=self._campaign, key=key, value=text))
+
+        self._database.write(work)
+
+    def renew(self) -> None:
+        """Keep the campaign for another lease from now.
+
+        :raises LeaseLostError: when it is not ours
+        :raises StoreError: when the database cannot be written
+        """
+        self._database.write(self._prove)
+
+    def release(self) -> None:
+        """Let others take the campaign at once. Does nothing when it is not ours.
+
+        :raises StoreError: when the database cannot be written; the lease then ends by itself
+        """
+        term, self._term = self._term, None
+        ours = update(campaigns).where(self._row, campaigns.c.term == term)
+        if term is not None:
+            self._database.write(lambda connection: connection.execute(ours.values(owner=None, until=None)))
+
+    def _place(self, key: str) -> tuple[Any, Any]:
+        return campaign_values.c.campaign == self._campaign, campaign_values.c.key == key
+
+    def _taken(self, connection: Connection, now: datetime) -> int:
+        """Write down that it is ours and return the term: each taking has its own, by which a later one is known."""
+        found = connection.execute(
+            select(campaigns.c.owner, campaigns.c.until, campaigns.c.term).where(self._row).with_for_update()
+        ).one_or_none()
+        lease = {"owner": self._owner, "until": now + LEASE}
+        if found is None:
+            connection.execute(insert(campaigns).values(campaign=self._campaign, term=1, **lease))
+            return 1
+        if found.owner not in (None, self._owner) and found.until > now:
+            raise CampaignTakenError(
+                f"This campaign happens once, and {found.owner} works on it. It is free when that ends, or, should "
+                f"that be dead, after {found.until:%Y-%m-%d %H:%M:%S} UTC. Nothing was done here; try again then."
+            )
+        term: int = found.term + 1
+        connection.execute(update(campaigns).where(self._row).values(term=term, **lease))
+        return term
+
+    def _prove(self, connection: Connection) -> None:
+        """Renew the lease, which fails unless it is still ours, and keeps it so until the transaction ends."""
+        ours = (self._row, campaigns.c.term == self._term, campaigns.c.owner == self._owner)
+        renewed = update(campaigns).where(*ours).values(until=self._clock() + LEASE)
+        if self._term is None or connection.execute(renewed).rowcount != 1:
+            owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
+            raise LeaseLostError(
+                f"This campaign is not, or no longer, {self._owner}'s to go on with: "
+                f"{owner or 'nobody'} has it now. Nothing was stored."
+            )

@@ -1,0 +1,161 @@
+"""The database: opened, brought up to date, and read and written in transactions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from cpaas_provider.store import schema
+from cpaas_provider.store.address import find_address, for_people
+from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.sqlite_file import opening
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS = 30
+"""How long to wait for another process's transaction."""
+
+CONNECT_SECONDS = 10
+
+_CLASHES = 5
+_CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
+
+# SQLite's own BEGIN would let two readers that both turn writers fail at once instead of waiting for one another.
+_BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"}
+_ONLY_READS = "cpaas_only_reads"
+
+
+class Database:
+    """Our database, with the tables this version of the provider knows.
+
+    May be used by several threads; a process that was forked opens its own.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def url_for_people(self) -> str:
+        """Where it is, without a password."""
+        return for_people(self.engine.url)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection to read from, which keeps no writer waiting.
+
+        :raises StoreError: when the database cannot be read
+        """
+        with self._in_words(), self.engine.connect() as connection:
+            yield connection.execution_options(**{_ONLY_READS: True})
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Do something in one transaction, and return its result once that is durable.
+
+        :param work: is called anew where it clashed with what another process wrote at the same time
+        :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
+            very end
+        """
+        with self._in_words():
+            for left in reversed(range(_CLASHES)):
+                try:
+                    with self.engine.begin() as connection:
+                        return work(connection)
+                except DBAPIError as error:
+                    if not (left and _is_clash(error)):
+                        raise
+        raise AssertionError  # the last round returns or raises
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            # Its own words show the statement with all its values.
+            raise StoreError(
+                f"The store {self.url_for_people} could not be used: {_reason(error, self.engine.url)}. See that the "
+                "database can be reached and has room, or set [cpaas] store to another."
+            ) from None
+
+
+def open_store(url: str | None = None) -> Database:
+    """Open the database, creating what is missing.
+
+    :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] store`` in Airflow's
+        configuration says, or else ``cpaas/store.db`` in Airflow's home
+    :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
+    """
+    address = find_address(url)
+    database = Database(_engine(address))
+    is_file = address.get_backend_name() == "sqlite"
+    try:
+        with opening(Path(address.database or "")) if is_file else contextlib.nullcontext():
+            with database.reading() as connection:
+                version = schema.version_of(connection)
+            if version < len(schema.MIGRATIONS):
+                database.write(schema.migrate)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _engine(url: URL) -> Engine:
+    options: dict[str, Any] = {"hide_parameters": True}
+    if url.get_backend_name() == "sqlite":
+        options["connect_args"] = {"timeout": PATIENCE_SECONDS}
+    else:
+        options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:
+        options["connect_args"] = {"connect_timeout": CONNECT_SECONDS}
+    try:
+        engine = create_engine(url, **options)
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"The store {for_people(url)} needs the Python package {error.name!r}, which is not installed where this "
+            "task runs."
+        ) from None
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # or the driver begins transactions of its own
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin(connection: Connection) -> None:
+    statement = _BEGIN.get(connection.dialect.name)
+    if statement and not connection.get_execution_options().get(_ONLY_READS):
+        connection.exec_driver_sql(statement)
+
+
+def _is_clash(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return isinstance(error, IntegrityError) or code in _CLASH_CODES
+
+
+def _reason(error: SQLAlchemyError, url: URL) -> str:
+    cause = getattr(error, "orig", None) or error
+    first = next(iter(str(cause).strip().splitlines()), "").rstrip(". ")
+    return f"{first.replace(str(url.password), '***') if url.password else first} ({type(cause).__name__})"

@@ -1,0 +1,15 @@
+"""Why the store could not be used, in words for a DAG author; none of them shows a password."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base of all of them: the database cannot be reached, used or understood."""
+
+
+class CampaignTakenError(StoreError):
+    """Somebody else works on the campaign now."""
+
+
+class LeaseLostError(StoreError):
+    """The campaign is no longer ours to write to, so whoever is told this must not go on with it."""

@@ -1,0 +1,64 @@
+"""What phone look-ups said of numbers, remembered over runs. Numbers are known by their hashes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+from sqlalchemy import Connection, delete, insert, select
+
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.schema import lookups, versions
+
+BATCH = 500
+"""Numbers one statement asks for; SQLite takes no more than some thousand values."""
+
+
+class LookupMemory:
+    """Which numbers take no messages (do-not-disturb), and when that was found.
+
+    :param database: where it is kept; who is meant by a hash (of at most 64 bytes) is the caller's to know
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def recall(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
+        """Return whether each takes no messages, for those that were looked up at ``since`` or later.
+
+        :raises StoreError: when the database cannot be read
+        """
+        known: dict[bytes, bool] = {}
+        with self._database.reading() as connection:
+            for start in range(0, len(hashes), BATCH):
+                wanted = lookups.c.hash.in_(hashes[start : start + BATCH])
+                rows = connection.execute(select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.at >= since))
+                known.update((row.hash, row.dnd) for row in rows)
+        return known
+
+    def remember(self, found: Mapping[bytes, bool], at: datetime) -> None:
+        """Keep what look-ups said, in place of what earlier ones did.
+
+        :raises StoreError: when the database cannot be written; some of it may have been
+        """
+        rest = iter(found.items())
+        while batch := list(islice(rest, BATCH)):
+            rows = [{"hash": one, "dnd": dnd, "at": at} for one, dnd in batch]
+            self._database.write(partial(_replace, rows))
+
+    def forget_before(self, moment: datetime) -> int:
+        """Delete what was found before that moment, and return of how many numbers.
+
+        :raises StoreError: when the database cannot be written
+        """
+        old = delete(lookups).where(lookups.c.at < moment)
+        return self._database.write(lambda connection: connection.execute(old).rowcount)
+
+
+def _replace(rows: Sequence[Mapping[str, object]], connection: Connection) -> None:
+    # Upserts differ between databases. This does not, where only one at a time does it.
+    connection.execute(select(versions.c.version).with_for_update())
+    connection.execute(delete(lookups).where(lookups.c.hash.in_([row["hash"] for row in rows])))
+    connection.execute(insert(lookups), rows)

@@ -1,0 +1,270 @@
+"""A campaign that happens once: one owner at a time, and nothing of a loser's is stored."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sending.entries import JOURNAL_KEY, State
+from cpaas_provider.sending.journal import Journal, Store, TryFacts
+from cpaas_provider.store import schema
+from cpaas_provider.store.campaigns import LEASE, CampaignState
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
+from tests.unit.store.working import Worker
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = AT
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def state_of(database: Database, clock: Clock) -> Callable[[str], CampaignState]:
+    return lambda owner: CampaignState(database, "campaign", owner, clock=clock)
+
+
+StateOf = Callable[[str], CampaignState]
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1, None, "né\u0000\ud800"]}, [], "", 0, False, {"big": "x" * 65_536}, {"big": "☃" * 64_000}]
+)
+def test_values_come_back(state_of: StateOf, value: Any) -> None:
+    state = state_of("one")
+    state.take()
+    state.set("journal", value)
+    state.set("other", 1)
+    assert state_of("another").get("journal") == value
+
+
+def test_a_value_replaces_the_last(state_of: StateOf) -> None:
+    state = state_of("one")
+    state.take()
+    assert state.get("journal") is None
+    for value in (1, 2, None, 3):
+        state.set("journal", value)
+        assert state.get("journal") == value
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"", float("nan")])
+def test_what_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value: Any) -> None:
+    state = state_of("one")
+    state.take()
+    state.set("journal", 1)
+    with pytest.raises((TypeError, ValueError)):
+        state.set("journal", value)
+    assert state.get("journal") == 1
+
+
+def test_campaigns_do_not_know_one_another(database: Database) -> None:
+    one, other = CampaignState(database, "one", "owner"), CampaignState(database, "other", "somebody")
+    one.take()
+    other.take()
+    one.set("journal", 1)
+    assert other.get("journal") is None
+
+
+def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
+    def opened(owner: str) -> tuple[CampaignState, Journal]:
+        state = state_of(owner)
+        state.take()
+        store: Store = state
+        return state, Journal(store, ["secret"], ("campaign",), TryFacts(1, 0, 0))
+
+    state, journal = opened("run one")
+    entry = journal.claim("sms", ["2348030001111"], {"content": "hello"})
+    journal.settle(entry, State.SETTLED, result={"id": "1"})
+    state.release()
+    state, journal = opened("run two")
+    assert [(entry.state, entry.result) for entry in journal.entries] == [(State.SETTLED, {"id": "1"})]
+    assert state.get(JOURNAL_KEY)
+
+
+def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:
+    state_of("run 7 of dag news").take()
+    with pytest.raises(CampaignTakenError, match=r"run 7 of dag news works on it.*after 2026-03-01 12:05:00 UTC"):
+        state_of("run 8").take()
+
+
+def test_the_same_owner_may_take_it_again_and_ends_what_he_had(state_of: StateOf) -> None:
+    """As a task that deferred does, or one whose first process is not quite dead."""
+    first, second = state_of("one"), state_of("one")
+    first.take()
+    first.set("journal", 1)
+    second.take()
+    assert second.get("journal") == 1
+    with pytest.raises(LeaseLostError):
+        first.set("journal", 2)
+    first.release()
+    second.set("journal", 3)
+    assert first.get("journal") == 3
+
+
+def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
+    slow, next_ = state_of("slow"), state_of("next")
+    slow.take()
+    slow.set("journal", "slow's")
+    with pytest.raises(CampaignTakenError):
+        next_.take(now=AT + LEASE - SECOND)
+    next_.take(now=AT + LEASE)
+    for write in (lambda: slow.set("journal", "too late"), slow.renew):
+        with pytest.raises(LeaseLostError, match=r"no longer, slow's .* next has it now\. Nothing was stored"):
+            write()
+    assert next_.get("journal") == "slow's"
+    next_.set("journal", "next's")
+
+
+def test_who_is_late_but_alone_goes_on(state_of: StateOf, clock: Clock) -> None:
+    slow = state_of("slow")
+    slow.take()
+    clock.now += 3 * LEASE
+    slow.set("journal", 1)
+    with pytest.raises(CampaignTakenError):
+        state_of("next").take()
+
+
+@pytest.mark.parametrize("prolong", [lambda state: state.set("journal", 1), lambda state: state.renew()])
+def test_work_prolongs_the_lease(state_of: StateOf, clock: Clock, prolong: Callable[[CampaignState], None]) -> None:
+    holder = state_of("holder")
+    holder.take()
+    for _ in range(3):
+        clock.now += LEASE - SECOND
+        prolong(holder)
+    with pytest.raises(CampaignTakenError):
+        state_of("next").take(now=clock.now + LEASE - SECOND)
+    state_of("next").take(now=clock.now + LEASE)
+
+
+def test_a_write_that_failed_prolongs_nothing(state_of: StateOf, clock: Clock) -> None:
+    loser, holder = state_of("loser"), state_of("holder")
+    loser.take()
+    holder.take(now=AT + LEASE)
+    clock.now = AT + 2 * LEASE - SECOND
+    with pytest.raises(LeaseLostError):
+        loser.set("journal", 1)
+    state_of("next").take(now=AT + 2 * LEASE)
+
+
+def test_what_is_released_may_be_taken_at_once(state_of: StateOf) -> None:
+    first, second = state_of("first"), state_of("second")
+    first.take()
+    first.set("journal", 1)
+    first.release()
+    first.release()
+    with pytest.raises(LeaseLostError, match="nobody has it now"):
+        first.set("journal", 2)
+    second.take()
+    assert second.get("journal") == 1
+    second.set("journal", 3)
+
+
+def test_who_lost_it_does_not_release_the_next_one_s(state_of: StateOf) -> None:
+    slow, next_ = state_of("slow"), state_of("next")
+    slow.take()
+    next_.take(now=AT + LEASE)
+    slow.release()
+    next_.set("journal", 1)
+
+
+def test_who_never_took_it_writes_nothing(state_of: StateOf) -> None:
+    stranger = state_of("stranger")
+    for write in (lambda: stranger.set("journal", 1), stranger.renew):
+        with pytest.raises(LeaseLostError):
+            write()
+    stranger.release()
+    assert stranger.get("journal") is None
+
+
+def test_of_many_threads_one_takes_it(database: Database) -> None:
+    for turn in range(10):
+        together = threading.Barrier(8)
+
+        def attempt(worker: int, turn: int = turn, together: threading.Barrier = together) -> bool:
+            together.wait(30)
+            with contextlib.suppress(CampaignTakenError):
+                CampaignState(database, f"campaign {turn}", f"worker {worker}").take()
+                return True
+            return False
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(attempt, range(8))) == 1
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
+    for _ in range(5):
+        with open_store(url) as database:
+            schema.metadata.drop_all(database.engine, [schema.campaign_values, schema.campaigns])
+            schema.metadata.create_all(database.engine)
+            if left_behind:
+                CampaignState(database, "campaign", "somebody dead").take(now=AT)
+        for number, worker in enumerate(crowd):
+            worker.tell("take", url, f"worker {number}")
+        assert sorted(worker.hear() for worker in crowd) == ["mine", *["taken"] * (len(crowd) - 1)]
+
+
+def test_threads_that_share_it_write_one_after_the_other(state_of: StateOf) -> None:
+    state = state_of("one")
+    state.take()
+
+    def write(worker: int) -> None:
+        for number in range(10):
+            state.set(f"part {worker}", number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert [state.get(f"part {worker}") for worker in range(8)] == [9] * 8
+
+
+def test_the_loser_of_a_race_stores_nothing_after_the_taking(url: str, crowd: list[Worker]) -> None:
+    """A process counts as fast as it can while its campaign is taken: nothing of it is stored from then on."""
+    crowd[0].tell("count", url, "slow")
+    said = [crowd[0].hear() for _ in range(5)]
+    with open_store(url) as database:
+        next_ = CampaignState(database, "campaign", "next")
+        next_.take(now=datetime.now(UTC) + 2 * LEASE)
+        found = next_.get("number")
+        while said[-1] != "lost":
+            said.append(crowd[0].hear())
+        assert next_.get("number") == found == int(said[-2])
+
+
+def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> None:
+    last = 0
+    for _ in range(3):
+        with Worker() as worker:
+            worker.tell("count", url, "the same try")
+            # Somewhere within its writes.
+            said = [worker.hear() for _ in range(20)] + worker.kill()
+        assert int(said[0]) == last + 1
+        with open_store(url) as database:
+            state = CampaignState(database, "campaign", "next")
+            last = state.get("number")
+            # What was under way may have arrived; what was acknowledged has.
+            assert last - int(said[-1]) in (0, 1)
+            with pytest.raises(CampaignTakenError, match="the same try"):
+                state.take()
+    with open_store(url) as database:
+        state = CampaignState(database, "campaign", "next")
+        state.take(now=datetime.now(UTC) + LEASE)
+        assert state.get("number") == last

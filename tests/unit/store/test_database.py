@@ -1,0 +1,184 @@
+"""The database: where it is, who may read it, and that it is the same for all who open it at once."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+from cpaas_provider.store import schema
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import StoreError
+from tests.unit.store.working import Worker
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _versions(database: Database) -> list[int]:
+    with database.reading() as connection:
+        return list(connection.execute(sqlalchemy.select(schema.versions.c.version)).scalars())
+
+
+def _remove(database: Database) -> None:
+    if database.engine.dialect.name != "sqlite":
+        schema.metadata.drop_all(database.engine)
+        return
+    database.close()
+    Path(str(database.engine.url.database)).unlink()
+
+
+def test_the_file_is_its_owner_s_alone(sqlite_url: str) -> None:
+    with open_store(sqlite_url) as database:
+        path = Path(str(database.engine.url.database))
+        assert _mode(path.parent) == 0o700
+        # What SQLite puts beside it holds the same.
+        assert {_mode(one) for one in path.parent.iterdir()} == {0o600}
+
+
+def test_permissions_somebody_gave_are_left(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    path = tmp_path / "store.db"
+    path.touch()
+    path.chmod(0o660)
+    open_store(f"sqlite:///{path}").close()
+    assert (_mode(tmp_path), _mode(path)) == (0o770, 0o660)
+
+
+def test_sqlite_writes_ahead_and_waits_for_the_disk(sqlite_url: str) -> None:
+    with open_store(sqlite_url) as database, database.reading() as connection:
+        said = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+    assert said == ["wal", 2, 30_000]
+
+
+def test_opening_again_changes_nothing(url: str) -> None:
+    for _ in range(2):
+        with open_store(url) as database:
+            assert _versions(database) == [len(schema.MIGRATIONS)]
+
+
+def test_a_transaction_is_all_or_nothing(database: Database) -> None:
+    def work(connection: sqlalchemy.Connection) -> None:
+        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", term=1))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        database.write(work)
+    with database.reading() as connection:
+        assert not connection.execute(sqlalchemy.select(schema.campaigns)).all()
+
+
+def test_what_clashes_is_done_again(database: Database) -> None:
+    """Two find a row missing and write it; the slower one finds it then."""
+    both = threading.Barrier(2)
+    terms = schema.campaigns.c.term
+
+    def work(connection: sqlalchemy.Connection) -> None:
+        found = connection.execute(sqlalchemy.select(terms)).scalar_one_or_none()
+        if found is not None:
+            connection.execute(sqlalchemy.update(schema.campaigns).values(term=found + 1))
+            return
+        if database.engine.dialect.name != "sqlite":  # which lets in one after the other
+            both.wait(30)
+        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", term=1))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: database.write(work), range(2)))
+    with database.reading() as connection:
+        assert connection.execute(sqlalchemy.select(terms)).scalars().all() == [2]
+
+
+def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: list[Worker]) -> None:
+    for _ in range(8):
+        for worker in crowd:
+            worker.tell("open", url)
+        assert [worker.hear() for worker in crowd] == ["opened"] * len(crowd)
+        with open_store(url) as database:
+            assert _versions(database) == [1]
+            _remove(database)
+
+
+def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        opened = list(pool.map(lambda _: open_store(url), range(8)))
+    assert _versions(opened[0]) == [1]
+    for database in opened:
+        database.close()
+
+
+def test_migrations_are_made_in_order_and_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(url).close()
+    made: list[int] = []
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: made.append(2), lambda _: made.append(3)])
+    for _ in range(2):
+        with open_store(url) as database:
+            assert _versions(database) == [1, 2, 3]
+    assert made == [2, 3]
+
+
+def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(url).close()
+
+    def half(connection: sqlalchemy.Connection) -> None:
+        connection.execute(sqlalchemy.text("CREATE TABLE half (a INTEGER)"))
+        connection.execute(sqlalchemy.text("CREATE TABLE half (a INTEGER)"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
+        with pytest.raises(StoreError, match="half"):
+            open_store(url)
+    with open_store(url) as database:
+        assert _versions(database) == [1]
+        assert not sqlalchemy.inspect(database.engine).has_table("half")
+
+
+def test_a_newer_database_is_refused_in_words(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: None])
+        open_store(url).close()
+    with pytest.raises(StoreError, match=r"newer version .* tables are of version 2; this one knows them up to 1"):
+        open_store(url)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_text("customers\n" * 1000)
+    with pytest.raises(StoreError, match="file is not a database") as refused:
+        open_store(f"sqlite:///{path}")
+    assert "SELECT" not in str(refused.value)
+    assert path.read_text() == "customers\n" * 1000
+
+
+def test_a_place_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be created"):
+        open_store(f"sqlite:///{tmp_path}/file/store.db")
+    with pytest.raises(StoreError, match="could not be used"):
+        open_store(f"sqlite:///{tmp_path}")
+
+
+def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+    pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
+    with pytest.raises(StoreError, match=r"postgres\+?.*127\.0\.0\.1:1/.*refused") as refused:
+        open_store("postgresql+psycopg2://ada:hunter2%40home@127.0.0.1:1/test?sslpassword=hunter3")
+    assert "hunter" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
+    with open_store(postgres_url.replace("postgres@", "postgres:hunter2@")) as database:
+        assert database.url_for_people == "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="needs the Python package 'oracledb'"):
+        open_store("oracle+oracledb://ada:hunter2@127.0.0.1/test")
