@@ -55,8 +55,11 @@ def measure(
             for contender in there[number % len(there) :] + there[: number % len(there)]:
                 key = contender.name, point
                 if key not in enough:
-                    enough[key] = _enough(server, contender, point, seconds)
+                    first = max(FIRST_AT_LEAST, FIRST_ROUNDS_IN_FLIGHT * point.in_flight)
+                    enough[key] = _enough(one_run(server, contender, first, point), point, seconds)
                 arrived = one_run(server, contender, enough[key], point)
+                # The machine may have been busier then than it is now.
+                enough[key] = _enough(arrived, point, seconds)
                 measured.add(*key, arrived)
                 say(_line(number, contender, point, arrived))
     return measured
@@ -79,9 +82,9 @@ def one_run(server: BareServer, contender: Contender, requests: int, point: Poin
     return arrived
 
 
-def _enough(server: BareServer, contender: Contender, point: Point, seconds: float) -> int:
-    first = one_run(server, contender, max(FIRST_AT_LEAST, FIRST_ROUNDS_IN_FLIGHT * point.in_flight), point)
-    return max(first.requests, round(first.requests_per_second * seconds))
+def _enough(arrived: Arrived, point: Point, seconds: float) -> int:
+    """Return how many requests take about so long, going by an earlier run."""
+    return max(FIRST_ROUNDS_IN_FLIGHT * point.in_flight, round(arrived.requests_per_second * seconds))
 
 
 def _line(number: int, contender: Contender, point: Point, arrived: Arrived) -> str:

@@ -54,6 +54,15 @@ def bars(measured: Measured, contenders: Sequence[Contender]) -> tuple[str, bool
     return ("\n".join(lines) if len(lines) > 2 else ""), cleared
 
 
+def spread(measured: Measured, contenders: Sequence[Contender]) -> float:
+    """Return how far apart the rounds of one contender at one point are, as a part of their median: the noise.
+
+    Of all contenders and points the one in the middle.
+    """
+    cells = [measured.rates(one.name, point) for one in contenders for point in one.points]
+    return statistics.median((max(cell) - min(cell)) / statistics.median(cell) for cell in cells)
+
+
 def _rate(rates: Sequence[float], point: Point) -> str:
     if not rates:
         return ""
