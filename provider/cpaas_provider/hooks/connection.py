@@ -50,6 +50,17 @@ class CpaasConnection:
         """Return the same for a single attempt, as a check of the connection wants it."""
         return dataclasses.replace(self, options={**self.options, "repeats": 0})
 
+    def shared_among(self, tasks: int) -> CpaasConnection:
+        """Return the same with an equal share of rate and concurrency for each of several tasks at once."""
+        from cpaas_provider.api.settings import ClientSettings
+
+        settings = ClientSettings(self.base_url, self.api_key, **self.options)
+        shares: ClientOptions = {
+            "requests_per_second": settings.requests_per_second / tasks,
+            "max_concurrency": max(1, settings.max_concurrency // tasks),
+        }
+        return dataclasses.replace(self, options={**self.options, **shares})
+
     def __repr__(self) -> str:
         # A user and password in the URL are refused later; until then they are not shown.
         return f"<CpaasConnection {self.base_url.rpartition('@')[2]}>"

@@ -77,7 +77,7 @@ class CpaasHook(BaseHook):
         :raises CpaasConfigurationError: when the connection cannot be used
         """
         connection = await self.aread_connection()
-        return await asyncio.to_thread(_async_client, connection)
+        return await asyncio.to_thread(async_client, connection)
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask for the contact table, which changes and costs nothing, and say in words what came of it.
@@ -101,14 +101,15 @@ class CpaasHook(BaseHook):
 
         try:
             connection = (await self.aread_connection()).without_repeats()
-            async with await asyncio.to_thread(_async_client, connection) as client:
+            async with await asyncio.to_thread(async_client, connection) as client:
                 table = await client.get_contact_table()
         except CpaasError as error:
             return False, _diagnosis(error)
         return True, _success(connection, len(table.columns))
 
 
-def _async_client(connection: CpaasConnection) -> AsyncCpaasClient:
+def async_client(connection: CpaasConnection) -> AsyncCpaasClient:
+    """Return a client of a connection for the event loop it is first used on."""
     from cpaas_provider.api.client import AsyncCpaasClient
 
     return AsyncCpaasClient(connection.base_url, connection.api_key, **connection.options)

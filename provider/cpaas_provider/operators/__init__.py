@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.contacts import UpdateContactRowOperator as UpdateContactRowOperator
     from cpaas_provider.operators.contacts import UpsertContactRowOperator as UpsertContactRowOperator
     from cpaas_provider.operators.email import SendEmailOperator as SendEmailOperator
+    from cpaas_provider.operators.email_campaign import EmailCampaignOperator as EmailCampaignOperator
     from cpaas_provider.operators.lookup import PhoneLookupOperator as PhoneLookupOperator
     from cpaas_provider.operators.otp import FindOtpsOperator as FindOtpsOperator
     from cpaas_provider.operators.otp import GetOtpOperator as GetOtpOperator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.otp import RevokeOtpOperator as RevokeOtpOperator
     from cpaas_provider.operators.otp import VerifyOtpOperator as VerifyOtpOperator
     from cpaas_provider.operators.sms import SendSmsOperator as SendSmsOperator
+    from cpaas_provider.operators.sms_campaign import SmsCampaignOperator as SmsCampaignOperator
 
 _HOMES = {
     "airtime": ("BuyAirtimeOperator",),
@@ -34,6 +36,7 @@ _HOMES = {
         "UpsertContactRowOperator",
     ),
     "email": ("SendEmailOperator",),
+    "email_campaign": ("EmailCampaignOperator",),
     "lookup": ("PhoneLookupOperator",),
     "otp": (
         "FindOtpsOperator",
@@ -43,6 +46,7 @@ _HOMES = {
         "VerifyOtpOperator",
     ),
     "sms": ("SendSmsOperator",),
+    "sms_campaign": ("SmsCampaignOperator",),
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -48,5 +48,37 @@ def span_or_none(name: str, value: Any) -> timedelta | None:
     return None if value is None else span(name, value)
 
 
+def share(name: str, value: Any) -> float:
+    """Return a share, 0 to 1."""
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number from 0 to 1; it is {value!r}.")
+    return float(value)
+
+
+def amount_or_none(name: str, value: Any) -> float | None:
+    """Return an amount of money, or ``None`` for no bound."""
+    if value is None:
+        return None
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
+    return float(value)
+
+
+def whole_from(least: int) -> Callable[[str, Any], Any]:
+    """Return a check that takes whole numbers of at least ``least``."""
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}; it is {value!r}.")
+        return value
+
+    return check
+
+
+def or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a check that takes ``None``, too."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -40,6 +40,16 @@ def entries(value: Any) -> str:
     return f"<{len(value)} entries>" if hasattr(value, "__len__") and not isinstance(value, str) else HIDDEN
 
 
+def source(value: Any) -> str:
+    """Kind and place of a source of rows, or how many rows a list has."""
+    from cpaas_provider.sources import as_source
+
+    try:
+        return str(as_source(value))
+    except ValueError:
+        return HIDDEN
+
+
 def cells(value: Any) -> Any:
     """Return the column names, every cell hidden."""
     return dict.fromkeys(map(str, value), HIDDEN) if isinstance(value, Mapping) else HIDDEN

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -96,16 +97,16 @@ class JournaledOperator(CpaasOperator):
     ) -> Any:
         """Do the deed, or what is left of it."""
         from cpaas_provider.operators._run_facts import address_of
-        from cpaas_provider.sending import errors
         from cpaas_provider.sending.deed import IfUnknown
         from cpaas_provider.sending.once import Once
-        from cpaas_provider.sending.stopping import Stop
 
-        stop = self.__dict__["_stop"] = Stop(self.stop_grace, self.execution_timeout)
-        if self.__dict__.get("_told_to_stop"):
-            stop.request()
+        stop = self._listen()
         journal: Journal | None = None
-        try:
+
+        def push_report(quietly: bool) -> bool:
+            return self._push_report(context, journal, quietly=quietly)
+
+        with self._understood_by_airflow(give_up_at, push_report):
             journal = self._journal(context, connection)
             deed = self._prepared(context, client, connection, journal)
             once = Once(
@@ -123,22 +124,43 @@ class JournaledOperator(CpaasOperator):
                 "unknown": outcome.doubtful,
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }
-        except errors.SettleLaterError as later:
-            self._defer_to_settle(later, give_up_at)
+
+    def _listen(self) -> Stop:
+        """Return what says when to end, which ``on_kill`` tells from now on."""
+        from cpaas_provider.sending.stopping import Stop
+
+        stop: Stop = Stop(self.stop_grace, self.execution_timeout)
+        self.__dict__["_stop"] = stop
+        if self.__dict__.get("_told_to_stop"):
+            stop.request()
+        return stop
+
+    @contextlib.contextmanager
+    def _understood_by_airflow(self, give_up_at: str | None, push_report: Callable[[bool], bool]) -> Iterator[None]:
+        """Turn what ends a send into what Airflow understands, its report being left for tasks downstream.
+
+        :param push_report: told whether what is in doubt need not be logged as well; tells whether anything was done
+        """
+        from cpaas_provider.sending import errors
+
+        try:
+            yield
+        except errors.LaterError as later:
+            self._defer_until(later, give_up_at)
             raise
         except errors.NotNowError as error:
-            if self._push_report(context, journal):
+            if push_report(False):
                 raise AirflowFailException(f"{error} {_BEGUN}") from None
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.SendingError as error:
             # Its own words name what is in doubt.
             self._state_failed = isinstance(error, (errors.JournalUnavailableError, errors.TryReplacedError))
-            self._push_report(context, journal, quietly=True)
+            push_report(True)
             kind = AirflowFailException if error.for_good else AirflowException
             raise kind(str(error)) from None
         except Exception:
-            self._push_report(context, journal)
+            push_report(False)
             raise
 
     def _attempt(self, context: Context, give_up_at: str | None) -> Any:
@@ -205,7 +227,7 @@ class JournaledOperator(CpaasOperator):
             resend_on_clear=self.resend_on_clear,
         )
 
-    def _defer_to_settle(self, later: Any, give_up_at: str | None) -> None:
+    def _defer_until(self, later: Any, give_up_at: str | None) -> None:
         from cpaas_provider.triggers.wait import WaitTrigger
 
         self.log.warning("%s The task is deferred until %s.", later, later.until.isoformat(timespec="seconds"))

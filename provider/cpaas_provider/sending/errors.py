@@ -61,12 +61,16 @@ class StillUnknownError(SendingError):
     """Requests were sent again as the author wants, and are unknown still."""
 
 
-class SettleLaterError(SendingError):
-    """Evidence of an unknown request may yet arrive: look again at ``until``."""
+class LaterError(SendingError):
+    """Go on at ``until``: nothing can be done before that."""
 
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
         self.until = until
+
+
+class SettleLaterError(LaterError):
+    """Evidence of an unknown request may yet arrive."""
 
 
 def named(references: Sequence[str]) -> str:

@@ -9,6 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+MEMBER_BYTES = 9
+"""Among a million, two are alike once in ten thousand million campaigns."""
+
+WORDS_BYTES = 6
+
 _REFERENCE_PREFIX = "cpaas-"
 
 
@@ -33,6 +38,19 @@ class Fingerprints:
         """Return the hash of whom an operation reaches, ``recipient`` being normalised."""
         return self._hash("recipient", operation, recipient)
 
+    def member(self, operation: str, recipient: str) -> bytes:
+        """Return the same in nine bytes, for journals of a million."""
+        return hmac.digest(self._key, f"member\0{operation}\0{recipient}".encode(), sha256)[:MEMBER_BYTES]
+
+    def words(self, words: str) -> bytes:
+        """Return the hash of what is said to one recipient alone, in six bytes."""
+        return hmac.digest(self._key, f"words\0{words}".encode(), sha256)[:WORDS_BYTES]
+
+    def reference_of_pack(self, operation: str, members: Iterable[bytes], edition: int) -> str:
+        """Return the name of a request to members, in whatever order they stand."""
+        head = f"pack\0{operation}\0{edition}\0".encode()
+        return _named(hmac.digest(self._key, head + b"".join(sorted(members)), sha256))
+
     def body(self, fields: Mapping[str, Any]) -> str:
         """Return the hash of what is sent, in whatever order its fields stand."""
         return self._hash("body", fields)
@@ -43,8 +61,7 @@ class Fingerprints:
         :param members: hashes of its recipients
         :param edition: which deliberate repetition of the whole send it belongs to
         """
-        digest = self._digest("reference", operation, edition, sorted(members))
-        return _REFERENCE_PREFIX + b32encode(digest[:15]).decode().lower()
+        return _named(self._digest("reference", operation, edition, sorted(members)))
 
     def _hash(self, *parts: Any) -> str:
         return b32encode(self._digest(*parts)[:10]).decode().lower()
@@ -53,9 +70,18 @@ class Fingerprints:
         return hmac.digest(self._key, _canonical(list(parts)), sha256)
 
 
+def campaign_identity(campaign_key: str) -> tuple[str | int, ...]:
+    """Return what a campaign is known by that happens once, whatever run asks for it."""
+    return "campaign", campaign_key
+
+
 def task_identity(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[str | int, ...]:
     """Return what a task instance is known by, whatever its try."""
     return "task", dag_id, run_id, task_id, map_index
+
+
+def _named(digest: bytes) -> str:
+    return _REFERENCE_PREFIX + b32encode(digest[:15]).decode().lower()
 
 
 def _canonical(value: Any) -> bytes:

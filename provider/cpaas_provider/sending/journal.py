@@ -20,6 +20,12 @@ from cpaas_provider.sending.fingerprints import Fingerprints
 
 log = logging.getLogger(__name__)
 
+LOST = (
+    "its earlier tries left no journal: either they ended before they noted anything, or the task's state was dropped "
+    "when it was cleared"
+)
+CHANGED_SECRET = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+
 _SETTLING_ATTEMPTS = 3
 _LONGEST_PAUSE = 5.0
 
@@ -163,7 +169,7 @@ class Journal:
                 del self.pages.entries[reference]
             else:
                 self.pages.entries[reference] = before
-            raise _of_store(error, "stored, so nothing was sent") from None
+            raise of_store(error, "stored, so nothing was sent") from None
         return entry
 
     def settle(
@@ -188,7 +194,7 @@ class Journal:
             )(self._write)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and the request is made either way
             if _replaced(error):
-                raise _of_store(error, f"stored. Request {entry.reference} was made") from None
+                raise of_store(error, f"stored. Request {entry.reference} was made") from None
             log.warning(
                 "The outcome of request %s (%s) could not be stored (%s). Should there be a further try, it takes the "
                 "request for unknown.",
@@ -223,7 +229,7 @@ class Journal:
         try:
             stored = self._store.get(JOURNAL_KEY)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise _of_store(error, "read, so nothing was sent") from None
+            raise of_store(error, "read, so nothing was sent") from None
         if stored is None:
             return None
         try:
@@ -237,16 +243,13 @@ class Journal:
         empty = Pages(keys[0].lock, self._tries.max_tries)
         if found is None:
             if self._tries.follows_clear:
-                empty.lost = (
-                    "its earlier tries left no journal: either they ended before they noted anything, or the task's "
-                    "state was dropped when it was cleared"
-                )
+                empty.lost = LOST
             return keys[0], empty
         for key in keys:
             if key.lock == found.lock:
                 return key, found
         if found.lost or any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
-            empty.lost = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+            empty.lost = CHANGED_SECRET
         return keys[0], empty
 
     def _write(self) -> None:
@@ -276,7 +279,8 @@ def _replaced(error: BaseException) -> bool:
     return 404 in (status, getattr(getattr(error, "response", None), "status_code", None))
 
 
-def _of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
+def of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
+    """Return in words that the journal could not be ``what``."""
     if _replaced(error):
         return TryReplacedError(
             f"Airflow has put another try in the place of this one, and the journal could not be {what}. That try goes "

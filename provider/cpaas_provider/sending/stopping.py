@@ -45,6 +45,7 @@ class Stop:
         # SimpleQueue may be written to in a signal handler while the thread it interrupts reads from it.
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._own_limit: float | None = None
+        self._wake: Callable[[], object] = bool
         if execution_timeout is not None:
             seconds = execution_timeout.total_seconds()
             self._grace = min(grace, seconds / 2)
@@ -55,6 +56,23 @@ class Stop:
         if self._asked_at is None:
             self._asked_at = time.monotonic()
         self._events.put(("stop",))
+        self._wake()
+
+    async def asked(self) -> None:
+        """Return once nothing new may begin, for code on an event loop."""
+        import asyncio
+
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+        # What a signal handler calls must not touch the loop itself.
+        self._wake = lambda: loop.call_soon_threadsafe(asked.set)
+        while not self.requested:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asked.wait(), self._limit())
+
+    @property
+    def grace_left(self) -> float:
+        """Return the seconds an answer may still be waited for, once the stop is there."""
+        return self._limit() or 0.0
 
     @property
     def requested(self) -> bool:

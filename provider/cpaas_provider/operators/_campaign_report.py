@@ -1,0 +1,52 @@
+"""What a campaign came to, as small JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate
+
+if TYPE_CHECKING:
+    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.sending.campaign.campaign import Campaign
+    from cpaas_provider.sending.campaign.planning import Found
+
+_NAMED = 100
+"""References of unknown requests in the report; the outcome file has all of them."""
+
+
+def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> dict[str, Any]:
+    """Return counts, cost and references of a campaign in all its tries."""
+    counts = campaign.plan.counts()
+    charge, balance, requests = campaign.standing.money()
+    pages = campaign.plan.pages()
+    references = [doubt.reference for doubt in campaign.doubts.requests()]
+    price = operator.price_per_page
+    return {
+        "reference": campaign.reference,
+        "recipients": campaign.recipients(),
+        "sent": counts[Fate.SENT],
+        "rejected": counts[Fate.REJECTED],
+        "unknown": counts[Fate.UNKNOWN],
+        "not_reached": counts[Fate.NOT_REACHED],
+        "bad_rows": counts[Fate.BAD_ROW],
+        "duplicates": counts[Fate.DUPLICATE],
+        **{fate.word: counts[fate] for fate in LEFT_OUT},
+        "in_other_partitions": found.elsewhere,
+        "requests": requests,
+        "charge": charge,
+        "balance": balance,
+        "pages": {str(number): texts for number, texts in pages.items()},
+        "encodings": dict(found.encodings),
+        "estimated_charge": _estimate(price, pages),
+        "unknown_references": references[:_NAMED],
+        "results_path": None if operator.results_path is None else str(operator.results_path).split("?")[0],
+        "dry_run": operator.without_sending,
+    }
+
+
+def _estimate(price: float | None, pages: dict[int, int]) -> float | None:
+    """Return what the texts cost, where a page's price is given and pages are known."""
+    if price is None or not pages:
+        return None
+    return round(price * sum(number * texts for number, texts in pages.items()), 6)

@@ -1,0 +1,81 @@
+"""What an author wrote on a campaign operator, as the campaign takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.sending.campaign.campaign import Terms
+from cpaas_provider.sending.campaign.hours import SendWindow
+from cpaas_provider.sending.campaign.message import Message
+from cpaas_provider.sending.deed import IfUnknown
+
+if TYPE_CHECKING:
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.sending.campaign.partitions import Partition
+
+
+def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:
+    """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
+    concurrency = connection.options.get("max_concurrency", 8)
+    window = operator.send_window
+    zone = operator.timezone or (operator.timezone_column and "UTC")
+    return Terms(
+        recipients_per_request=connection.recipients_per_request,
+        window=operator.journal_window or concurrency,
+        if_unknown=IfUnknown(operator.if_unknown),
+        settle_timeout=operator.settle_timeout,
+        max_recipients=operator.max_recipients,
+        max_charge=None if operator.max_charge is None else operator.max_charge / partition.of,
+        min_balance=operator.min_balance,
+        price_per_page=operator.price_per_page,
+        max_failure_ratio=operator.max_failure_ratio,
+        send_window=None if window is None else SendWindow.read(window, zone),
+        test_only=operator.test_only,
+        progress_interval=operator.progress_interval,
+    )
+
+
+def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Message:
+    """Return what is said to all and to each, or fail the task."""
+    texts = []
+    for name in operator.text_fields:
+        text = operator.private(name)
+        if not isinstance(text, (str, type(None))):
+            raise AirflowFailException(f"{name} must be text. Nothing was sent.")
+        if text:
+            texts.append(text)
+    if not operator.private("content") and not operator.template_id:
+        raise AirflowFailException("A campaign needs content or template_id. Nothing was sent.")
+    columns = _columns(operator, texts, connection.placeholder_format)
+    defaults = {str(name): str(value) for name, value in (operator.substitution_defaults or {}).items()}
+    if strangers := sorted(set(defaults) - set(columns)):
+        raise AirflowFailException(
+            f"substitution_defaults names what is no placeholder: {', '.join(strangers)}. Nothing was sent."
+        )
+    measured = operator.channel.operation == "send_sms" and bool(operator.private("content"))
+    return Message(
+        operator.channel,
+        operator.body(connection),
+        texts,
+        columns,
+        defaults,
+        connection.placeholder_format,
+        measured,
+    )
+
+
+def _columns(operator: CampaignOperator, texts: list[str], placeholder_format: str) -> dict[str, str]:
+    given = operator.substitutions
+    if given is None:
+        # Of a template kept by the service nobody here knows the placeholders.
+        return {name: name for text in texts for name in placeholders_in(text, placeholder_format)}
+    if isinstance(given, Mapping):
+        return {str(name): str(column) for name, column in given.items()}
+    if isinstance(given, str):
+        raise AirflowFailException("substitutions must be a mapping or a list of columns. Nothing was sent.")
+    return {str(name): str(name) for name in given}

@@ -1,0 +1,298 @@
+"""One try of a campaign operator: from its arguments to a campaign, and from what came of it to the report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from cpaas_provider.operators._campaign_report import report_of
+from cpaas_provider.operators._campaign_terms import message_of, terms_of
+from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, try_facts
+from cpaas_provider.operators._task_state import task_state
+from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
+from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
+from cpaas_provider.sending.campaign.ledger import Ledger
+from cpaas_provider.sending.campaign.outcomes import SUFFIXES, OutcomesNotWrittenError, write_outcomes
+from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.campaign.plan import Fate, Plan
+from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
+from cpaas_provider.sending.journal import Store, TryFacts
+from cpaas_provider.sending.lateness import refuse_untimely
+from cpaas_provider.sources import ListSource, as_source
+from cpaas_provider.sources.rows import SourceError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.sending.stopping import Stop
+    from cpaas_provider.sources.rows import Source
+
+REPORT_KEY = "report"
+
+
+class Campaigning:
+    """One try.
+
+    :param open_things: closed when the try ends, however it does
+    """
+
+    def __init__(
+        self,
+        operator: CampaignOperator,
+        context: Context,
+        client: CpaasClient,
+        connection: CpaasConnection,
+        stop: Stop,
+        open_things: contextlib.ExitStack,
+    ) -> None:
+        self._operator = operator
+        self._context = context
+        self._settings = client.settings
+        self._stop = stop
+        self._open = open_things
+        self._partition = Partition.read(operator.partition)
+        self._whole = connection
+        self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
+        self._under_way: tuple[Campaign, Planner] | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Plan, send and report.
+
+        :return: the report
+        """
+        self._refuse_results_path()
+        try:
+            campaign, planner = self._draw_up()
+        except (SourceError, OSError) as error:
+            words = str(error) if isinstance(error, SourceError) else f"The plan cannot be made ({error.strerror})."
+            raise AirflowException(f"{words.rstrip('.')}. In this try nothing was sent.") from None
+        self._preview(campaign)
+        if self._operator.without_sending:
+            self._operator.log.info("A dry run: nothing was sent.")
+        else:
+            campaign.send(self._line)
+        self._write_outcomes(campaign)
+        report = report_of(campaign, planner.found, self._operator)
+        if not campaign.recipients() and not self._operator.test_only:
+            self._push(report)
+            raise AirflowSkipException("There is nobody to send to. Nothing was sent.")
+        return report
+
+    def push_report(self, quietly: bool) -> bool:
+        """Leave report and outcome file of a try that fails, and tell whether anything was sent or is in doubt."""
+        if self._under_way is None:
+            return False
+        campaign, planner = self._under_way
+        try:
+            self._write_outcomes(campaign)
+        except OutcomesNotWrittenError as error:
+            self._operator.log.warning("%s", error)
+        report = report_of(campaign, planner.found, self._operator)
+        self._operator.log.error("What was done in all tries: %s.", _in_words(report))
+        if not quietly and report["unknown"]:
+            self._operator.log.error("%s", campaign.doubts.words())
+        self._push(report)
+        return bool(report["sent"] or report["unknown"])
+
+    def _draw_up(self) -> tuple[Campaign, Planner]:
+        operator = self._operator
+        message = message_of(operator, self._connection)
+        if message.texts and operator.substitutions is None:
+            refuse_unknown_placeholders(message)
+        ledger = self._ledger(message.channel.operation)
+        plan = self._open.enter_context(Plan(operator.spool_path))
+        campaign = Campaign(
+            plan,
+            ledger,
+            message,
+            terms_of(operator, self._connection, self._partition),
+            self._stop,
+            address_of(self._context),
+            may_begin=self._may_begin,
+            evidence=operator.evidence(self._connection),
+            publish=partial(_publish, _tags(self._context)),
+        )
+        planner = Planner(
+            plan,
+            message,
+            ledger.prints,
+            default_region=self._settings.default_region,
+            allowed=self._settings.allowed,
+            partition=self._partition,
+            check=self._stop.refuse_if_requested,
+        )
+        columns = Columns(operator.recipient_column, operator.timezone_column)
+        # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
+        self._under_way = campaign, planner
+        banned = self._source("suppression")
+        source = self._source("source")
+        if source is None:
+            raise AirflowFailException("source is empty. Nothing was sent.")
+        campaign.draw_up(planner, source, columns, tests=self._tests(), banned=banned)
+        self._refuse_bad_tests(plan)
+        return campaign, planner
+
+    def _source(self, field: str) -> Source | None:
+        given = self._operator.private(field)
+        try:
+            return None if given is None else as_source(given)
+        except ValueError as error:
+            raise AirflowFailException(f"{field}: {error} Nothing was sent.") from None
+
+    def _tests(self) -> Source | None:
+        given = self._operator.private("test_recipients")
+        if given is None or self._partition.part:
+            return None
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
+        return ListSource(list(given))
+
+    def _refuse_bad_tests(self, plan: Plan) -> None:
+        query = "SELECT reason FROM person WHERE row = 0 AND fate = ? LIMIT 1"
+        if bad := plan.database.execute(query, (Fate.BAD_ROW,)).fetchone():
+            raise CannotPlanError(
+                f"A test recipient cannot be used: {bad[0]}. Nothing was sent. Give test recipients as mappings with "
+                "the columns of the source."
+            )
+
+    def _ledger(self, operation: str) -> Ledger:
+        operator, context = self._operator, self._context
+        tries = try_facts(context, operator.retries)
+        store: Store | None
+        if operator.campaign_key is not None:
+            from cpaas_provider.operators._campaign_state import campaign_state
+
+            store = campaign_state(operator.campaign_key, self._partition, self._whole, context, self._open)
+            identity = campaign_identity(operator.campaign_key)
+            # What is kept there is not dropped by a clear.
+            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries)
+        else:
+            store = task_state(context)
+            identity = identity_of(context)
+        if store is None:
+            raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
+        return Ledger(
+            store,
+            self._connection.journal_secrets,
+            identity,
+            operation,
+            tries,
+            resend_on_clear=operator.resend_on_clear,
+        )
+
+    def _may_begin(self) -> None:
+        if not self._operator.__dict__.get("_begun"):
+            refuse_untimely(
+                run_facts(self._context),
+                timezone.utcnow(),
+                allow_backfill=self._operator.allow_backfill,
+                max_lateness=self._operator.max_lateness,
+            )
+
+    @contextlib.asynccontextmanager
+    async def _line(self) -> AsyncIterator[Line]:
+        from cpaas_provider.hooks.cpaas import async_client
+
+        operator = self._operator
+        client = await asyncio.to_thread(async_client, self._connection)
+        async with client:
+            body = operator.body(self._connection)
+            look_up = getattr(operator, "skip_dnd", False)
+            yield Line(
+                client,
+                partial(operator.send, client, body),
+                partial(self._do_not_disturb, client) if look_up else None,
+            )
+
+    def _do_not_disturb(self, client: Any, plan: Plan) -> DoNotDisturb:
+        from cpaas_provider.operators._campaign_state import lookup_memory
+
+        operator: Any = self._operator
+        prints = Fingerprints(self._connection.journal_secrets[0], ("lookups",))
+
+        async def look_up(address: str) -> bool | None:
+            found: bool | None = (await client.lookup_phone(f"+{address}")).dnd
+            return found
+
+        return DoNotDisturb(
+            plan,
+            look_up,
+            partial(prints.member, "lookup_phone"),
+            lookup_memory(self._open),
+            ttl=operator.lookup_ttl,
+            on_error=OnLookupError(operator.on_lookup_error),
+        )
+
+    def _preview(self, campaign: Campaign) -> None:
+        """Leave some rendered messages where the author asked to see them; a log is no place for them."""
+        if not self._operator.preview:
+            return
+        from itertools import islice
+
+        from cpaas_provider.operators.campaigns import PREVIEW_KEY
+
+        message = campaign.message
+        shown = [
+            {
+                "recipient": message.channel.mask(person.address),
+                "texts": message.rendered(person.words),
+                "pages": person.pages,
+            }
+            for person in islice(campaign.plan.not_reached(), self._operator.preview)
+        ]
+        self._context["ti"].xcom_push(key=PREVIEW_KEY, value=shown)
+        self._operator.log.info("%d rendered messages are in the XCom %r.", len(shown), PREVIEW_KEY)
+
+    def _refuse_results_path(self) -> None:
+        path = self._operator.results_path
+        if path is not None and not str(path).endswith(SUFFIXES):
+            raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
+
+    def _write_outcomes(self, campaign: Campaign) -> None:
+        path = self._operator.results_path
+        if path is None:
+            return
+        from airflow.sdk import ObjectStoragePath
+
+        path = path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+        write_outcomes(path, campaign.plan.everybody())
+        self._operator.log.info("What became of each row is in %s.", _place(path))
+
+    def _push(self, report: Mapping[str, Any]) -> None:
+        try:
+            self._context["ti"].xcom_push(key=REPORT_KEY, value=report)
+        except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
+            self._operator.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+
+
+def _publish(tags: Mapping[str, str], figures: Mapping[str, float]) -> None:
+    """Publish figures as metrics of Airflow."""
+    from airflow.sdk.observability import stats
+
+    for name, value in figures.items():
+        stats.gauge(f"cpaas.campaign.{name}", value, tags=dict(tags))
+
+
+def _tags(context: Context) -> dict[str, str]:
+    instance: Any = context["ti"]
+    return {"dag_id": instance.dag_id, "task_id": instance.task_id}
+
+
+def _in_words(report: Mapping[str, Any]) -> str:
+    words = ("sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates")
+    return ", ".join(f"{report[word]} {word.replace('_', ' ')}" for word in words)
+
+
+def _place(path: Any) -> str:
+    """Return a path without what may be a credential in it."""
+    return str(path).split("?")[0]

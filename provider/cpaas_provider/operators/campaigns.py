@@ -1,0 +1,202 @@
+"""What SMS and email campaigns have in common."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cpaas_provider.operators import _arguments as arguments
+from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators.sends import SendOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.campaign.message import Channel
+
+PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "source": summaries.source,
+    "content": summaries.text,
+    "suppression": summaries.source,
+    "test_recipients": summaries.entries,
+    "callback": summaries.url,
+}
+
+PREVIEW_KEY = "preview"
+"""The XCom under which rendered messages are left where an author asks to see some."""
+
+
+class CampaignOperator(SendOperator):
+    """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to everybody a source names.
+
+    The source is read once into a plan on the worker's disk; then everybody is sent to in as few requests as the
+    contract allows, concurrently, within the connection's rate limit. Whatever ends a try, the next one sends to those
+    who are left, also where the source was put in another order or edited meanwhile.
+
+    :param source: who it is for: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
+        ``cpaas_provider.sources``, or a list of mappings or of plain recipients, e.g. from an upstream task (templated)
+    :param substitutions: which column fills which placeholder, as a mapping, or as a list where they are called alike;
+        default: the placeholders of the text, each from the column of its name
+    :param substitution_defaults: what stands for a placeholder where a row has no value; without it such a row is set
+        aside
+    :param recipient_column: the column of the recipients
+    :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line a row of the source
+        (templated)
+    :param dry_run: do everything but the requests
+    :param preview: how many rendered messages to leave in the XCom ``preview``, recipients masked
+    :param test_recipients: who is sent to first, alone, as the rows of a source; what is rejected or unknown there ends
+        the campaign (templated)
+    :param test_only: end after the test recipients
+    :param max_recipients: refuse a campaign for more
+    :param max_charge: what it may cost in all its tries, in the account's currency
+    :param min_balance: what must be left of the account's balance
+    :param price_per_page: what a page (SMS) or a recipient (email) costs, where you know it
+    :param send_window: from when to when a day people may be reached, such as ``("09:00", "20:00")``; outside of it the
+        task is deferred
+    :param timezone: of the send window, such as ``Africa/Lagos``
+    :param timezone_column: the column of the recipients' own time zones
+    :param suppression: who must not be sent to, as a source of its own; its column is ``recipient_column`` (templated)
+    :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
+    :param partition: one of what ``partitions(count)`` returns, to map the operator over
+    :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
+    :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
+        connection. More is faster, and leaves more unknown when the task is killed
+    :param spool_path: a folder of the worker's disk for the plan; default: the system's for temporary files
+    :param progress_interval: seconds between two words of progress
+    """
+
+    template_fields: Collection[str] = (
+        "source",
+        "content",
+        "sender_id",
+        "template_id",
+        "external_ref",
+        "callback",
+        "results_path",
+        "suppression",
+        "test_recipients",
+        "campaign_key",
+        "cpaas_conn_id",
+    )
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_CAMPAIGN_FIELDS
+    text_fields: ClassVar[tuple[str, ...]] = ("content",)
+    """Fields in which placeholders may stand."""
+
+    content: str | None
+    template_id: str | None
+
+    def __init__(
+        self,
+        *,
+        source: Any,
+        recipient_column: str,
+        substitutions: Mapping[str, str] | Sequence[str] | None = None,
+        substitution_defaults: Mapping[str, str] | None = None,
+        results_path: Any = None,
+        dry_run: bool = False,
+        preview: int = 0,
+        test_recipients: Sequence[Any] | None = None,
+        test_only: bool = False,
+        max_recipients: int | None = None,
+        max_charge: float | None = None,
+        min_balance: float | None = None,
+        price_per_page: float | None = None,
+        send_window: Sequence[str] | None = None,
+        timezone: str | None = None,
+        timezone_column: str | None = None,
+        suppression: Any = None,
+        max_failure_ratio: float = 0.0,
+        partition: Mapping[str, int] | None = None,
+        campaign_key: str | None = None,
+        journal_window: int | None = None,
+        spool_path: str | None = None,
+        progress_interval: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.recipient_column = recipient_column
+        self.substitutions = substitutions
+        self.substitution_defaults = substitution_defaults
+        self.results_path = results_path
+        # BaseOperator has a method of this name.
+        self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
+        self.preview = self._checked(arguments.whole_from(0), preview=preview)
+        self.test_recipients = test_recipients
+        self.test_only = self._checked(arguments.switch, test_only=test_only)
+        self.max_recipients = self._checked(arguments.or_none(arguments.whole_from(1)), max_recipients=max_recipients)
+        self.max_charge = self._checked(arguments.amount_or_none, max_charge=max_charge)
+        self.min_balance = self._checked(arguments.amount_or_none, min_balance=min_balance)
+        self.price_per_page = self._checked(arguments.amount_or_none, price_per_page=price_per_page)
+        self.send_window = send_window
+        self.timezone = timezone
+        self.timezone_column = timezone_column
+        self.suppression = suppression
+        self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
+        self.partition = partition
+        self.campaign_key = campaign_key
+        self.journal_window = self._checked(arguments.or_none(arguments.whole_from(1)), journal_window=journal_window)
+        self.spool_path = spool_path
+        self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
+        self._refuse_what_cannot_be()
+
+    @property
+    def channel(self) -> Channel:
+        """Return how the message names those it reaches."""
+        raise NotImplementedError
+
+    def body(self, connection: CpaasConnection) -> dict[str, Any]:
+        """Return what is the same for all recipients, or fail the task."""
+        raise NotImplementedError
+
+    async def send(
+        self,
+        client: AsyncCpaasClient,
+        body: Mapping[str, Any],
+        recipients: Sequence[str],
+        personalisation: list[dict[str, Any]] | None,
+        reference: str,
+    ) -> Any:
+        """Make one request."""
+        raise NotImplementedError
+
+    def carry_out(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+    ) -> Any:
+        """Run the campaign, or what is left of it."""
+        from cpaas_provider.operators._campaigning import Campaigning
+
+        with contextlib.ExitStack() as open_things:
+            campaigning = Campaigning(self, context, client, connection, self._listen(), open_things)
+            with self._understood_by_airflow(give_up_at, campaigning.push_report):
+                return campaigning.run()
+
+    def execute_after_wait(
+        self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False
+    ) -> Any:
+        """Go on after the time the service or the send window asked for.
+
+        :param begun: whether the campaign had begun in time, so that it is not late now
+        """
+        self._begun = begun
+        return super().execute_after_wait(context, event, give_up_at)
+
+    def _refuse_what_cannot_be(self) -> None:
+        """Refuse what can be told to be wrong where the DAG is written."""
+        from cpaas_provider.sending.campaign.hours import SendWindow
+        from cpaas_provider.sending.campaign.partitions import Partition
+
+        try:
+            if self.send_window is not None:
+                SendWindow.read(self.send_window, self.timezone or (self.timezone_column and "UTC"))
+            elif self.timezone or self.timezone_column:
+                raise ValueError("timezone and timezone_column say when a send_window is open, and there is none.")
+            if isinstance(self.partition, Mapping):
+                Partition.read(self.partition)
+            if self.test_only and self.test_recipients is None:
+                raise ValueError("test_only needs test_recipients.")
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None

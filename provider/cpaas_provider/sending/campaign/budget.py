@@ -1,0 +1,122 @@
+"""What a campaign may cost: nothing is claimed that would go beyond it, as far as the price is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cpaas_provider.sending.errors import SendingError
+
+
+class BudgetReachedError(SendingError):
+    """The campaign stopped at ``max_charge`` or ``min_balance``."""
+
+    for_good = True
+
+
+@dataclass
+class Budget:
+    """Money, as the service tells it with each answer.
+
+    Units are pages where they are known, else recipients. The first request goes alone, to learn the price; later ones
+    reserve the highest price seen.
+
+    :param max_charge: what the campaign may cost in all its tries; ``None`` for no bound
+    :param min_balance: what must be left of the account's balance; ``None`` for no bound
+    :param price: of one unit, as far as known; given by the author or seen
+    :param spent: what answered requests of all tries have cost
+    :param reserved: what requests under way, and those nobody knows of, may cost
+    """
+
+    max_charge: float | None = None
+    min_balance: float | None = None
+    price: float | None = None
+    spent: float = 0.0
+    reserved: float = 0.0
+    balance: float | None = None
+    under_way: int = 0
+    told: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is any bound to keep."""
+        return self.max_charge is not None or self.min_balance is not None
+
+    def affordable(self) -> float:
+        """Return how many units may be claimed now.
+
+        :raises BudgetReachedError: when none may, whatever comes of the requests under way
+        """
+        if not self.bounded:
+            return math.inf
+        if self.under_way and not self.told:
+            return 0
+        left = min(self._left())
+        if self.price:
+            units = math.floor(left / self.price + 1e-9)
+            if units < 1 and not self.under_way:
+                raise BudgetReachedError(self._reached())
+            return max(units, 0)
+        if left <= 0 and not self.under_way:
+            raise BudgetReachedError(self._reached())
+        return math.inf if left > 0 else 0
+
+    def reserve(self, units: int) -> float:
+        """Set money aside for a request about to be claimed, and return how much."""
+        self.under_way += 1
+        amount = units * (self.price or 0.0)
+        self.reserved += amount
+        return amount
+
+    def settle(self, amount: float, units: int, charge: float | None, balance: float | None) -> None:
+        """Take the place of a reservation with what the service says it cost.
+
+        :raises BudgetReachedError: when it does not say, and no bound can be kept
+        """
+        self.release(amount)
+        if charge is not None:
+            self.spent += charge
+            if units:
+                self.price = max(self.price or 0.0, charge / units)
+        elif self.max_charge is not None:
+            if self.price is None:
+                raise BudgetReachedError(
+                    "The service does not say what a request costs, so max_charge cannot be kept. Give price_per_page, "
+                    "or leave max_charge out."
+                )
+            self.spent += units * self.price
+        if balance is not None:
+            self.balance = balance
+        elif self.min_balance is not None and self.balance is None:
+            raise BudgetReachedError("The service does not tell the balance, so min_balance cannot be kept.")
+        self.told = True
+
+    def release(self, amount: float) -> None:
+        """Give a reservation back: the request was surely not carried out."""
+        self.under_way -= 1
+        self.reserved = max(0.0, self.reserved - amount)
+
+    def doubt(self, amount: float) -> None:
+        """Keep a reservation for good: the request may have been charged."""
+        self.under_way -= 1
+
+    def _left(self) -> list[float]:
+        left = []
+        if self.max_charge is not None:
+            left.append(self.max_charge - self.spent - self.reserved)
+        if self.min_balance is not None and self.balance is not None:
+            left.append(self.balance - self.reserved - self.min_balance)
+        return left or [math.inf]
+
+    def _reached(self) -> str:
+        price = f" One more would cost about {self.price:g}." if self.price else ""
+        doubt = f", and up to {self.reserved:g} for requests nobody knows of" if self.reserved else ""
+        if self.max_charge is not None and self.max_charge - self.spent - self.reserved < (self.price or 1e-9):
+            return (
+                f"max_charge ({self.max_charge:g}) is reached: {self.spent:g} was charged{doubt}.{price} Raise it and "
+                "clear the task to send the rest."
+            )
+        return (
+            f"min_balance ({self.min_balance:g}) is reached: the balance is {self.balance or 0:g}{doubt}.{price} Top "
+            "up the account, or lower min_balance, and clear the task to send the rest."
+        )

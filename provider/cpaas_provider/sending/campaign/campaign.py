@@ -1,0 +1,306 @@
+"""One try of a campaign, from its sources to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.sending.campaign.budget import Budget
+from cpaas_provider.sending.campaign.disturb import DoNotDisturb
+from cpaas_provider.sending.campaign.doubts import Doubts
+from cpaas_provider.sending.campaign.hours import SendWindow
+from cpaas_provider.sending.campaign.keeper import Keeper
+from cpaas_provider.sending.campaign.ledger import End, Ledger
+from cpaas_provider.sending.campaign.message import Message, Send
+from cpaas_provider.sending.campaign.packer import Packer
+from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate, Person, Plan
+from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.campaign.progress import Progress, Publish
+from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
+from cpaas_provider.sending.campaign.standing import Standing
+from cpaas_provider.sending.deed import Evidence, IfUnknown
+from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.errors import SendingError, StillUnknownError
+from cpaas_provider.sending.once import RESENDS
+from cpaas_provider.sending.stopping import Stop
+from cpaas_provider.sources.rows import Source
+
+log = logging.getLogger(__name__)
+
+
+class TooManyRecipientsError(SendingError):
+    """The campaign is for more people than ``max_recipients``."""
+
+    for_good = True
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the author asks for; the operator's documentation explains each.
+
+    :param window: requests claimed and not settled, at most
+    """
+
+    recipients_per_request: int
+    window: int
+    if_unknown: IfUnknown = IfUnknown.FAIL
+    settle_timeout: timedelta = timedelta(minutes=10)
+    max_recipients: int | None = None
+    max_charge: float | None = None
+    min_balance: float | None = None
+    price_per_page: float | None = None
+    max_failure_ratio: float = 0.0
+    send_window: SendWindow | None = None
+    test_only: bool = False
+    progress_interval: float = 10.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the client is spoken to while the campaign is sent.
+
+    :param client: told to stop when the task is
+    :param send: makes one request
+    :param look_up: asks whether a number is not to be disturbed; ``None`` where nobody wants to know
+    """
+
+    client: Any
+    send: Send
+    do_not_disturb: Callable[[Plan], DoNotDisturb] | None = None
+
+
+OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
+
+
+@dataclass
+class Campaign:
+    """One try of a campaign.
+
+    :param may_begin: called before anything is claimed; raises where nothing may be
+    :param address: the task instance as `airflow cpaas journal` takes it
+    """
+
+    plan: Plan
+    ledger: Ledger
+    message: Message
+    terms: Terms
+    stop: Stop
+    address: str
+    may_begin: Callable[[], None] = lambda: None
+    evidence: Sequence[Evidence] = ()
+    publish: Publish = lambda figures: None
+    _spent: Callable[[], tuple[float | None, float | None]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._body = self.ledger.prints.body(self.message.body)
+        self.standing = Standing(self.plan, self.ledger, self._body)
+        self.doubts = Doubts(
+            self.plan,
+            self.standing,
+            self.ledger.prints,
+            self.message.channel.operation,
+            self._body,
+            lost=self.ledger.lost,
+            address=self.address,
+        )
+        self._spent = lambda: self.standing.money()[:2]
+
+    def draw_up(
+        self, planner: Planner, source: Source, columns: Columns, *, tests: Source | None, banned: Source | None
+    ) -> None:
+        """Make the plan, and bring into it what earlier tries did.
+
+        :raises SendingError: when the plan cannot be made, or is too large
+        :raises SourceError: when a source cannot be read
+        """
+        self.plan.database.execute("BEGIN")
+        if tests is not None:
+            planner.read(tests, columns, test=True)
+        planner.read(source, columns)
+        if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
+            log.warning("%d rows of the suppression list name nobody.", bad)
+        self.plan.database.execute("COMMIT")
+        self.plan.leave_out()
+        self.standing.restore()
+        self._refuse_too_many()
+
+    def send(self, open_line: OpenLine) -> None:
+        """Send to everybody who is left.
+
+        :raises SendingError: when not everything could be done, see there
+        :raises CpaasError: when the service ended it
+        """
+        self.ledger.note_lost()
+        if self.plan.counts()[Fate.NOT_REACHED]:
+            self._tell_of_changes()
+            self.may_begin()
+            asyncio.run(self._send(open_line, None))
+        if self.terms.test_only:
+            return
+        self._find_out()
+        if self.doubts.people():
+            self.doubts.refuse_changed()
+            if self.terms.if_unknown is IfUnknown.RESEND:
+                self._resend(open_line)
+            else:
+                self.doubts.decide(self.terms.if_unknown)
+        self._refuse_failures()
+
+    async def _send(self, open_line: OpenLine, only: Sequence[Person] | None) -> None:
+        terms = self.terms
+        counts = self.plan.counts()
+        progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
+        spent, balance, _ = self.standing.money()
+        budget = Budget(terms.max_charge, terms.min_balance, terms.price_per_page, spent or 0.0, balance=balance)
+        async with open_line() as line, self._keeper() as keeper:
+            packer = Packer(
+                self.plan,
+                terms.recipients_per_request,
+                budget,
+                window=terms.send_window if only is None else None,
+                do_not_disturb=line.do_not_disturb(self.plan) if line.do_not_disturb and only is None else None,
+                only=only,
+                test_only=terms.test_only,
+            )
+            sending = Sending(
+                self.plan,
+                self.standing,
+                self.ledger,
+                keeper,
+                self.message,
+                packer,
+                budget,
+                progress,
+                line.send,
+                self.stop,
+                line.client,
+                window=terms.window,
+                may_fail=self._may_fail() if terms.max_failure_ratio > 0 else None,
+                doubted=only is not None,
+            )
+            teller = asyncio.create_task(telling(progress, self._spent, terms.progress_interval))
+            try:
+                await sending.run()
+            finally:
+                teller.cancel()
+                progress.tell(*self._spent())
+
+    @contextlib.asynccontextmanager
+    async def _keeper(self) -> AsyncIterator[Keeper]:
+        keeper = Keeper(self.ledger, self._body, max(1, self.terms.window // 2))
+        try:
+            yield keeper
+        finally:
+            await keeper.close()
+
+    def _find_out(self) -> None:
+        """Settle what there is evidence of."""
+        if not self.evidence or not self.doubts.people():
+            return
+        found = self.doubts.look_for_evidence(self.evidence, self.terms.settle_timeout)
+        if found:
+            ends = [
+                End(number, State.SETTLED, (_text(result.get("id")), None, None), "there is evidence of it")
+                for number, result in found.items()
+            ]
+            asyncio.run(self._keep(ends))
+            for end in ends:
+                self.standing.ended(end)
+                self.standing.settle_doubt(end.number)
+            self._find_out()
+
+    async def _keep(self, ends: Iterable[End]) -> None:
+        async with self._keeper() as keeper:
+            for end in ends:
+                keeper.settle(end)
+
+    def _resend(self, open_line: OpenLine) -> None:
+        """Send again to those of unknown outcome, until that is known or the try has done enough."""
+        for resend in range(RESENDS):
+            people = self.doubts.to_resend()
+            if not people:
+                break
+            log.warning("Sending to %d recipients of unknown outcome again, as if_unknown says.", len(people))
+            if resend:
+                # Full jitter, so that many tasks in the same trouble do not come back together.
+                self.stop.pause(random.uniform(0, 2**resend))  # noqa: S311 - no secret
+            asyncio.run(self._send(open_line, people))
+            self._find_out()
+        if self.doubts.people():
+            raise StillUnknownError(
+                f"{self.doubts.words()} They were sent to {RESENDS} times more in this try; the task's retries go on."
+            )
+
+    def _refuse_too_many(self) -> None:
+        recipients, limit = self.recipients(), self.terms.max_recipients
+        if limit is not None and recipients > limit:
+            raise TooManyRecipientsError(
+                f"The campaign is for {recipients} recipients, more than max_recipients ({limit}) allows. In this try "
+                "nothing was sent. Look at the source, or raise max_recipients and clear the task."
+            )
+
+    @property
+    def reference(self) -> str:
+        """Return the name of the campaign, the same in each of its tries."""
+        return self.ledger.prints.reference_of_pack(self.message.channel.operation, (), self.ledger.edition)
+
+    def recipients(self) -> int:
+        """Return how many the campaign is for, whatever became of them."""
+        counts = self.plan.counts()
+        return sum(counts[fate] for fate in (Fate.NOT_REACHED, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
+
+    def _failures(self) -> tuple[int, int]:
+        counts = self.plan.counts()
+        return counts[Fate.REJECTED], counts[Fate.BAD_ROW]
+
+    def _may_fail(self) -> int:
+        """Return how many recipients may be rejected, beside the bad rows there are."""
+        _, bad = self._failures()
+        allowed = self.terms.max_failure_ratio * (self.recipients() + bad)
+        return max(0, int(allowed + 1e-9) - bad)
+
+    def _refuse_failures(self) -> None:
+        rejected, bad = self._failures()
+        everybody = self.recipients() + bad
+        if rejected + bad > self.terms.max_failure_ratio * everybody + 1e-9:
+            raise TooManyFailuresError(
+                f"{rejected} recipients were rejected and {bad} rows of the source could not be used, of {everybody}: "
+                f"more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody else was sent to"
+                f"{' or left out by a guard' if self._left_out() else ''}. The outcome file says who and why."
+            )
+
+    def _left_out(self) -> int:
+        counts = self.plan.counts()
+        return sum(counts[fate] for fate in LEFT_OUT)
+
+    def _tell_of_changes(self) -> None:
+        if self.standing.changed():
+            log.warning(
+                "What is to be sent was changed since an earlier try. Who was sent to is not sent to again; the others "
+                "get it as it is now."
+            )
+
+
+def refuse_unknown_placeholders(message: Message) -> None:
+    """Keep anybody from reading ``Dear {name}``.
+
+    :raises CannotPlanError: when a text has a placeholder that no column fills
+    """
+    used = {name for text in message.texts for name in placeholders_in(text, message.placeholder_format)}
+    if strangers := sorted(used - set(message.columns)):
+        raise CannotPlanError(
+            f"No column fills the placeholders {', '.join(strangers)} of the text, and people would read the "
+            "placeholders. Nothing was sent. Name their columns in substitutions."
+        )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,132 @@
+"""Requests of unknown outcome, when everything else is done: found out, or decided as the author wants."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
+from cpaas_provider.sending.campaign.standing import Doubt, Standing
+from cpaas_provider.sending.deed import Evidence, IfUnknown
+from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named
+from cpaas_provider.sending.fingerprints import Fingerprints
+from cpaas_provider.sending.once import AFTER_LOSS, BY_HAND
+
+log = logging.getLogger(__name__)
+
+_FIRST_LOOK = timedelta(seconds=5)
+_LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
+
+
+class Doubts:
+    """What nobody knows of a campaign.
+
+    :param body: hash of what this try says to all
+    :param lost: why nobody knows of anybody, where that is so
+    :param address: the task instance as `airflow cpaas journal` takes it
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        standing: Standing,
+        prints: Fingerprints,
+        operation: str,
+        body: str,
+        *,
+        lost: str | None,
+        address: str,
+    ) -> None:
+        self._plan = plan
+        self._standing = standing
+        self._prints = prints
+        self._operation = operation
+        self._body = body
+        self._lost = lost
+        self._address = address
+
+    def people(self) -> int:
+        """Return how many are in doubt."""
+        return self._plan.counts()[Fate.UNKNOWN]
+
+    def requests(self) -> list[Doubt]:
+        """Return the requests somebody is in doubt by, in order."""
+        return self._standing.doubts()
+
+    def look_for_evidence(self, ways: Sequence[Evidence], settle_timeout: timedelta) -> dict[int, dict[str, object]]:
+        """Return what evidence there is, by the number of the request.
+
+        :raises SettleLaterError: when evidence may yet come
+        """
+        doubts = self._standing.doubts() if ways else []
+        found = {}
+        for doubt in doubts:
+            entry = self._entry(doubt)
+            results = (way.find(None, entry) for way in ways)
+            if (result := next((one for one in results if one is not None), None)) is not None:
+                log.info("Request %s of unknown outcome was carried out: there is evidence of it.", doubt.reference)
+                found[doubt.number] = result
+        patience = min(max((way.patience for way in ways), default=timedelta()), settle_timeout)
+        now = datetime.now(UTC)
+        waiting = [doubt.at for doubt in doubts if doubt.number not in found and doubt.at + patience > now]
+        if waiting and not found:
+            since = max(_FIRST_LOOK, min(now - max(waiting), _LONGEST_BETWEEN_LOOKS))
+            raise SettleLaterError(f"{self.words()} Evidence may yet come.", min(now + since, max(waiting) + patience))
+        return found
+
+    def refuse_changed(self) -> None:
+        """Raise where somebody in doubt would now be told something else."""
+        changed = [doubt for doubt in self._standing.doubts() if self._changed(doubt)]
+        if changed:
+            raise ChangedBodyError(
+                f"{self.words()} What the task would send now differs from what those requests said, so neither "
+                f"sending nor leaving it out would be right. {self._advice()}; or start a new run."
+            )
+
+    def decide(self, if_unknown: IfUnknown) -> None:
+        """Do what the author wants about people nothing could be found out about; ``resend`` is done elsewhere.
+
+        :raises UnknownOutcomeError: when the author wants the task to fail
+        """
+        if if_unknown is IfUnknown.SKIP:
+            log.warning("%s It is left so, as if_unknown says, and counted as unknown.", self.words())
+            return
+        raise UnknownOutcomeError(
+            f"{self.words()} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
+        )
+
+    def to_resend(self) -> list[Person]:
+        """Return the people in doubt who can be sent to again."""
+        rows = self._plan.database.execute(
+            "SELECT place, row, member, address, words, pages, zone FROM person WHERE fate = ? AND address IS NOT NULL",
+            (Fate.UNKNOWN,),
+        ).fetchall()
+        return [Person._make(row) for row in rows]
+
+    def words(self) -> str:
+        """Return who is in doubt and why, as a sentence."""
+        doubts = self._standing.doubts()
+        references = [doubt.reference for doubt in doubts]
+        reasons = sorted({doubt.reason.split(". ")[0].rstrip(".") for doubt in doubts if doubt.reason})
+        if self._lost:
+            reasons.insert(0, self._lost)
+        why = f" ({'; '.join(reasons[:2])})" if reasons else ""
+        which = f" References: {named(references)}." if references else ""
+        return f"Nobody knows whether {self.people()} recipients were sent to{why}.{which}"
+
+    def _entry(self, doubt: Doubt) -> Entry:
+        members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
+        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, claimed_at=doubt.at)
+
+    def _changed(self, doubt: Doubt) -> bool:
+        if doubt.body != self._body:
+            return True
+        return any(
+            said and words is not None and self._prints.words(words) != said
+            for _, _, words, said in self._standing.in_doubt_by(doubt.number)
+        )
+
+    def _advice(self) -> str:
+        return (AFTER_LOSS if self._lost else BY_HAND).format(address=self._address)

@@ -1,0 +1,220 @@
+"""The plan of a campaign: everybody it is for and what became of them, on disk, so that a million cost no memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+_CACHE_KIB = 8_000
+_AT_ONCE = 1_000
+
+_TABLES = """
+CREATE TABLE person (
+    place INTEGER PRIMARY KEY, row INTEGER, fate INTEGER NOT NULL, member BLOB, address TEXT, words TEXT,
+    pages INTEGER, zone TEXT, request INTEGER, reason TEXT
+);
+CREATE TABLE request (
+    number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at TEXT, size INTEGER,
+    id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
+);
+CREATE TABLE standing (member BLOB, request INTEGER, words BLOB);
+CREATE TABLE banned (member BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
+
+
+class Fate(IntEnum):
+    """What became of one of those a campaign is for; the names stand in the outcome file."""
+
+    NOT_REACHED = 0
+    SENT = 1
+    REJECTED = 2
+    UNKNOWN = 3
+    BAD_ROW = 4
+    DUPLICATE = 5
+    NOT_ALLOWED = 6
+    SUPPRESSED = 7
+    DO_NOT_DISTURB = 8
+    LOOKUP_FAILED = 9
+
+    @property
+    def word(self) -> str:
+        """Return the name as people read it."""
+        return self.name.lower()
+
+
+LEFT_OUT = (Fate.NOT_ALLOWED, Fate.SUPPRESSED, Fate.DO_NOT_DISTURB, Fate.LOOKUP_FAILED)
+"""Who is a recipient, and gets nothing because a guard says so."""
+
+
+class Person(NamedTuple):
+    """One recipient as planned.
+
+    :param row: where in the source; 0 for a test recipient
+    :param words: JSON of the values of the placeholders, in their order; ``None`` where nothing is personal
+    """
+
+    place: int
+    row: int
+    member: bytes
+    address: str
+    words: str | None
+    pages: int | None
+    zone: str | None
+
+
+class Planned(NamedTuple):
+    """One line of the plan as it is made."""
+
+    row: int
+    fate: Fate
+    member: bytes | None = None
+    address: str | None = None
+    words: str | None = None
+    pages: int | None = None
+    zone: str | None = None
+    reason: str | None = None
+
+
+class Plan:
+    """The plan, in a file that has no name and is gone with the process, whatever ends that.
+
+    :param folder: a folder of the local disk; ``None`` for the system's own for temporary files
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.database = _nameless_database(folder)
+        self.database.executescript(_TABLES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self.database.close()
+
+    def add(self, lines: Iterable[Planned]) -> None:
+        """Add lines at the end."""
+        self.database.executemany(
+            "INSERT INTO person (row, fate, member, address, words, pages, zone, reason) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            lines,
+        )
+
+    def ban(self, members: Iterable[bytes]) -> None:
+        """Note people who must not be sent to."""
+        self.database.executemany("INSERT OR IGNORE INTO banned VALUES (?)", ((member,) for member in members))
+
+    def leave_out(self) -> None:
+        """Decide whom the first line of several is for, and who is banned; once, when all lines are there."""
+        self.database.execute("CREATE INDEX by_member ON person (member, place) WHERE member IS NOT NULL")
+        self.database.execute(
+            """UPDATE person SET fate = ? WHERE place IN (
+                SELECT place FROM (
+                    SELECT place, member, lag(member) OVER (ORDER BY member, place) AS before
+                    FROM person WHERE member IS NOT NULL
+                ) WHERE before = member
+            )""",
+            (Fate.DUPLICATE,),
+        )
+        self.database.execute(
+            "UPDATE person SET fate = ? WHERE fate = ? AND member IN (SELECT member FROM banned)",
+            (Fate.SUPPRESSED, Fate.NOT_REACHED),
+        )
+
+    def counts(self) -> dict[Fate, int]:
+        """Return how many there are of each fate."""
+        found = dict(self.database.execute("SELECT fate, count(*) FROM person GROUP BY fate").fetchall())
+        return {fate: found.get(fate, 0) for fate in Fate}
+
+    def pages(self) -> dict[int, int]:
+        """Return how many texts of those to be sent take how many pages."""
+        query = "SELECT pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL GROUP BY pages ORDER BY pages"
+        return dict(self.database.execute(query, (Fate.BAD_ROW,)).fetchall())
+
+    def zones(self) -> list[str | None]:
+        """Return the time zones of those who are not reached yet."""
+        query = "SELECT DISTINCT zone FROM person WHERE fate = ?"
+        return [zone for (zone,) in self.database.execute(query, (Fate.NOT_REACHED,))]
+
+    def not_reached(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Person]:
+        """Yield those to send to, in order, while others note what became of the first of them.
+
+        :param zones: only of these time zones; ``None`` for all
+        :param after: the place to begin behind
+        """
+        condition, values = "", list[Any]()
+        if zones is not None:
+            condition = f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
+            values = [zone or "" for zone in zones]
+        query = (
+            "SELECT place, row, member, address, words, pages, zone FROM person "  # noqa: S608 - only question marks
+            f"WHERE place > ? AND fate = ?{condition} ORDER BY place LIMIT ?"
+        )
+        while True:
+            found = self.database.execute(query, (after, Fate.NOT_REACHED, *values, _AT_ONCE)).fetchall()
+            yield from map(Person._make, found)
+            if len(found) < _AT_ONCE:
+                return
+            after = found[-1][0]
+
+    def of_members(self, members: Iterable[bytes]) -> dict[bytes, Person]:
+        """Return those of some people who are in the plan, each by their first line."""
+        query = (
+            "SELECT place, row, member, address, words, pages, zone FROM person WHERE member = ? AND fate != ? "
+            "ORDER BY place LIMIT 1"
+        )
+        rows = (self.database.execute(query, (member, Fate.DUPLICATE)).fetchone() for member in members)
+        return {row[2]: Person._make(row) for row in rows if row}
+
+    def settle(self, places: Iterable[int], fate: Fate, request: int | None = None, reason: str | None = None) -> None:
+        """Note what became of people."""
+        self.database.executemany(
+            "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?",
+            ((fate, request, reason, place) for place in places),
+        )
+
+    def first_rows(self, fate: Fate, limit: int) -> list[tuple[int, str | None]]:
+        """Return the first rows of a fate, with their reasons."""
+        query = "SELECT row, reason FROM person WHERE fate = ? ORDER BY place LIMIT ?"
+        return self.database.execute(query, (fate, limit)).fetchall()
+
+    def everybody(self) -> Iterator[Mapping[str, Any]]:
+        """Yield every line with its request, in order."""
+        query = """
+            SELECT person.row, address, fate, pages, request.reference, request.id,
+                coalesce(person.reason, request.reason)
+            FROM person LEFT JOIN request ON request.number = person.request ORDER BY place"""
+        names = ("row", "recipient", "outcome", "pages", "reference", "message_id", "reason")
+        with closing(self.database.cursor()) as cursor:
+            for row in cursor.execute(query):
+                line = dict(zip(names, row, strict=True))
+                line["outcome"] = Fate(line["outcome"]).word
+                yield line
+
+
+def _nameless_database(folder: str | None) -> sqlite3.Connection:
+    """Open a database whose file is taken out of its folder at once, so that no number stays behind."""
+    handle, name = tempfile.mkstemp(prefix="cpaas-plan-", dir=folder)
+    os.close(handle)
+    try:
+        # The loop's thread uses it, and so does the one that writes the outcome file; never both at once.
+        database = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA temp_store = FILE")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        # The file is opened with the first write.
+        database.execute("CREATE TABLE opened (yes)")
+    finally:
+        Path(name).unlink()
+    return database

@@ -1,0 +1,86 @@
+"""How far a campaign is, told at a steady pace."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+Publish = Callable[[Mapping[str, float]], None]
+
+
+@dataclass
+class Progress:
+    """Counts what this try does.
+
+    :param total: how many recipients it has to send to
+    :param publish: where the figures go beside the log
+    """
+
+    total: int
+    publish: Publish = lambda figures: None
+    sent: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    skipped: int = 0
+    requests: int = 0
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def done(self) -> int:
+        """Return how many recipients are dealt with."""
+        return self.sent + self.rejected + self.unknown + self.skipped
+
+    def figures(self, spent: float | None, balance: float | None) -> dict[str, float]:
+        """Return the figures as they are published."""
+        seconds = max(self.clock() - self._began, 1e-6)
+        figures: dict[str, Any] = {
+            "done": self.done,
+            "left": self.total - self.done,
+            "sent": self.sent,
+            "rejected": self.rejected,
+            "unknown": self.unknown,
+            "requests": self.requests,
+            "recipients_per_second": round(self.done / seconds, 2),
+            "charge": spent,
+            "balance": balance,
+        }
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def tell(self, spent: float | None, balance: float | None) -> None:
+        """Log and publish how far it is."""
+        figures = self.figures(spent, balance)
+        rate = figures["recipients_per_second"]
+        left = span(figures["left"] / rate) if rate else "unknown"
+        log.info(
+            "Campaign: %d of %d recipients done (%d %%): %d sent, %d rejected, %d unknown, in %d requests; %.1f a "
+            "second, time left: %s, cost so far: %s.",
+            self.done,
+            self.total,
+            100 * self.done / self.total if self.total else 100,
+            self.sent,
+            self.rejected,
+            self.unknown,
+            self.requests,
+            rate,
+            left,
+            "not known" if spent is None else f"{spent:g}",
+        )
+        self.publish(figures)
+
+
+def span(seconds: float) -> str:
+    """Return a span of time as people say it."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

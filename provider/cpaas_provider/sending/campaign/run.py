@@ -1,0 +1,350 @@
+"""Sends a planned campaign: claimed in windows, concurrently, stopped in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.sending.campaign.budget import Budget
+from cpaas_provider.sending.campaign.keeper import Keeper
+from cpaas_provider.sending.campaign.ledger import Claim, End, Ledger
+from cpaas_provider.sending.campaign.message import Message, Send
+from cpaas_provider.sending.campaign.packer import NotNow, Packer, People, units_of
+from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
+from cpaas_provider.sending.campaign.progress import Progress
+from cpaas_provider.sending.campaign.standing import Standing
+from cpaas_provider.sending.campaign.verdicts import Consequence, judge, take_apart
+from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.errors import SendingError, StoppedError
+from cpaas_provider.sending.stopping import Stop
+
+log = logging.getLogger(__name__)
+
+_REJECTED_WITHOUT_SUCCESS = 50
+_UNKNOWN_IN_A_ROW = 10
+
+
+class EverybodyRejectedError(SendingError):
+    """The service rejects whomever it is tried with, so it is not about the recipients."""
+
+    for_good = True
+
+
+class TooManyFailuresError(SendingError):
+    """More recipients failed than ``max_failure_ratio`` allows."""
+
+    for_good = True
+
+
+class ServiceInTroubleError(SendingError):
+    """One request after the other came to an unknown end; to go on would leave everybody in doubt."""
+
+
+class _Client(Protocol):
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Pack:
+    people: People
+    claim: Claim
+    units: int
+    reserved: float
+
+
+class Sending:
+    """The requests of one try.
+
+    :param window: how many requests may be claimed and not yet settled
+    :param may_fail: how many recipients may be rejected before the campaign ends; ``None`` lets it go on to its end
+    :param doubted: whether these are people of unknown outcome, sent to again
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        standing: Standing,
+        ledger: Ledger,
+        keeper: Keeper,
+        message: Message,
+        packer: Packer,
+        budget: Budget,
+        progress: Progress,
+        send: Send,
+        stop: Stop,
+        client: _Client,
+        *,
+        window: int,
+        may_fail: int | None = None,
+        doubted: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._standing = standing
+        self._ledger = ledger
+        self._keeper = keeper
+        self._message = message
+        self._packer = packer
+        self._budget = budget
+        self._progress = progress
+        self._send = send
+        self._stop = stop
+        self._client = client
+        self._window = window
+        self._may_fail = may_fail
+        self._doubted = doubted
+        self._accepted = standing.money()[2] > 0
+        self._unknown_in_a_row = 0
+        self._under_way = 0
+        self._end: Exception | None = None
+        self._taking = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send to everybody the packer gives, and return when all of them are dealt with.
+
+        :raises SendingError: when something ended the campaign before that, see there
+        :raises CpaasError: when the service ended it
+        """
+        conveyors = [asyncio.create_task(self._convey()) for _ in range(self._window)]
+        watch = asyncio.create_task(self._watch(conveyors))
+        try:
+            await asyncio.gather(*conveyors, return_exceptions=True)
+        finally:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+        for conveyor in conveyors:
+            if not conveyor.cancelled() and (error := conveyor.exception()) is not None:
+                self._finish(error)
+        if self._end is not None:
+            raise self._end
+
+    async def _watch(self, conveyors: Iterable[asyncio.Task[None]]) -> None:
+        """Once the stop is asked for, let nothing further leave, and give answers a last moment."""
+        await self._stop.asked()
+        try:
+            self._stop.refuse_if_requested()
+        except StoppedError as error:
+            self._finish(error)
+        self._client.stop()
+        await asyncio.wait(conveyors, timeout=self._stop.grace_left)
+        for conveyor in conveyors:
+            conveyor.cancel()
+
+    async def _convey(self) -> None:
+        """Carry one request after the other."""
+        while (pack := await self._next()) is not None:
+            try:
+                await self._deliver(pack)
+            finally:
+                self._under_way -= 1
+                self._tell()
+
+    async def _next(self) -> _Pack | None:
+        while self._end is None:
+            changed = self._changed
+            async with self._taking:
+                people = await self._ask_packer()
+                if self._end is not None:
+                    return None
+                if isinstance(people, tuple):
+                    self._under_way += 1
+                    return self._made(people)
+                if people is None and not self._under_way:
+                    self._tell()
+                    return None
+            await changed.wait()
+        return None
+
+    async def _ask_packer(self) -> People | NotNow | None:
+        if self._end is not None:
+            return None
+        try:
+            return await self._packer.next(self._under_way)
+        except (SendingError, CpaasError) as error:
+            self._finish(error)
+            return None
+        finally:
+            self._progress.skipped = self._packer.left_out
+
+    def _made(self, people: People) -> _Pack:
+        units = units_of(people)
+        return _Pack(people, self._claim(people), units, self._budget.reserve(units))
+
+    def _claim(self, people: People) -> Claim:
+        number = self._standing.next_number
+        self._standing.next_number += 1
+        members = [person.member for person in people]
+        prints = self._ledger.prints
+        return Claim(
+            number,
+            prints.reference_of_pack(self._message.channel.operation, members, self._ledger.edition),
+            b"".join(members),
+            b"".join(prints.words(person.words or "") for person in people) if self._message.columns else b"",
+        )
+
+    async def _deliver(self, pack: _Pack) -> None:
+        try:
+            await self._keeper.claim(pack.claim)
+        except SendingError as error:
+            self._budget.release(pack.reserved)
+            self._finish(error)
+            return
+        except asyncio.CancelledError:
+            # Stored or not: it surely did not leave.
+            self._keeper.settle(End(pack.claim.number, State.NOT_SENT, reason="the task was told to stop before"))
+            raise
+        self._standing.claimed(pack.claim, datetime.now(UTC))
+        if self._end is not None:
+            self._settle(pack, State.NOT_SENT, "the campaign had ended before it left")
+            return
+        self._progress.requests += 1
+        try:
+            answer = await self._send(
+                [self._message.channel.wire(person.address) for person in pack.people],
+                self._personalisation(pack.people),
+                pack.claim.reference,
+            )
+        except CpaasError as error:
+            self._failed(pack, error)
+        except asyncio.CancelledError:
+            self._settle(pack, State.UNKNOWN, "the task was told to stop, and no answer had come")
+            raise
+        except Exception as error:
+            # A fault of ours, on this side of the request or on that: nobody knows.
+            self._settle(pack, State.UNKNOWN, f"the request ended in {type(error).__name__}")
+            raise
+        else:
+            self._succeeded(pack, answer)
+
+    def _personalisation(self, people: People) -> list[dict[str, Any]] | None:
+        message = self._message
+        if not message.columns:
+            return None
+        return [
+            {"to": message.channel.wire(person.address), "substitutions": message.substitutions(person.words)}
+            for person in people
+            if person.words is not None
+        ]
+
+    def _succeeded(self, pack: _Pack, answer: Any) -> None:
+        estimate = answer.meta.estimate if answer.meta else None
+        charge = estimate.charge if estimate else None
+        balance = estimate.available_balance if estimate else None
+        self._accepted = True
+        self._unknown_in_a_row = 0
+        self._progress.sent += len(pack.people)
+        self._note(pack, End(pack.claim.number, State.SETTLED, (answer.id, charge, balance)), Fate.SENT)
+        try:
+            self._budget.settle(pack.reserved, pack.units, charge, balance)
+        except SendingError as error:
+            self._finish(error)
+
+    def _failed(self, pack: _Pack, error: CpaasError) -> None:
+        state, consequence = judge(error, len(pack.people))
+        self._settle(pack, state, str(error))
+        if state is not State.UNKNOWN:
+            self._unknown_in_a_row = 0
+        if consequence is Consequence.END or (pack.people[0].row == 0 and not self._doubted):
+            self._finish(error)
+        elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
+            refused, parts = take_apart(pack.people, _addresses(error.refused))
+            log.info(
+                "A request to %d recipients was rejected: %d of them are named, the others are tried in %d parts.",
+                len(pack.people),
+                len(refused),
+                len(parts),
+            )
+            self._refuse(refused, error)
+            self._packer.put_back(parts)
+        self._break_off()
+
+    def _refuse(self, people: People, error: CpaasError) -> None:
+        """Note that people were rejected by name, as if each had been tried alone."""
+        for person in people:
+            claim = self._claim((person,))
+            self._standing.claimed(claim, datetime.now(UTC))
+            end = End(claim.number, State.REJECTED, reason=str(error))
+            self._keeper.note(claim, end)
+            self._standing.ended(end)
+        self._fate(people, Fate.REJECTED, None, str(error))
+        self._progress.rejected += len(people)
+
+    def _settle(self, pack: _Pack, state: State, reason: str) -> None:
+        """Note that a request did not succeed."""
+        end = End(pack.claim.number, state, reason=reason)
+        if state is State.UNKNOWN:
+            self._budget.doubt(pack.reserved)
+            self._progress.unknown += len(pack.people)
+            self._unknown_in_a_row += 1
+            self._note(pack, end, Fate.UNKNOWN)
+            log.warning("Nobody knows whether request %s was carried out: %s", pack.claim.reference, reason)
+            return
+        self._budget.release(pack.reserved)
+        if state is State.REJECTED:
+            self._progress.rejected += len(pack.people)
+            self._note(pack, end, Fate.REJECTED)
+        else:
+            self._note(pack, end, None)
+
+    def _note(self, pack: _Pack, end: End, fate: Fate | None) -> None:
+        self._keeper.settle(end)
+        self._standing.ended(end)
+        if fate is not None:
+            self._fate(pack.people, fate, end.number)
+
+    def _fate(self, people: Iterable[Person], fate: Fate, request: int | None, reason: str | None = None) -> None:
+        # That a repetition did not arrive says nothing about what it repeats.
+        if not self._doubted or fate is Fate.SENT:
+            self._plan.settle((person.place for person in people), fate, request, reason)
+
+    def _break_off(self) -> None:
+        """End what cannot come to anything good."""
+        progress = self._progress
+        if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
+            self._finish(
+                ServiceInTroubleError(
+                    f"{self._unknown_in_a_row} requests after each other came to an unknown end. To go on would leave "
+                    "everybody in doubt; the task's retries go on when the service answers again."
+                )
+            )
+        elif progress.rejected >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
+            self._finish(
+                EverybodyRejectedError(
+                    f"The service rejected {progress.rejected} recipients and accepted nobody, so it seems to be about "
+                    "the message, not the recipients. Look at the reasons in the outcome file, mend it and clear the "
+                    "task."
+                )
+            )
+        elif self._may_fail is not None and progress.rejected > self._may_fail:
+            self._finish(
+                TooManyFailuresError("More recipients were rejected than max_failure_ratio lets this campaign have.")
+            )
+
+    def _finish(self, error: BaseException) -> None:
+        """Let nothing further be claimed; what comes first is the reason."""
+        if self._end is None and isinstance(error, Exception):
+            self._end = error
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have everybody who waits look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _addresses(refused: Iterable[str]) -> frozenset[str]:
+    return frozenset(one.removeprefix("+").lower() for one in refused)
+
+
+async def telling(progress: Progress, money: Callable[[], tuple[float | None, float | None]], interval: float) -> None:
+    """Tell how far it is, until cancelled."""
+    while True:
+        await asyncio.sleep(interval)
+        progress.tell(*money())

@@ -1,0 +1,175 @@
+"""What earlier tries did, brought from the ledger into the plan; and what this one does, noted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
+from cpaas_provider.sending.campaign.plan import Fate, Plan
+from cpaas_provider.sending.entries import State
+
+_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
+_REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
+_FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
+_GONE = "no longer in the source"
+_BROKE_OFF = "the try that made the request ended before its answer was noted"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A request of unknown outcome.
+
+    :param body: hash of what it says to all; ``None`` where that is lost
+    """
+
+    number: int
+    reference: str
+    at: datetime
+    reason: str | None
+    body: str | None
+
+
+class Standing:
+    """Which request decides about each person: the strongest of theirs, the newest of several.
+
+    :param body: hash of what this try says to all
+    """
+
+    def __init__(self, plan: Plan, ledger: Ledger, body: str) -> None:
+        self._plan = plan
+        self._database = plan.database
+        self._ledger = ledger
+        self._body = body
+        self.next_number = 0
+
+    def restore(self) -> None:
+        """Go through what earlier tries stored, once, when the plan is made."""
+        self._database.execute("BEGIN")
+        for batch in self._ledger.replay():
+            for claim in batch.claims:
+                self._claimed(claim, batch.body, batch.at, now=False)
+                self._database.executemany(
+                    "INSERT INTO standing VALUES (?, ?, ?)",
+                    ((member, claim.number, words) for member, words in claim.each()),
+                )
+            for end in batch.ends:
+                self.ended(self._reopened(end, batch))
+        self._database.execute("COMMIT")
+        if self.next_number:
+            self._decide()
+        if self._ledger.lost:
+            self._database.execute(
+                "UPDATE person SET fate = ?, reason = ? WHERE fate = ?",
+                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED),
+            )
+
+    def claimed(self, claim: Claim, at: datetime) -> None:
+        """Note a request of this try."""
+        self._claimed(claim, self._body, at, now=True)
+
+    def ended(self, end: End) -> None:
+        """Note what became of a request."""
+        result = end.result or (None, None, None)
+        self._database.execute(
+            "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
+            (_STRENGTH[end.state], *result, end.reason, end.number),
+        )
+
+    def doubts(self) -> list[Doubt]:
+        """Return the requests that somebody in the plan is in doubt by, in order."""
+        rows = self._database.execute(
+            """SELECT number, reference, at, reason, body FROM request
+            WHERE number IN (SELECT DISTINCT request FROM person WHERE fate = ?) ORDER BY number""",
+            (Fate.UNKNOWN,),
+        ).fetchall()
+        return [
+            Doubt(number, reference, datetime.fromisoformat(at), reason, body)
+            for number, reference, at, reason, body in rows
+        ]
+
+    def in_doubt_by(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
+        """Yield place, member and words of each person in doubt by a request, and the hash of the words it said."""
+        yield from self._database.execute(
+            """SELECT place, person.member, person.words, standing.words FROM person
+            LEFT JOIN standing ON standing.member = person.member AND standing.request = person.request
+            WHERE person.request = ? AND fate = ?""",
+            (number, Fate.UNKNOWN),
+        ).fetchall()
+
+    def settle_doubt(self, number: int) -> None:
+        """Note that a request of unknown outcome was carried out after all."""
+        self._database.execute(
+            "UPDATE person SET fate = ?, reason = NULL WHERE request = ? AND fate = ?",
+            (Fate.SENT, number, Fate.UNKNOWN),
+        )
+
+    def changed(self) -> bool:
+        """Tell whether an earlier try sent another text to somebody."""
+        query = "SELECT 1 FROM request WHERE state = ? AND body != ? LIMIT 1"
+        return self._database.execute(query, (_SETTLED, self._body)).fetchone() is not None
+
+    def money(self) -> tuple[float | None, float | None, int]:
+        """Return what settled requests were charged, the last balance told, and how many there are."""
+        spent, requests = self._database.execute(
+            "SELECT sum(charge), count(*) FROM request WHERE state = ?", (_SETTLED,)
+        ).fetchone()
+        last = self._database.execute(
+            "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
+        ).fetchone()
+        return (None if spent is None else round(spent, 6)), (last[0] if last else None), requests
+
+    def requests_now(self) -> int:
+        """Return how many requests this try made."""
+        found: int = self._database.execute("SELECT count(*) FROM request WHERE now = 1").fetchone()[0]
+        return found
+
+    def _claimed(self, claim: Claim, body: str, at: datetime, *, now: bool) -> None:
+        self.next_number = max(self.next_number, claim.number + 1)
+        self._database.execute(
+            "INSERT INTO request (number, reference, state, body, at, size, reason, now) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                claim.number,
+                claim.reference,
+                _STRENGTH[State.CLAIMED],
+                body,
+                at.isoformat(),
+                len(claim),
+                _BROKE_OFF,
+                now,
+            ),
+        )
+
+    def _reopened(self, end: End, batch: Batch) -> End:
+        """Whatever they were rejected for, a clear since has it tried again."""
+        if end.state is State.REJECTED and batch.generation != self._ledger.tries.max_tries:
+            return End(end.number, State.NOT_SENT, reason=end.reason)
+        return end
+
+    def _decide(self) -> None:
+        self._database.executescript(
+            f"""
+            CREATE INDEX standing_of ON standing (member, request);
+            CREATE TABLE strongest AS
+                SELECT member, standing.request AS request, state, reason,
+                    max(state * 1000000000000 + number) AS strength
+                FROM standing JOIN request ON number = standing.request GROUP BY member;
+            CREATE UNIQUE INDEX strongest_of ON strongest (member);
+            DELETE FROM strongest WHERE state = 0;
+            UPDATE person SET request = found.request, fate = {_fate_of("found.state")}, reason = NULL
+                FROM strongest AS found WHERE found.member = person.member
+                AND (fate = {Fate.NOT_REACHED:d}
+                     OR (found.state >= {_DOUBTFUL} AND fate IN ({Fate.NOT_ALLOWED:d}, {Fate.SUPPRESSED:d})));
+            INSERT INTO person (fate, member, request, reason)
+                SELECT {_fate_of("state")}, member, request, '{_GONE}' FROM strongest AS found
+                WHERE state >= {_DOUBTFUL} AND NOT EXISTS (SELECT 1 FROM person WHERE person.member = found.member);
+            DROP TABLE strongest;
+            """  # noqa: S608 - numbers of our own
+        )
+
+
+def _fate_of(column: str) -> str:
+    whens = " ".join(f"WHEN {state} THEN {fate:d}" for state, fate in _FATES.items())
+    return f"CASE {column} {whens} END"

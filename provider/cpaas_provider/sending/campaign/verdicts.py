@@ -1,0 +1,60 @@
+"""What a failed request means for its recipients, and for the campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from cpaas_provider.api.errors import (
+    CpaasAuthenticationError,
+    CpaasError,
+    CpaasInsufficientBalanceError,
+    CpaasRejectedError,
+)
+from cpaas_provider.sending.campaign.plan import Person
+from cpaas_provider.sending.entries import State
+
+_ABOUT_THE_CONTENT = frozenset({200, 201, 202, 400, 413, 422})
+"""Statuses under which a rejection may be about one of the recipients, or about how many they are."""
+
+
+class Consequence(Enum):
+    """What a failure means for the rest of the campaign."""
+
+    GO_ON = "go on"
+    TAKE_APART = "take apart"
+    END = "end"
+
+
+def judge(error: CpaasError, size: int) -> tuple[State, Consequence]:
+    """Return how a failed request to ``size`` recipients stands, and what follows from it."""
+    if error.maybe_sent:
+        return State.UNKNOWN, Consequence.GO_ON
+    if not _may_be_about_recipients(error):
+        return State.NOT_SENT, Consequence.END
+    if size == 1:
+        return State.REJECTED, Consequence.GO_ON
+    return State.NOT_SENT, Consequence.TAKE_APART
+
+
+def take_apart(
+    people: Sequence[Person], refused: frozenset[str]
+) -> tuple[tuple[Person, ...], list[tuple[Person, ...]]]:
+    """Return who of a rejected pack is refused by name, and the packs to try the others in.
+
+    :param refused: the addresses the service names
+    """
+    named = tuple(person for person in people if person.address.lower() in refused)
+    if named:
+        rest = tuple(person for person in people if person.address.lower() not in refused)
+        return named, [rest] if rest else []
+    half = len(people) // 2
+    return (), [tuple(people[:half]), tuple(people[half:])]
+
+
+def _may_be_about_recipients(error: CpaasError) -> bool:
+    if not isinstance(error, CpaasRejectedError) or error.blames_message:
+        return False
+    if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
+        return False
+    return error.status is None or error.status in _ABOUT_THE_CONTENT
