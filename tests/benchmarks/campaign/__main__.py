@@ -51,8 +51,8 @@ def _told(
     reached, cleared = table.bars(measured, contenders)
     how = (
         f"Requests a second (recipients a second), medians of {arguments.rounds} rounds of about "
-        f"{arguments.seconds:g} s; the service answers after {latency * 1000:g} ms; {os.cpu_count()} cores. Rounds of the "
-        f"same differ by {table.spread(measured, contenders):.0%}."
+        f"{arguments.seconds:g} s; the service answers after {latency * 1000:g} ms; {os.cpu_count()} cores. "
+        f"Rounds of the same differ by {table.spread(measured, contenders):.0%}."
     )
     return "\n\n".join(part for part in (how, table.rates(measured, contenders), reached) if part) + "\n", cleared
 
