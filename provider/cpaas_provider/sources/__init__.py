@@ -1,0 +1,26 @@
+"""Rows from anywhere as a stream: lists, CSV, JSON Lines, Parquet and SQL; each is loaded when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cpaas_provider._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from cpaas_provider.sources.choice import as_source as as_source
+    from cpaas_provider.sources.csv_files import CsvSource as CsvSource
+    from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
+    from cpaas_provider.sources.lists import ListSource as ListSource
+    from cpaas_provider.sources.parquet import ParquetSource as ParquetSource
+    from cpaas_provider.sources.sql import SqlSource as SqlSource
+
+_HOMES = {
+    "choice": ("as_source",),
+    "csv_files": ("CsvSource",),
+    "json_lines": ("JsonLinesSource",),
+    "lists": ("ListSource",),
+    "parquet": ("ParquetSource",),
+    "sql": ("SqlSource",),
+}
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,79 @@
+"""What the sources have in common as arguments of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+_FILLED_LATER = (
+    "A task's output does not go into a source: give it to the operator itself, or name it by a template such as "
+    "{{ ti.xcom_pull(task_ids='...') }} and order the tasks."
+)
+
+
+class Argument:
+    """An object that Airflow copies, compares and shows: equal by what it holds, shown by kind and place."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    __hash__ = None  # type: ignore[assignment]  # Airflow fills in templates, so what it is equal to changes
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} must be text; {_is_instead(value)}")
+    return value
+
+
+def text_or_none(name: str, value: Any) -> str | None:
+    """Return a text, or ``None`` for none."""
+    return None if value is None else text(name, value)
+
+
+def path(name: str, value: Any) -> Any:
+    """Return a path: text, a ``Path`` or an ``ObjectStoragePath``."""
+    if is_path(value):
+        return value
+    return text(name, value)
+
+
+def is_path(value: Any) -> bool:
+    """Tell whether a value is a path object, of which Airflow's own is no ``PathLike``."""
+    if isinstance(value, PathLike):
+        return True
+    from airflow.sdk import ObjectStoragePath
+
+    return isinstance(value, ObjectStoragePath)
+
+
+def is_task_output(value: Any) -> bool:
+    """Tell whether a value stands for what a task will return, as Airflow tells it."""
+    return hasattr(value, "resolve") and not is_path(value)
+
+
+def one_character(name: str, value: Any) -> str | None:
+    """Return a single character that a line may hold, or ``None`` for none."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) != 1 or value in "\r\n\0":
+        raise ValueError(f"{name} must be a single character.")
+    return value
+
+
+def parameters(name: str, value: Any) -> Any:
+    """Return what fills the placeholders of a query: a mapping, a sequence or ``None``."""
+    if value is None or (isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))):
+        return value
+    raise ValueError(f"{name} must be a list or a mapping; {_is_instead(value)}")
+
+
+def _is_instead(value: Any) -> str:
+    if is_task_output(value):
+        return f"it is a task's output. {_FILLED_LATER}"
+    return "it is empty." if isinstance(value, str) else f"it is of type {type(value).__name__}."

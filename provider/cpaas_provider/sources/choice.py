@@ -1,0 +1,62 @@
+"""The source that is meant by what an author gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.rows import Source
+
+_PACKED = (".gz", ".bz2", ".xz")
+_TEXTS = (".csv", ".tsv", ".txt")
+_JSON_LINES = (".jsonl", ".ndjson")
+_PARQUET = (".parquet", ".pq")
+
+
+def as_source(value: Any) -> Source:
+    """Return a source for what an author gives: a source, a path by its suffix, or items.
+
+    :raises ValueError: where it cannot be told what is meant; the message shows nothing of the value
+    """
+    if isinstance(value, str) or arguments.is_path(value):
+        return _by_suffix(value)
+    if callable(getattr(value, "open", None)):
+        return cast(Source, value)
+    if arguments.is_task_output(value):
+        raise ValueError("This is a task's output before the task has run: give it to the operator itself.")
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
+        from cpaas_provider.sources.lists import ListSource
+
+        return ListSource(value)
+    raise ValueError(f"No rows can be read from a {type(value).__name__}: give a list, a path or a source.")
+
+
+def _by_suffix(path: Any) -> Source:
+    from cpaas_provider.sources.files import suffixes_of
+
+    if isinstance(path, str) and path.lstrip().startswith(("[", "{", "(")):
+        raise ValueError(
+            "This is a list written as text, as a template makes it. Texts are not parsed: give the task's output "
+            "itself (my_task.output), or set render_template_as_native_obj=True on the DAG."
+        )
+    suffixes = suffixes_of(path)
+    packed = bool(suffixes) and suffixes[0] in _PACKED
+    suffix = next(iter(suffixes[packed:]), "")
+    if suffix in _TEXTS:
+        from cpaas_provider.sources.csv_files import CsvSource
+
+        return CsvSource(path)
+    if suffix in _JSON_LINES:
+        from cpaas_provider.sources.json_lines import JsonLinesSource
+
+        return JsonLinesSource(path)
+    if suffix in _PARQUET and not packed:
+        from cpaas_provider.sources.parquet import ParquetSource
+
+        return ParquetSource(path)
+    raise ValueError(
+        f"The path's suffix does not tell what it is ({', '.join(_TEXTS + _JSON_LINES + _PARQUET)} do, the texts also "
+        f"with {', '.join(_PACKED)}). Say it: CsvSource, JsonLinesSource or ParquetSource with the path; "
+        "SqlSource for a query; a list for a single recipient."
+    )

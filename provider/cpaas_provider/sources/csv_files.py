@@ -1,0 +1,129 @@
+"""CSV files, as people and spreadsheets write them."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.csv_header import column_names, likely_delimiter, named_delimiter
+from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
+from cpaas_provider.sources.csv_records import Record, records_of
+from cpaas_provider.sources.files import FileSource, suffixes_of
+from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+
+
+class CsvSource(FileSource):
+    """A CSV file whose first line names the columns; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
+
+    Cells are stripped, and empty ones are ``None``. Rows that cannot be read are set aside.
+
+    :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
+    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    :param encoding: its encoding, such as ``cp1252`` for Excel on Windows; default: what its byte order mark says,
+        else UTF-8
+    :param delimiter: what stands between cells; default: what Excel's ``sep=`` line says, else whichever of comma,
+        semicolon, tab and ``|`` the header has most of
+    :param quote: what cells are quoted with, ``None`` where quotes mean nothing
+    """
+
+    kind = "CSV file"
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        conn_id: str | None = None,
+        encoding: str | None = None,
+        delimiter: str | None = None,
+        quote: str | None = '"',
+    ) -> None:
+        super().__init__(path, conn_id=conn_id)
+        self.encoding = _known_encoding(encoding)
+        self.delimiter = arguments.one_character("delimiter", delimiter)
+        self.quote = arguments.one_character("quote", quote or None)
+        if self.quote and self.quote == self.delimiter:
+            raise ValueError("delimiter and quote must not be the same character.")
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Open it for one reading."""
+        with self.open_bytes() as stream:
+            yield self._table(lines_of(stream, self.encoding, self))
+
+    def _table(self, lines: Iterator[str]) -> _CsvTable:
+        number, first, said = 0, "", None
+        for number, first in enumerate(lines, 1):
+            if number == 1 and (said := named_delimiter(first)):
+                continue
+            if first.strip().strip("\ufeff"):
+                break
+        else:
+            raise SourceError(f"{self} is empty: its first line must name the columns.")
+        first = first.removeprefix("\ufeff")
+        delimiter = self.delimiter or said
+        if delimiter is None:
+            delimiter = likely_delimiter(first, self.quote, tabs=".tsv" in suffixes_of(self.path)[:2])
+        records = records_of(chain([first], lines), number, delimiter, self.quote, self)
+        header = next(records)
+        if isinstance(header, BadRow):
+            raise SourceError(f"The header of {self} cannot be read: {header.reason}.")
+        return _CsvTable(column_names(*header[1:], self), records)
+
+
+class _CsvTable:
+    def __init__(self, columns: tuple[str, ...], records: Iterator[Record | BadRow]) -> None:
+        self.columns: tuple[str, ...] | None = columns
+        self._names = columns
+        self._records = records
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read all records once."""
+        width = len(self._names)
+        # A column that is not there has its place behind the others, where an empty cell is put.
+        places = [self._names.index(name) if name in self._names else width for name in wanted]
+        least = width + (width in places)
+        for record in self._records:
+            if isinstance(record, BadRow):
+                yield record
+                continue
+            number, cells, text = record
+            if (not text.isascii() or "\0" in text or len(cells) > width) and (reason := _fault(cells, text, width)):
+                yield BadRow(number, reason)
+                continue
+            if len(cells) != least:
+                cells = [*cells[:width], *[""] * (least - len(cells[:width]))]
+            if '="' in text:
+                cells = [_unwrapped(cell.strip()) for cell in cells]
+            yield make_row((number, tuple([cells[place].strip() or None for place in places])))
+
+
+def _fault(cells: list[str], text: str, width: int) -> str | None:
+    if "\0" in text:
+        return "contains NUL characters"
+    if UNDECODABLE in text:
+        return "is not in the file's encoding; give it, e.g. encoding='cp1252' for Excel on Windows"
+    if any(cell.strip() for cell in cells[width:]):
+        return "has more cells than the header"
+    return None
+
+
+def _unwrapped(cell: str) -> str:
+    """Return a text out of ``="0803"``, by which spreadsheets are kept from reading it as a number."""
+    return cell[2:-1] if cell.startswith('="') and cell.endswith('"') and len(cell) > 2 else cell
+
+
+def _known_encoding(encoding: str | None) -> str | None:
+    if arguments.text_or_none("encoding", encoding) is None:
+        return None
+    try:
+        found = codecs.lookup(str(encoding))
+        b"a".decode(found.name, "ignore")
+    except LookupError:
+        raise ValueError(
+            f"encoding must name a text encoding Python knows, such as cp1252; it is {encoding!r}."
+        ) from None
+    return encoding

@@ -1,0 +1,132 @@
+"""Files on any storage Airflow knows, opened for one reading."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.rows import SourceError
+
+_AT_ONCE = 1 << 20
+"""Bytes asked of a storage at once: many small reads are what makes a remote file slow."""
+
+
+class FileSource(arguments.Argument):
+    """A file by its path.
+
+    :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
+    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    """
+
+    template_fields = ("path", "conn_id")
+    kind: ClassVar[str]
+
+    def __init__(self, path: Any, *, conn_id: str | None = None) -> None:
+        self.path = arguments.path("path", path)
+        self.conn_id = arguments.text_or_none("conn_id", conn_id)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {place_of(self.path)}"
+
+    @contextmanager
+    def open_stored(self) -> Iterator[Any]:
+        """Open the file as it is stored; it can be read and, on most storages, be sought in."""
+        try:
+            from airflow.sdk import ObjectStoragePath
+
+            file = ObjectStoragePath(self.path, conn_id=self.conn_id or None).open("rb")
+        except Exception as error:  # noqa: BLE001 - storages raise what they like, and may quote credentials
+            raise unreadable(self, error) from None
+        try:
+            yield file
+        finally:
+            with suppress(Exception):  # it was only read
+                file.close()
+
+    @contextmanager
+    def open_bytes(self) -> Iterator[io.BufferedReader[Any]]:
+        """Open the file as a stream of bytes, unpacked when its name says that it is compressed."""
+        with self.open_stored() as stored:
+            stream: io.BufferedReader[Any] = io.BufferedReader(_Careful(stored, self), _AT_ONCE)
+            if (unpacked := _unpacked(stream, str(self.path))) is not None:
+                stream = io.BufferedReader(_Careful(unpacked, self), _AT_ONCE)
+            yield stream
+
+
+def suffixes_of(path: Any) -> list[str]:
+    """Return the suffixes of a path or URL from its last one, in small letters: ``[".gz", ".csv", ...]``."""
+    name = _without_query(str(path)).rpartition("/")[2].lower()
+    return [f".{part}" for part in reversed(name.split(".")[1:])]
+
+
+def place_of(path: Any) -> str:
+    """Return a path for a log: without user, password and query, which may be keys."""
+    written = str(path)
+    if "://" not in written:
+        return written
+    try:
+        parts = urlsplit(written)
+    except ValueError:
+        return "at a URL that cannot be read"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def unreadable(source: object, error: Exception) -> SourceError:
+    """Return what an author is told about an error of a file or its storage."""
+    words = next((words for kind, words in _WHAT_TO_DO if isinstance(error, kind)), _ELSE)
+    return SourceError(f"{source} cannot be read ({type(error).__name__}). {words}")
+
+
+_WHAT_TO_DO: tuple[tuple[type[Exception], str], ...] = (
+    (FileNotFoundError, "There is no such file where this task runs: check the path."),
+    (IsADirectoryError, "It is a folder: give the path of a file."),
+    (PermissionError, "The task may not read it: give the worker, or the connection of the storage, the right to."),
+    (EOFError, "It ends in the middle: it was not written or copied to its end."),
+)
+_ELSE = "Check the path, conn_id, and that the Airflow provider of this storage is installed with its file system."
+
+
+class _Careful(io.RawIOBase):
+    """Bytes of a file whose errors are told in our words."""
+
+    def __init__(self, file: Any, source: FileSource) -> None:
+        self._file = file
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            found = self._file.read(len(buffer))
+        except SourceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            raise unreadable(self._source, error) from None
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def _unpacked(stream: io.BufferedReader[Any], path: str) -> Any:
+    match suffixes_of(path)[:1]:
+        case [".gz"]:
+            import gzip
+
+            return gzip.GzipFile(fileobj=stream)
+        case [".bz2"]:
+            import bz2
+
+            return bz2.BZ2File(stream)
+        case [".xz"]:
+            import lzma
+
+            return lzma.LZMAFile(stream)
+    return None
+
+
+def _without_query(path: str) -> str:
+    return path.partition("?")[0].partition("#")[0] if "://" in path else path

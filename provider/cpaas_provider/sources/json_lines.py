@@ -1,0 +1,91 @@
+"""JSON Lines: one object a line."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NoReturn
+
+from cpaas_provider.sources.files import FileSource
+from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+
+LONGEST_LINE = 1 << 20
+"""In bytes. What has no end of line is not read into memory to find out."""
+
+
+class JsonLinesSource(FileSource):
+    """A file of JSON objects, each on a line of its own, in UTF-8; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
+
+    Values are what JSON says they are: texts, numbers, lists. Lines that are no object are set aside.
+
+    :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
+    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    """
+
+    kind = "JSON Lines file"
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Open it for one reading."""
+        with self.open_bytes() as stream:
+            if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise SourceError(f"{self} is in UTF-16. JSON Lines are UTF-8: have the file written in UTF-8.")
+            if stream.peek(3).startswith(codecs.BOM_UTF8):
+                stream.read(len(codecs.BOM_UTF8))
+            yield _JsonLinesTable(stream)
+
+
+class _JsonLinesTable:
+    columns: tuple[str, ...] | None = None
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read all lines once."""
+        decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
+        for number, line in enumerate(self._lines(), 1):
+            if line is None:
+                yield BadRow(number, f"is longer than {LONGEST_LINE} bytes")
+                continue
+            if not (line := line.strip()):
+                continue
+            try:
+                text = line.decode()
+                found, end = decode(text)
+                if end < len(text) or type(found) is not dict:
+                    raise ValueError("more, or other, than one object")
+                values = tuple([found.get(name) for name in wanted])
+                if b"\\ud" in line or b"\\uD" in line:
+                    _check_encodable(values)
+            except UnicodeError:
+                yield BadRow(number, "is not UTF-8, or holds half a character: have the file written in UTF-8")
+            except (ValueError, RecursionError):
+                # Not the decoder's own words: they may quote what is there.
+                yield BadRow(number, "is not a JSON object on a line of its own")
+            else:
+                yield make_row((number, values))
+
+    def _lines(self) -> Iterator[bytes | None]:
+        """Return line after line, ``None`` for one that is too long."""
+        read = self._stream.readline
+        line = read(LONGEST_LINE + 1)
+        while line:
+            if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n"):
+                    line = read(LONGEST_LINE)
+                yield None
+            else:
+                yield line
+            line = read(LONGEST_LINE + 1)
+
+
+def _check_encodable(values: tuple[Any, ...]) -> None:
+    """Raise where an escape stands for half a character, which nothing can be sent with."""
+    json.dumps(values, ensure_ascii=False).encode()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)

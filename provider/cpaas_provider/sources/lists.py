@@ -1,0 +1,58 @@
+"""Rows that are already there: a list, or what a task returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.rows import BadRow, Row, Table
+
+
+class ListSource(arguments.Argument):
+    """Items that are rows: mappings of column names to values, or bare numbers and addresses.
+
+    A bare item stands in the first of the columns that are asked for.
+
+    :param items: anything that can be gone through more than once; given to an operator it is not rendered
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        if arguments.is_task_output(items):
+            raise ValueError("A task's output does not go into ListSource: give it to the operator itself.")
+        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+            raise ValueError(f"ListSource takes a list of rows; this is of type {type(items).__name__}.")
+        if isinstance(items, Iterator):
+            raise ValueError(
+                f"ListSource goes through its rows more than once, which a {type(items).__name__} does not allow: "
+                "give a list."
+            )
+        self.items = items
+
+    def __str__(self) -> str:
+        # Of other things the length may have to be asked of a server.
+        return f"list of {len(self.items)} items" if isinstance(self.items, (list, tuple)) else "list of items"
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Open it for one reading."""
+        yield _ListTable(self.items)
+
+
+class _ListTable:
+    columns: tuple[str, ...] | None = None
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read all items once."""
+        others = (None,) * (len(wanted) - 1)
+        for number, item in enumerate(self._items, 1):
+            if isinstance(item, Mapping):
+                yield Row(number, tuple([item.get(name) for name in wanted]))
+            elif isinstance(item, (str, int, float)) and not isinstance(item, bool):
+                yield Row(number, (item, *others) if wanted else ())
+            else:
+                yield BadRow(number, f"is of type {type(item).__name__}, not a mapping, a number or a text")

@@ -1,0 +1,108 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cpaas_provider.sources.files import FileSource, unreadable
+from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+
+_ROWS_AT_ONCE = 10_000
+_BUFFER = 1 << 18
+"""Bytes read ahead for each column; without it Arrow takes in a whole row group, which may be the whole file."""
+
+
+class ParquetSource(FileSource):
+    """A Parquet file, of which only the columns that are asked for are read.
+
+    Needs the extra: ``pip install 'airflow-provider-cpaas[parquet]'``.
+
+    :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
+    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    """
+
+    kind = "Parquet file"
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Open it for one reading."""
+        try:
+            # Without types of its own, and not everywhere installed.
+            arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise SourceError(
+                f"{self} needs pyarrow where the task runs: pip install 'airflow-provider-cpaas[parquet]'."
+            ) from None
+        with self.open_stored() as stored:
+            try:
+                file = parquet.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False)
+                columns = tuple(file.schema_arrow.names)
+            except Exception as error:  # noqa: BLE001 - what Arrow or a storage raises may quote either
+                raise unreadable(self, error) from None
+            if len(set(columns)) < len(columns):
+                raise SourceError(f"{self} has several columns of one name. Have it written with one of each.")
+            yield _ParquetTable(self, arrow, file, columns)
+
+
+class _ParquetTable:
+    def __init__(self, source: ParquetSource, arrow: Any, file: Any, columns: tuple[str, ...]) -> None:
+        self.columns: tuple[str, ...] | None = columns
+        self._source = source
+        self._arrow = arrow
+        self._file = file
+        self._names = columns
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read the wanted columns once."""
+        read = [name for name in self._names if name in wanted]
+        number = 0
+        for batch in self._batches(read):
+            found = {name: self._values(batch.column(name)) for name in read}
+            columns = [found[name] if name in found else [None] * batch.num_rows for name in wanted]
+            broken = {place for values in found.values() if type(values) is _Broken for place in values.places}
+            for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
+                number += 1
+                if place in broken:
+                    yield BadRow(number, "holds a value that is no text in UTF-8 or lies outside of what Python knows")
+                else:
+                    yield make_row((number, values))
+
+    def _batches(self, read: list[str]) -> Iterator[Any]:
+        batches = self._file.iter_batches(_ROWS_AT_ONCE, columns=read, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                raise unreadable(self._source, error) from None
+            if batch is None:
+                return
+            yield batch
+
+    def _values(self, column: Any) -> list[Any]:
+        """Return a column's values as Python has them: times to the microsecond, whatever else is installed."""
+        types = self._arrow.types
+        if types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(self._arrow.timestamp("us", column.type.tz), safe=False)
+        elif types.is_time64(column.type) and column.type.unit == "ns":
+            column = column.cast(self._arrow.time64("us"), safe=False)
+        try:
+            return list(column.to_pylist())
+        except (ValueError, OverflowError):
+            return _Broken(column)
+
+
+class _Broken(list[Any]):
+    """The values of a column of which some cannot be had."""
+
+    def __init__(self, column: Any) -> None:
+        super().__init__()
+        self.places = set()
+        for place, value in enumerate(column):
+            try:
+                self.append(value.as_py())
+            except (ValueError, OverflowError):
+                self.places.add(place)
+                self.append(None)

@@ -1,0 +1,122 @@
+"""Queries on any database Airflow has a connection to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import CursorResult
+
+_ROWS_AT_ONCE = 2_000
+
+
+class SqlSource(arguments.Argument):
+    """The rows of one query. They are streamed; on PostgreSQL by a cursor of the server. Nothing is committed.
+
+    Needs the extra: ``pip install 'airflow-provider-cpaas[sql]'``, and the Airflow provider of the database.
+
+    :param conn_id: the Airflow connection of the database (templated)
+    :param sql: one statement that has a result (templated)
+    :param parameters: what fills its placeholders, written as other SQL operators on this database have them, such as
+        ``%s`` or ``%(name)s`` on PostgreSQL and ``?`` or ``:name`` on SQLite (templated)
+    """
+
+    template_fields = ("conn_id", "sql", "parameters")
+
+    def __init__(self, conn_id: str, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> None:
+        self.conn_id = arguments.text("conn_id", conn_id)
+        self.sql = arguments.text("sql", sql)
+        self.parameters = arguments.parameters("parameters", parameters)
+
+    def __str__(self) -> str:
+        return f"SQL query on connection {self.conn_id}"
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Run the query for one reading."""
+        hook = self._hook()
+        with ExitStack() as opened:
+            try:
+                result = self._result(hook, opened)
+            except SourceError:
+                raise
+            except Exception as error:  # noqa: BLE001 - databases raise what they like, and quote the statement
+                raise self._failed(error) from None
+            columns = tuple(result.keys())
+            if len(set(columns)) < len(columns):
+                raise SourceError(f"{self} gives several columns of one name. Name them apart by AS.")
+            yield _SqlTable(self, result, columns)
+
+    def _hook(self) -> Any:
+        try:
+            from airflow.providers.common.sql.hooks.sql import DbApiHook
+        except ImportError:
+            raise SourceError(
+                f"{self} needs the SQL hooks of Airflow where the task runs: pip install 'airflow-provider-cpaas[sql]'."
+            ) from None
+        from airflow.sdk import BaseHook
+
+        try:
+            hook = BaseHook.get_connection(self.conn_id).get_hook()
+        except Exception as error:  # noqa: BLE001 - an error of a connection may quote it
+            raise SourceError(
+                f"{self} cannot be run ({type(error).__name__}). Is there such a connection, and is the Airflow "
+                "provider of its database installed?"
+            ) from None
+        if not isinstance(hook, DbApiHook):
+            raise SourceError(f"{self} cannot be run: this connection is of no SQL database.")
+        return hook
+
+    def _result(self, hook: Any, opened: ExitStack) -> CursorResult[Any]:
+        if len(hook.split_sql_string(self.sql)) != 1:
+            raise SourceError(f"{self} must be one statement. Nothing was run.")
+        engine = hook.get_sqlalchemy_engine()
+        opened.callback(engine.dispose)
+        # Without parameters a percent sign is one, as in LIKE '%x'.
+        connection = opened.enter_context(engine.connect()).execution_options(
+            stream_results=True, yield_per=_ROWS_AT_ONCE, no_parameters=not self.parameters
+        )
+        given = self.parameters or None
+        given = dict(given) if isinstance(given, Mapping) else tuple(given) if given else None
+        result: CursorResult[Any] = connection.exec_driver_sql(self.sql, given)
+        if not result.returns_rows:
+            raise SourceError(f"{self} has no result: give a statement that selects rows. Nothing was committed.")
+        return result
+
+    def _failed(self, error: Exception) -> SourceError:
+        kind = type(getattr(error, "orig", None) or error).__name__
+        return SourceError(
+            f"{self} failed ({kind}). Try the statement on the database itself: "
+            "its words are not shown here, as they may hold personal data."
+        )
+
+
+class _SqlTable:
+    def __init__(self, source: SqlSource, result: CursorResult[Any], columns: tuple[str, ...]) -> None:
+        self.columns: tuple[str, ...] | None = columns
+        self._source = source
+        self._result = result
+        self._names = columns
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read the result once."""
+        places = [self._names.index(name) if name in self._names else None for name in wanted]
+        for number, found in enumerate(chain.from_iterable(self._parts()), 1):
+            yield make_row((number, tuple([None if place is None else found[place] for place in places])))
+
+    def _parts(self) -> Iterator[Sequence[Any]]:
+        parts = self._result.partitions(_ROWS_AT_ONCE)
+        while True:
+            try:
+                part = next(parts, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                raise self._source._failed(error) from None
+            if part is None:
+                return
+            yield part

@@ -1,0 +1,314 @@
+"""CSV as people and spreadsheets write it."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sources import CsvSource
+from cpaas_provider.sources.rows import BadRow, Row, SourceError
+from tests.unit.sources.reading import bad, columns, good, read, values
+
+Make = Callable[..., CsvSource]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Make:
+    """Write a file and return its source."""
+
+    def make(content: str | bytes, name: str = "a.csv", **options: Any) -> CsvSource:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return CsvSource(path, **options)
+
+    return make
+
+
+def test_rows_have_the_wanted_columns_in_their_order(made: Make) -> None:
+    source = made("phone,name,city\n1,Ada,Lagos\n2,Bo,Accra\n")
+    assert columns(source) == ("phone", "name", "city")
+    assert read(source, "city", "phone") == [Row(2, ("Lagos", "1")), Row(3, ("Accra", "2"))]
+
+
+def test_a_column_that_is_not_there_gives_nothing(made: Make) -> None:
+    source = made("phone,name\n1,Ada\n2\n3,Cy,,\n")
+    assert values(source, "zone", "phone", "name") == [(None, "1", "Ada"), (None, "2", None), (None, "3", "Cy")]
+    assert values(source) == [(), (), ()]
+
+
+def test_it_is_read_as_often_as_wanted(made: Make) -> None:
+    source = made("phone\n1\n2\n")
+    assert read(source, "phone") == read(source, "phone") == [Row(2, ("1",)), Row(3, ("2",))]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_compressed_files_are_unpacked(made: Make, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    assert values(made(pack(b"phone\n1\n"), "a.csv" + suffix), "phone") == [("1",)]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_a_compressed_file_that_is_cut_off_or_none_is_said_to_be(
+    made: Make, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    whole = pack(b"phone\n" + b"".join(b"%d\n" % number for number in range(1000)))
+    with pytest.raises(SourceError, match=r"It ends in the middle"):
+        read(made(whole[:-20], "a.csv" + suffix), "phone")
+    with pytest.raises(SourceError, match=r"CSV file .*cannot be read"):
+        read(made("phone\n1\n", "b.csv" + suffix), "phone")
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_path_may_be_text_with_and_without_scheme(made: Make, scheme: str) -> None:
+    path = made("phone\n1\n").path
+    assert values(CsvSource(f"{scheme}{path}"), "phone") == [("1",)]
+
+
+def test_a_relative_path_counts_from_where_the_task_runs(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made("phone\n1\n").path.parent)
+    assert values(CsvSource("a.csv"), "phone") == [("1",)]
+
+
+def test_other_storages_are_read(made: Make) -> None:
+    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk.io import attach
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    storage = attach("memory", fs=MemoryFileSystem()).fs
+    storage.pipe("memory://bucket/a.csv", b"phone\n1\n")
+    path = ObjectStoragePath("memory://bucket/a.csv")
+    assert values(CsvSource("memory://bucket/a.csv"), "phone") == [("1",)]
+    assert values(CsvSource(path), "phone") == [("1",)]
+
+
+def test_a_connection_may_be_named(made: Make) -> None:
+    path = made("phone\n1\n").path
+    assert values(CsvSource(f"file://{path}", conn_id="lake"), "phone") == [("1",)]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/nowhere/a.csv", "There is no such file"),
+        ("/", "It is a folder"),
+        ("nosuch://bucket/a.csv", "Check the path"),
+        ("s3://key:secret@bucket/a.csv", r"CSV file s3://bucket/a.csv cannot be read"),
+    ],
+)
+def test_what_cannot_be_opened_says_what_to_do(path: str, words: str) -> None:
+    with pytest.raises(SourceError, match=words) as told:
+        read(CsvSource(path), "phone")
+    assert "secret" not in str(told.value)
+    assert told.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        codecs.BOM_UTF8 + "phone,name\n1,Zoë\n".encode(),
+        codecs.BOM_UTF16_LE + "phone,name\n1,Zoë\n".encode("utf-16-le"),
+        codecs.BOM_UTF16_BE + "phone,name\r\n1,Zoë\r\n".encode("utf-16-be"),
+        "phone,name\n1,Zoë\n".encode(),
+    ],
+)
+def test_a_byte_order_mark_tells_the_encoding(made: Make, content: bytes) -> None:
+    assert read(made(content), "phone", "name") == [Row(2, ("1", "Zoë"))]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16"])
+def test_a_byte_order_mark_is_no_part_of_the_first_name(made: Make, encoding: str) -> None:
+    content = "\ufeff" + '"phone"\n1\n'
+    source = made(content.removeprefix("\ufeff" * (encoding == "utf-16")).encode(encoding), encoding=encoding)
+    assert (columns(source), values(source, "phone")) == (("phone",), [("1",)])
+
+
+def test_an_encoding_that_is_given_is_taken(made: Make) -> None:
+    content = "phone,name\n1,Zoë €\n".encode("cp1252")
+    assert values(made(content, encoding="cp1252"), "name") == [("Zoë €",)]
+
+
+def test_rows_of_another_encoding_are_set_aside_and_the_others_read(made: Make) -> None:
+    found = read(made(b"phone,name\n1,Ada\n2,Zo\xeb\n3,\xff\xfe\n4,Zo\xc3\xab\n5,\xc3\n"), "phone", "name")
+    assert good(found) == {2: ("1", "Ada"), 5: ("4", "Zoë")}
+    assert bad(found).keys() == {3, 4, 6}
+    assert "encoding='cp1252'" in bad(found)[3]
+
+
+def test_a_row_of_which_only_another_column_is_undecodable_is_set_aside(made: Make) -> None:
+    assert bad(read(made(b"phone,name\n1,Zo\xeb\n"), "phone")).keys() == {2}
+
+
+def test_utf_16_that_breaks_off_is_set_aside(made: Make) -> None:
+    content = codecs.BOM_UTF16_LE + "phone\n1\n2".encode("utf-16-le")[:-1]
+    found = read(made(content), "phone")
+    assert (good(found), bad(found).keys()) == ({2: ("1",)}, {3})
+
+
+def test_an_encoding_that_does_not_fit_at_all_is_said(made: Make) -> None:
+    with pytest.raises(SourceError, match=r"cannot be read as utf-16 .* give its encoding"):
+        read(made("phone\n1\n", encoding="utf-16"), "phone")
+
+
+def test_a_header_of_another_encoding_is_said(made: Make) -> None:
+    with pytest.raises(SourceError, match="encoding='cp1252'"):
+        read(made(b"t\xe9l\n1\n"), "tel")
+    with pytest.raises(SourceError, match="UTF-16"):
+        read(made("phone\n1\n".encode("utf-16-le")), "phone")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(made: Make, delimiter: str) -> None:
+    content = f'phone{delimiter}"last, first; all"{delimiter}city\n1{delimiter}Ada{delimiter}a,b;c\n'
+    content = content.replace("a,b;c", f'"a{delimiter}b"')
+    assert values(made(content), "phone", "city") == [("1", f"a{delimiter}b")]
+
+
+def test_excel_s_line_tells_the_delimiter(made: Make) -> None:
+    for line in ("sep=;\r\n", "\ufeffSEP=;\r\n", '"sep=;"\n', "sep=;;;\n"):
+        source = made(f"{line}phone;a,b,c,d\n1;2\n")
+        assert (columns(source), read(source, "phone")) == (("phone", "a,b,c,d"), [Row(3, ("1",))])
+    assert columns(made("sep=\t\nphone,x\ty\n")) == ("phone,x", "y")
+
+
+def test_a_delimiter_that_is_given_is_taken(made: Make) -> None:
+    assert columns(made("a,b:c,d\n", delimiter=":")) == ("a,b", "c,d")
+    assert columns(made("sep=;\na;b:c;d\n", delimiter=":")) == ("a;b", "c;d")
+
+
+def test_a_name_of_tabs_decides_between_equals(made: Make) -> None:
+    assert columns(made("a,b\tc\n", "a.tsv")) == ("a,b", "c")
+    assert columns(made("a,b\tc\n", "a.csv")) == ("a", "b\tc")
+    assert values(made("phone\n1,5\n", "b.tsv"), "phone") == [("1,5",)]
+
+
+def test_names_of_the_header_are_stripped(made: Make) -> None:
+    source = made("\ufeff phone\xa0, \xa0name ,,\n1,Ada\n")
+    assert columns(source) == ("phone", "name")
+    assert values(source, "phone", "name") == [("1", "Ada")]
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("phone,name,phone", "Columns 1 and 3 .* have the same name"),
+        ("phone, phone\xa0", "Columns 1 and 2 .* have the same name"),
+        ("phone,,name", "Column 2 .* has no name"),
+        (",,", "has no header"),
+        ('"phone\nname', "header .* cannot be read"),
+    ],
+)
+def test_a_header_that_cannot_be_one_is_told_by_places_only(made: Make, header: str, words: str) -> None:
+    with pytest.raises(SourceError, match=words) as told:
+        read(made(f"{header}\n1,2,3\n"), "phone")
+    assert "phone" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\r\n  \n", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, b"sep=;\n", b"\xef\xbb\xbf\n"]
+)
+def test_an_empty_file_is_said_to_be(made: Make, content: bytes) -> None:
+    with pytest.raises(SourceError, match="is empty"):
+        read(made(content), "phone")
+
+
+def test_a_header_alone_has_no_rows(made: Make) -> None:
+    assert read(made("phone"), "phone") == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_rows_are_numbered_by_the_lines_an_editor_shows(made: Make, end: str) -> None:
+    lines = ["", "phone,name", "1,Ada", "", "  ", '2,"Bo', "", 'and Co"', "3,Cy"]
+    found = read(made(end.join(lines)), "phone", "name")
+    assert found == [Row(3, ("1", "Ada")), Row(6, ("2", f"Bo{end}{end}and Co")), Row(9, ("3", "Cy"))]
+
+
+def test_cells_are_stripped_and_empty_ones_are_none(made: Make) -> None:
+    found = values(
+        made('a,b,c\n \xa01\xa0 , "x" ,\n"",\xa0,"\t2 "\n'.replace(" ,\n", ",\n").replace('"x" ', '"x"')), "a", "b", "c"
+    )
+    assert found == [("1", "x", None), (None, None, "2")]
+
+
+def test_a_line_of_empty_cells_is_a_row_and_a_blank_line_is_none(made: Make) -> None:
+    assert values(made("a,b\n,\n\n"), "a", "b") == [(None, None)]
+    assert values(made('a\n""\n\n'), "a") == [(None,)]
+
+
+def test_what_keeps_a_spreadsheet_from_counting_is_taken_off(made: Make) -> None:
+    content = 'phone,name\n="0803123",=5\n"=""0803124""",=""\n\'0803125,="\n'
+    assert values(made(content), "phone", "name") == [("0803123", "=5"), ("0803124", None), ("'0803125", '="')]
+
+
+def test_more_cells_than_the_header_are_set_aside_unless_they_are_empty(made: Make) -> None:
+    found = read(made("phone,name\n1,Ada,x\n2,Bo,, \n3,Cy\n"), "phone", "name")
+    assert bad(found) == {2: "has more cells than the header"}
+    assert good(found) == {3: ("2", "Bo"), 4: ("3", "Cy")}
+
+
+def test_nul_characters_are_set_aside(made: Make) -> None:
+    found = read(made(b"phone,name\n1,A\0da\n2,Bo\n"), "phone", "name")
+    assert (bad(found), good(found)) == ({2: "contains NUL characters"}, {3: ("2", "Bo")})
+
+
+def test_quotes_that_do_not_match_set_aside_each_line_they_take_in(made: Make) -> None:
+    found = read(made('phone,name\n1,Ada\n2,"Bo\n3,Cy\n4,"Di, Inc"\n5,"E" x\n6,Flo\n'), "phone", "name")
+    assert good(found) == {2: ("1", "Ada"), 7: ("6", "Flo")}
+    assert bad(found) == {
+        3: "the quotes of the record that begins on line 3 do not match",
+        4: "the quotes of the record that begins on line 3 do not match",
+        5: "the quotes of the record that begins on line 3 do not match",
+        6: "the quotes of the record that begins on line 6 do not match",
+    }
+
+
+def test_a_quote_that_never_closes_sets_aside_the_rest_of_a_small_file(made: Make) -> None:
+    found = read(made('phone,name\n1,Ada\n2,"Bo\n3,Cy\n4,Di\n'), "phone", "name")
+    assert good(found) == {2: ("1", "Ada")}
+    assert bad(found).keys() == {3, 4, 5}
+
+
+def test_a_quote_that_never_closes_does_not_swallow_a_large_file(made: Make) -> None:
+    rows = "".join(f"{number},Ada\n" for number in range(50_000))
+    with pytest.raises(SourceError, match="line 3 ") as told:
+        read(made(f'phone,name\n1,Ada\n2,"Bo\n{rows}'), "phone")
+    assert "quote=None" in str(told.value)
+
+
+def test_rows_before_an_endless_record_are_given(made: Make) -> None:
+    with made(f'phone,name\n1,Ada\n2,"{"x" * 200_000}').open() as table:
+        rows = table.rows(["phone"])
+        assert next(rows) == Row(2, ("1",))
+        with pytest.raises(SourceError, match="line 3 "):
+            next(rows)
+
+
+@pytest.mark.parametrize("limit", [50, 10**9])
+def test_another_program_s_field_limit_changes_little(made: Make, limit: int) -> None:
+    before = csv.field_size_limit(limit)
+    try:
+        assert values(made("phone\n1\n"), "phone") == [("1",)]
+        with pytest.raises(SourceError, match="line 2 "):
+            read(made(f'phone\n"{"x" * 200_000}'), "phone")
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_quotes_may_mean_nothing(made: Make) -> None:
+    assert values(made('phone,name\n1,"Bo\n2,5" pipe\n', quote=None), "name") == [('"Bo',), ('5" pipe',)]
+    assert values(made("phone,name\n1,'a,b'\n", quote="'"), "name") == [("a,b",)]
+
+
+def test_no_reason_and_no_error_shows_what_a_cell_holds(made: Make) -> None:
+    content = (
+        b'phone,name\nsecret,"secret" secret\nsecret,secret,secret\nsecret,\0\nsecret,\xff\nsecret,"secret\nsecret\n'
+    )
+    found = read(made(content), "phone")
+    assert {type(row) for row in found} == {BadRow}
+    assert "secret" not in str(found)

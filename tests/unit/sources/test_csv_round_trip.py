@@ -1,0 +1,68 @@
+"""Any table that is written as CSV comes back, under the numbers of its lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sources import CsvSource
+from cpaas_provider.sources.rows import Row
+from tests.unit.sources.reading import read
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
+    ["+2348030000000", '="0803"', '"', '""', "a\r\nb", "a\rb\n", ",", ";", "\t", " ' ", "\xa0", "=", '="', "\ufeff"]
+)
+NAMES = ("first", "second", "third")
+TABLES = st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=8)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("csv") / "a.csv"
+
+
+def as_read(cell: str) -> str | None:
+    cell = cell.strip()
+    if len(cell) > 2 and cell.startswith('="') and cell.endswith('"'):
+        cell = cell[2:-1].strip()
+    return cell or None
+
+
+@given(
+    table=TABLES,
+    delimiter=st.sampled_from(",;\t|"),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+)
+def test_any_table_comes_back(
+    path: Path, table: list[tuple[str, ...]], delimiter: str, quoting: int, encoding: str
+) -> None:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]  # one of csv's numbers
+    writer.writerow(NAMES)
+    expected = []
+    for cells in table:
+        number = len(re.findall(r"\r\n|\r|\n", out.getvalue())) + 1
+        expected.append(Row(number, tuple(as_read(cell) for cell in cells)))
+        writer.writerow(cells)
+    path.write_bytes(out.getvalue().encode(encoding))
+    assert read(CsvSource(path), *NAMES) == expected
+    assert read(CsvSource(path), "third", "none") == [Row(row.number, (row.values[2], None)) for row in expected]
+
+
+@given(content=st.binary(max_size=300) | st.text('a1,;"\n\r=\0é', max_size=100).map(str.encode))
+def test_whatever_a_file_holds_nothing_but_our_own_error_comes_of_it(path: Path, content: bytes) -> None:
+    from cpaas_provider.sources.rows import SourceError
+
+    path.write_bytes(b"phone,name\n" + content)
+    try:
+        numbers = [row.number for row in read(CsvSource(path), "phone", "name")]
+    except SourceError:
+        return
+    assert numbers == sorted(set(numbers))

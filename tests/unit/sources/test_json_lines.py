@@ -1,0 +1,140 @@
+"""JSON Lines."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sources import JsonLinesSource
+from cpaas_provider.sources.json_lines import LONGEST_LINE
+from cpaas_provider.sources.rows import Row, SourceError
+from tests.unit.sources.reading import bad, columns, good, read, values
+
+Make = Callable[..., JsonLinesSource]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Make:
+    """Write a file and return its source."""
+
+    def make(content: bytes, name: str = "a.jsonl") -> JsonLinesSource:
+        path = tmp_path / name
+        path.write_bytes(content)
+        return JsonLinesSource(path)
+
+    return make
+
+
+def test_objects_give_what_is_asked_for_under_the_numbers_of_their_lines(made: Make) -> None:
+    source = made(b'{"phone": "1", "n": 5}\n\n  \r\n {"n": [1, {"x": null}]} \r\n{}')
+    assert read(source, "n", "phone") == [Row(1, (5, "1")), Row(4, ([1, {"x": None}], None)), Row(5, (None, None))]
+    assert read(source, "n") == read(source, "n")
+    assert columns(source) is None
+
+
+def test_compressed_and_marked_files_are_read(made: Make) -> None:
+    content = codecs.BOM_UTF8 + '{"name": "Zoë"}\n'.encode()
+    assert values(made(content), "name") == [("Zoë",)]
+    assert values(made(gzip.compress(content), "a.jsonl.gz"), "name") == [("Zoë",)]
+
+
+def test_an_empty_file_has_no_rows(made: Make) -> None:
+    assert read(made(b""), "phone") == read(made(codecs.BOM_UTF8), "phone") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b'{"phone": "1"} {"phone": "2"}',
+        b'{"phone": "1"},',
+        b'["1"]',
+        b'"1"',
+        b"1",
+        b"null",
+        b'{"phone": NaN}',
+        b'{"phone": -Infinity}',
+        b"{'phone': '1'}",
+        b'{"phone": "1\t"}',
+        b'{"phone": ' + b"[" * 100_000,
+        b'{"phone": ' + b"1" * 5000 + b"}",
+    ],
+)
+def test_what_is_no_object_is_set_aside(made: Make, line: bytes) -> None:
+    found = read(made(b'{"phone": "a"}\n' + line + b'\n{"phone": "b"}\n'), "phone")
+    assert good(found) == {1: ("a",), 3: ("b",)}
+    assert bad(found) == {2: "is not a JSON object on a line of its own"}
+
+
+@pytest.mark.parametrize("line", [b'{"name": "Zo\xeb"}', rb'{"name": "\ud83d"}', rb'{"name": "\uDE00x"}'])
+def test_what_is_no_text_in_utf_8_is_set_aside(made: Make, line: bytes) -> None:
+    found = read(made(line + b'\n{"name": "b"}\n'), "name")
+    assert good(found) == {2: ("b",)}
+    assert "is not UTF-8" in bad(found)[1]
+
+
+def test_escapes_are_read(made: Make) -> None:
+    assert values(made(rb'{"name": "\ud83d\ude00 Zo\u00eb"}'), "name") == [("\U0001f600 Zoë",)]
+
+
+def test_utf_16_is_said_to_be(made: Make) -> None:
+    with pytest.raises(SourceError, match="UTF-16"):
+        read(made('{"phone": "1"}'.encode("utf-16")), "phone")
+
+
+def test_a_line_without_end_is_set_aside_without_being_held(made: Make) -> None:
+    import tracemalloc
+
+    source = made(b'{"phone": "a"}\n' + b"x" * (20 * LONGEST_LINE) + b'\n{"phone": "b"}\n' + b"y" * (2 * LONGEST_LINE))
+    tracemalloc.start()
+    found = read(source, "phone")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert good(found) == {1: ("a",), 3: ("b",)}
+    assert bad(found).keys() == {2, 4}
+    assert peak < 6 * LONGEST_LINE
+
+
+def test_the_longest_line_is_read(made: Make) -> None:
+    line = b'{"name": "' + b"x" * (LONGEST_LINE - 12) + b'"}'
+    assert len(line) == LONGEST_LINE
+    assert good(read(made(line + b"\n" + line), "name")).keys() == {1, 2}
+    assert bad(read(made(line + b" "), "name")).keys() == {1}
+
+
+def test_no_reason_shows_what_a_line_holds(made: Make) -> None:
+    found = read(made(b'{"secret"\n["secret"]\n{"phone": "secret\xff"}\n{"phone": secret}\n'), "phone")
+    assert bad(found).keys() == {1, 2, 3, 4}
+    assert "secret" not in str(found)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("jsonl") / "a.jsonl"
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    table=st.lists(st.dictionaries(st.sampled_from(["a", "b", "ü"]), JSON), max_size=6),
+    ascii_only=st.booleans(),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_any_objects_come_back(path: Path, table: list[dict[str, Any]], ascii_only: bool, end: str) -> None:
+    path.write_bytes("".join(json.dumps(row, ensure_ascii=ascii_only) + end for row in table).encode())
+    expected = [Row(number, (row.get("b"), row.get("ü"))) for number, row in enumerate(table, 1)]
+    assert read(JsonLinesSource(path), "b", "ü") == expected

@@ -1,0 +1,217 @@
+"""Queries on real databases."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sources import SqlSource
+from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table
+from tests.unit.sources.reading import columns, read, values
+
+POSTGRES = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
+MANY = 200_000
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A database of three people on the connection ``people``."""
+    path = tmp_path / "people.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE people (phone TEXT, name TEXT, age INTEGER)")
+        database.executemany(
+            "INSERT INTO people VALUES (?, ?, ?)", [("1", "Ada", 36), ("2", "Bo", None), ("3", "Cy", 7)]
+        )
+    monkeypatch.setenv("AIRFLOW_CONN_PEOPLE", json.dumps({"conn_type": "sqlite", "host": str(path)}))
+    return path
+
+
+@pytest.fixture
+def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A PostgreSQL server on the connection ``people``, with a table ``source_people`` of its own."""
+    psycopg2 = pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed")
+    try:
+        database = psycopg2.connect(host="127.0.0.1", user="postgres", dbname="test", connect_timeout=3)
+    except psycopg2.OperationalError:
+        pytest.skip("no PostgreSQL on 127.0.0.1:5432 lets the user postgres into the database test without a password")
+    database.autocommit = True
+    monkeypatch.setenv("AIRFLOW_CONN_PEOPLE", json.dumps(POSTGRES))
+    with database.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS source_people")
+        cursor.execute("CREATE TABLE source_people (phone TEXT, name TEXT)")
+        cursor.execute("INSERT INTO source_people VALUES ('1', 'Ada'), ('2', '100%'), ('3', NULL)")
+        yield cursor
+        cursor.execute("DROP TABLE source_people")
+    database.close()
+
+
+def people(database: Path) -> int:
+    with sqlite3.connect(database) as connection:
+        return int(connection.execute("SELECT count(*) FROM people").fetchone()[0])
+
+
+def rows_before_it_fails(statement: str, words: str) -> int:
+    given: list[Row | BadRow] = []
+
+    def note(table: Table) -> None:
+        for row in table.rows(["x"]):
+            given[:] = [row]
+
+    with SqlSource("people", statement).open() as table, pytest.raises(SourceError, match=words):
+        note(table)
+    return given[0].number
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_rows_are_numbered_and_have_the_wanted_columns() -> None:
+    source = SqlSource("people", "SELECT * FROM people ORDER BY phone;")
+    assert columns(source) == ("phone", "name", "age")
+    assert read(source, "age", "none", "phone") == [
+        Row(1, (36, None, "1")),
+        Row(2, (None, None, "2")),
+        Row(3, (7, None, "3")),
+    ]
+    assert read(source, "age") == read(source, "age")
+
+
+@pytest.mark.usefixtures("sqlite")
+@pytest.mark.parametrize(
+    ("condition", "parameters"),
+    [
+        ("name = ?", ["Bo"]),
+        ("name = ?", ("Bo",)),
+        ("name = :name", {"name": "Bo"}),
+        ("name LIKE 'B%'", None),
+        ("name LIKE 'B%'", []),
+        ("name LIKE 'B%'", {}),
+    ],
+)
+def test_placeholders_are_filled(condition: str, parameters: Any) -> None:
+    assert values(SqlSource("people", f"SELECT phone FROM people WHERE {condition}", parameters), "phone") == [("2",)]
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM people RETURNING phone", "DELETE FROM people"])
+def test_nothing_is_committed(sqlite: Path, statement: str) -> None:
+    source = SqlSource("people", statement)
+    if "RETURNING" in statement:
+        assert len(read(source, "phone")) == 3
+    else:
+        with pytest.raises(SourceError, match="has no result"):
+            read(source, "phone")
+    assert people(sqlite) == 3
+
+
+def test_several_statements_are_refused(sqlite: Path) -> None:
+    with pytest.raises(SourceError, match="must be one statement"):
+        read(SqlSource("people", "DELETE FROM people; SELECT 1"), "phone")
+    assert people(sqlite) == 3
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_several_columns_of_one_name_are_said() -> None:
+    with pytest.raises(SourceError, match="Name them apart by AS"):
+        read(SqlSource("people", "SELECT phone, name AS phone FROM people"), "phone")
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_an_error_shows_neither_statement_nor_parameters(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SourceError, match=r"SQL query on connection people failed \(OperationalError\)") as told:
+        read(SqlSource("people", "SELECT 'secret' FROM nowhere WHERE x = ?", ["secret"]), "phone")
+    assert "secret" not in str(told.value)
+    assert told.value.__cause__ is None
+    assert told.value.__suppress_context__
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_rows_come_before_the_query_ends() -> None:
+    """The row at which it fails is reached only after those before it were given."""
+    late = (
+        f"WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {MANY}) "
+        f"SELECT CASE WHEN x = {MANY} THEN abs(-9223372036854775807 - 1) ELSE x END AS x FROM n"
+    )
+    assert MANY - 3_000 < rows_before_it_fails(late, "failed") < MANY
+
+
+def test_a_connection_that_is_not_there_is_said() -> None:
+    with pytest.raises(SourceError, match="Is there such a connection"):
+        read(SqlSource("nowhere", "SELECT 1"), "x")
+
+
+def test_a_connection_of_another_kind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", '{"conn_type": "cpaas", "password": "secret"}')
+    with pytest.raises(SourceError, match="of no SQL database"):
+        read(SqlSource("other", "SELECT 1"), "x")
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", '{"conn_type": "nosuch", "password": "secret"}')
+    with pytest.raises(SourceError, match="provider of its database installed") as told:
+        read(SqlSource("other", "SELECT 1"), "x")
+    assert "secret" not in str(told.value)
+
+
+def test_without_the_hooks_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['airflow.providers.common.sql.hooks.sql'] = None\n"
+        "from cpaas_provider.sources import SqlSource\n"
+        "from cpaas_provider.sources.rows import SourceError\n"
+        "try:\n    SqlSource('people', 'SELECT 1').open().__enter__()\n"
+        "except SourceError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'airflow-provider-cpaas[sql]'" in done.stdout
+
+
+@pytest.mark.usefixtures("postgres")
+def test_postgresql_is_read() -> None:
+    assert values(SqlSource("people", "SELECT * FROM source_people ORDER BY phone"), "name", "phone") == [
+        ("Ada", "1"),
+        ("100%", "2"),
+        (None, "3"),
+    ]
+    assert values(SqlSource("people", "SELECT phone FROM source_people WHERE name LIKE '%0\\%'"), "phone") == [("2",)]
+    filled = "SELECT phone FROM source_people WHERE name = "
+    assert values(SqlSource("people", filled + "%s", ["Ada"]), "phone") == [("1",)]
+    assert values(SqlSource("people", filled + "%(name)s", {"name": "Ada"}), "phone") == [("1",)]
+
+
+@pytest.mark.usefixtures("postgres")
+def test_postgresql_gives_rows_before_the_query_ends() -> None:
+    late = f"SELECT 1 / ({MANY} - n) AS x FROM (SELECT generate_series(1, {MANY}) AS n) AS numbers"
+    assert MANY - 3_000 < rows_before_it_fails(late, r"failed \(DivisionByZero\)") < MANY
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM source_people RETURNING phone", "DELETE FROM source_people", "TRUNCATE source_people"]
+)
+def test_nothing_is_changed_in_postgresql(postgres: Any, statement: str) -> None:
+    with pytest.raises(SourceError) as told:
+        read(SqlSource("people", statement), "phone")
+    assert "source_people" not in str(told.value)
+    postgres.execute("SELECT count(*) FROM source_people")
+    assert postgres.fetchone() == (3,)
+
+
+@pytest.mark.usefixtures("postgres")
+def test_a_database_that_goes_away_is_said() -> None:
+    killer = "SELECT n, CASE WHEN n = 100000 THEN pg_terminate_backend(pg_backend_pid()) END AS x "
+    source = SqlSource("people", killer + "FROM (SELECT generate_series(1, 200000) AS n) AS numbers")
+    with source.open() as table, pytest.raises(SourceError, match="failed"):
+        list(table.rows(["n"]))
+
+
+@pytest.mark.usefixtures("postgres")
+def test_it_may_be_left_before_its_end(postgres: Any) -> None:
+    source = SqlSource("people", "SELECT generate_series(1, 1000000) AS n")
+    with source.open() as table:
+        assert next(table.rows(["n"])) == Row(1, (1,))
+    postgres.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%generate_series(1, 1000000)%'"
+        " AND pid <> pg_backend_pid()"
+    )
+    assert postgres.fetchone() == (0,)
