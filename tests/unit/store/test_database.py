@@ -179,6 +179,6 @@ def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
         assert database.url_for_people == "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(StoreError, match="needs the Python package 'oracledb'"):
         open_store("oracle+oracledb://ada:hunter2@127.0.0.1/test")
