@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate
@@ -19,7 +20,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
     """Return counts, cost and references of a campaign in all its tries."""
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.standing.money()
-    pages = campaign.plan.pages()
+    lengths = campaign.plan.lengths()
     references = [doubt.reference for doubt in campaign.doubts.requests()]
     price = operator.price_per_page
     return {
@@ -36,17 +37,24 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "requests": requests,
         "charge": charge,
         "balance": balance,
-        "pages": {str(number): texts for number, texts in pages.items()},
-        "encodings": dict(found.encodings),
-        "estimated_charge": _estimate(price, pages),
+        "pages": _summed((str(pages), texts) for _, pages, texts in lengths),
+        "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
+        "estimated_charge": _estimate(price, lengths),
         "unknown_references": references[:_NAMED],
         "results_path": None if operator.results_path is None else str(operator.results_path).split("?")[0],
         "dry_run": operator.without_sending,
     }
 
 
-def _estimate(price: float | None, pages: dict[int, int]) -> float | None:
+def _summed(figures: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for name, number in figures:
+        sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _estimate(price: float | None, lengths: list[tuple[str, int, int]]) -> float | None:
     """Return what the texts cost, where a page's price is given and pages are known."""
-    if price is None or not pages:
+    if price is None or not lengths:
         return None
-    return round(price * sum(number * texts for number, texts in pages.items()), 6)
+    return round(price * sum(pages * texts for _, pages, texts in lengths), 6)

@@ -49,7 +49,8 @@ class Fingerprints:
     def reference_of_pack(self, operation: str, members: Iterable[bytes], edition: int) -> str:
         """Return the name of a request to members, in whatever order they stand."""
         head = f"pack\0{operation}\0{edition}\0".encode()
-        return _named(hmac.digest(self._key, head + b"".join(sorted(members)), sha256))
+        # In hex: there may be a million of them.
+        return _REFERENCE_PREFIX + hmac.digest(self._key, head + b"".join(sorted(members)), sha256)[:12].hex()
 
     def body(self, fields: Mapping[str, Any]) -> str:
         """Return the hash of what is sent, in whatever order its fields stand."""

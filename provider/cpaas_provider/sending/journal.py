@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
 from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
 from cpaas_provider.sending.fingerprints import Fingerprints
+from cpaas_provider.store.errors import LeaseLostError
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ LOST = (
     "its earlier tries left no journal: either they ended before they noted anything, or the task's state was dropped "
     "when it was cleared"
 )
-CHANGED_SECRET = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+REKEYED = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
 
 _SETTLING_ATTEMPTS = 3
 _LONGEST_PAUSE = 5.0
@@ -249,7 +250,7 @@ class Journal:
             if key.lock == found.lock:
                 return key, found
         if found.lost or any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
-            empty.lost = CHANGED_SECRET
+            empty.lost = REKEYED
         return keys[0], empty
 
     def _write(self) -> None:
@@ -273,7 +274,12 @@ def note_no_claim(store: Store, tries: TryFacts) -> None:
 
 
 def _replaced(error: BaseException) -> bool:
-    """Tell whether Airflow no longer knows this try: it answers 404 to the writes of one that was replaced."""
+    """Tell whether Airflow no longer knows this try, or somebody else has the campaign.
+
+    Airflow answers 404 to the writes of a try that was replaced.
+    """
+    if isinstance(error, LeaseLostError):
+        return True
     detail = getattr(getattr(error, "error", None), "detail", None)
     status = detail.get("status_code") if isinstance(detail, Mapping) else None
     return 404 in (status, getattr(getattr(error, "response", None), "status_code", None))
@@ -283,8 +289,8 @@ def of_store(error: BaseException, what: str) -> JournalUnavailableError | TryRe
     """Return in words that the journal could not be ``what``."""
     if _replaced(error):
         return TryReplacedError(
-            f"Airflow has put another try in the place of this one, and the journal could not be {what}. That try goes "
-            "on from what the journal says."
+            f"Another try, or another run, has taken the place of this one, and the journal could not be {what}. It "
+            "goes on from what the journal says."
         )
     return JournalUnavailableError(
         f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}. The "

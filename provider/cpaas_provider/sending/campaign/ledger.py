@@ -17,7 +17,7 @@ from typing import Any, Self
 from cpaas_provider.sending.entries import JOURNAL_KEY, Pages, State
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError
 from cpaas_provider.sending.fingerprints import MEMBER_BYTES, WORDS_BYTES, Fingerprints
-from cpaas_provider.sending.journal import CHANGED_SECRET, LOST, Store, TryFacts, of_store
+from cpaas_provider.sending.journal import LOST, REKEYED, Store, TryFacts, of_store
 
 VERSION = 2
 """Of the stored form; that of a single request's journal is 1."""
@@ -228,7 +228,7 @@ class Ledger:
                 "try. Nothing was sent. Start a new run."
             )
         elif first.lock != self.prints.lock:
-            self._last.lost = CHANGED_SECRET if first.lost or first.batches else None
+            self._last.lost = REKEYED if first.lost or first.batches else None
             begin_anew = first.generation != tries.max_tries
         else:
             self._earlier = self._last = first

@@ -12,6 +12,8 @@ from cpaas_provider.api.addresses import mask_email, normalise_email
 from cpaas_provider.api.numbers import mask_msisdn, normalise_msisdn
 from cpaas_provider.api.text import MessageText, SmsLength, measure_sms
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True)
 class Channel:
@@ -111,4 +113,4 @@ def written(value: Any) -> str:
 
 def joined(words: Iterable[str]) -> str:
     """Return words as the plan keeps them."""
-    return json.dumps(list(words), ensure_ascii=False, separators=(",", ":"))
+    return _encode(list(words))

@@ -17,7 +17,7 @@ _AT_ONCE = 1_000
 _TABLES = """
 CREATE TABLE person (
     place INTEGER PRIMARY KEY, row INTEGER, fate INTEGER NOT NULL, member BLOB, address TEXT, words TEXT,
-    pages INTEGER, zone TEXT, request INTEGER, reason TEXT
+    pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT
 );
 CREATE TABLE request (
     number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at TEXT, size INTEGER,
@@ -77,6 +77,7 @@ class Planned(NamedTuple):
     address: str | None = None
     words: str | None = None
     pages: int | None = None
+    encoding: str | None = None
     zone: str | None = None
     reason: str | None = None
 
@@ -104,8 +105,8 @@ class Plan:
     def add(self, lines: Iterable[Planned]) -> None:
         """Add lines at the end."""
         self.database.executemany(
-            "INSERT INTO person (row, fate, member, address, words, pages, zone, reason) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO person (row, fate, member, address, words, pages, encoding, zone, reason) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             lines,
         )
 
@@ -135,10 +136,13 @@ class Plan:
         found = dict(self.database.execute("SELECT fate, count(*) FROM person GROUP BY fate").fetchall())
         return {fate: found.get(fate, 0) for fate in Fate}
 
-    def pages(self) -> dict[int, int]:
-        """Return how many texts of those to be sent take how many pages."""
-        query = "SELECT pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL GROUP BY pages ORDER BY pages"
-        return dict(self.database.execute(query, (Fate.BAD_ROW,)).fetchall())
+    def lengths(self) -> list[tuple[str, int, int]]:
+        """Return how many texts of the recipients travel in which encoding and take how many pages."""
+        query = (
+            "SELECT encoding, pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL "
+            "GROUP BY encoding, pages ORDER BY encoding, pages"
+        )
+        return self.database.execute(query, (Fate.BAD_ROW,)).fetchall()
 
     def zones(self) -> list[str | None]:
         """Return the time zones of those who are not reached yet."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -47,12 +46,10 @@ class Found:
     """What planning found out beside the plan itself.
 
     :param elsewhere: how many recipients belong to other parts of the campaign
-    :param encodings: how many texts travel in which encoding
     """
 
     rows: int = 0
     elsewhere: int = 0
-    encodings: Counter[str] = field(default_factory=Counter)
 
 
 class Planner:
@@ -149,12 +146,11 @@ class Planner:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
             return Planned(number, Fate.BAD_ROW, None, address, reason=str(error))
-        pages = None
-        if self._measure is not None:
-            length = self._measure(words or ())
-            pages = length.pages
-            self.found.encodings[length.encoding] += 1
-        return Planned(number, Fate.NOT_REACHED, member, address, None if words is None else joined(words), pages, zone)
+        kept = None if words is None else joined(words)
+        if self._measure is None:
+            return Planned(number, Fate.NOT_REACHED, member, address, kept, zone=zone)
+        length = self._measure(words or ())
+        return Planned(number, Fate.NOT_REACHED, member, address, kept, length.pages, length.encoding, zone)
 
     def _nobody(self, number: int, reason: str) -> Planned | None:
         """Return the line of a row that names nobody; it belongs to one part, too."""

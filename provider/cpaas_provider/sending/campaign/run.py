@@ -15,7 +15,7 @@ from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.keeper import Keeper
 from cpaas_provider.sending.campaign.ledger import Claim, End, Ledger
 from cpaas_provider.sending.campaign.message import Message, Send
-from cpaas_provider.sending.campaign.packer import NotNow, Packer, People, units_of
+from cpaas_provider.sending.campaign.packer import NOT_NOW, NotNow, Packer, People, units_of
 from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.standing import Standing
@@ -56,6 +56,7 @@ class _Pack:
     claim: Claim
     units: int
     reserved: float
+    at: datetime
 
 
 class Sending:
@@ -101,6 +102,7 @@ class Sending:
         self._accepted = standing.money()[2] > 0
         self._unknown_in_a_row = 0
         self._under_way = 0
+        self._held_up = False
         self._end: Exception | None = None
         self._taking = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -144,7 +146,9 @@ class Sending:
                 await self._deliver(pack)
             finally:
                 self._under_way -= 1
-                self._tell()
+                # Those who found nobody left need to know only when there may be somebody again, or never will be.
+                if self._held_up or not self._under_way:
+                    self._tell()
 
     async def _next(self) -> _Pack | None:
         while self._end is None:
@@ -153,6 +157,7 @@ class Sending:
                 people = await self._ask_packer()
                 if self._end is not None:
                     return None
+                self._held_up = people == NOT_NOW
                 if isinstance(people, tuple):
                     self._under_way += 1
                     return self._made(people)
@@ -175,7 +180,7 @@ class Sending:
 
     def _made(self, people: People) -> _Pack:
         units = units_of(people)
-        return _Pack(people, self._claim(people), units, self._budget.reserve(units))
+        return _Pack(people, self._claim(people), units, self._budget.reserve(units), datetime.now(UTC))
 
     def _claim(self, people: People) -> Claim:
         number = self._standing.next_number
@@ -200,7 +205,6 @@ class Sending:
             # Stored or not: it surely did not leave.
             self._keeper.settle(End(pack.claim.number, State.NOT_SENT, reason="the task was told to stop before"))
             raise
-        self._standing.claimed(pack.claim, datetime.now(UTC))
         if self._end is not None:
             self._settle(pack, State.NOT_SENT, "the campaign had ended before it left")
             return
@@ -263,16 +267,16 @@ class Sending:
             )
             self._refuse(refused, error)
             self._packer.put_back(parts)
+            self._tell()
         self._break_off()
 
     def _refuse(self, people: People, error: CpaasError) -> None:
         """Note that people were rejected by name, as if each had been tried alone."""
         for person in people:
             claim = self._claim((person,))
-            self._standing.claimed(claim, datetime.now(UTC))
             end = End(claim.number, State.REJECTED, reason=str(error))
             self._keeper.note(claim, end)
-            self._standing.ended(end)
+            self._standing.made(claim, datetime.now(UTC), end)
         self._fate(people, Fate.REJECTED, None, str(error))
         self._progress.rejected += len(people)
 
@@ -295,7 +299,7 @@ class Sending:
 
     def _note(self, pack: _Pack, end: End, fate: Fate | None) -> None:
         self._keeper.settle(end)
-        self._standing.ended(end)
+        self._standing.made(pack.claim, pack.at, end)
         if fate is not None:
             self._fate(pack.people, fate, end.number)
 

@@ -49,7 +49,7 @@ class Standing:
         self._database.execute("BEGIN")
         for batch in self._ledger.replay():
             for claim in batch.claims:
-                self._claimed(claim, batch.body, batch.at, now=False)
+                self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
                 self._database.executemany(
                     "INSERT INTO standing VALUES (?, ?, ?)",
                     ((member, claim.number, words) for member, words in claim.each()),
@@ -65,9 +65,9 @@ class Standing:
                 (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED),
             )
 
-    def claimed(self, claim: Claim, at: datetime) -> None:
-        """Note a request of this try."""
-        self._claimed(claim, self._body, at, now=True)
+    def made(self, claim: Claim, at: datetime, end: End) -> None:
+        """Note a request of this try, and what became of it."""
+        self._claimed(claim, self._body, at, end=end, now=True)
 
     def ended(self, end: End) -> None:
         """Note what became of a request."""
@@ -125,19 +125,19 @@ class Standing:
         found: int = self._database.execute("SELECT count(*) FROM request WHERE now = 1").fetchone()[0]
         return found
 
-    def _claimed(self, claim: Claim, body: str, at: datetime, *, now: bool) -> None:
+    def _claimed(self, claim: Claim, body: str, at: datetime, *, end: End, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)
         self._database.execute(
-            "INSERT INTO request (number, reference, state, body, at, size, reason, now) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 claim.number,
                 claim.reference,
-                _STRENGTH[State.CLAIMED],
+                _STRENGTH[end.state],
                 body,
                 at.isoformat(),
                 len(claim),
-                _BROKE_OFF,
+                *(end.result or (None, None, None)),
+                end.reason,
                 now,
             ),
         )
@@ -168,6 +168,10 @@ class Standing:
             DROP TABLE strongest;
             """  # noqa: S608 - numbers of our own
         )
+
+
+def _broke_off(claim: Claim) -> End:
+    return End(claim.number, State.CLAIMED, reason=_BROKE_OFF)
 
 
 def _fate_of(column: str) -> str:
