@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 _VISIBLE_HEAD = 1
+_LONGEST, _LONGEST_LOCAL, _LONGEST_DOMAIN = 254, 64, 253
+_WORD = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_PLAIN = re.compile(rf"({_WORD}(?:\.{_WORD})*)@((?:{_LABEL}\.)+([A-Za-z]{{2,63}}))")
 
 
 class InvalidEmailAddressError(ValueError):
@@ -14,14 +21,41 @@ def normalise_email(value: object) -> str:
 
     :raises InvalidEmailAddressError: when the value is no address; whether mail arrives there is not tried
     """
-    from email_validator import EmailNotValidError, validate_email
-
     if not isinstance(value, str):
         raise InvalidEmailAddressError("must be text")
-    if not value.strip():
+    address = value.strip()
+    if not address:
         raise InvalidEmailAddressError("is empty")
+    return _plain(address) or _validated(address)
+
+
+def _plain(address: str) -> str | None:
+    """Normalise an address of which the library would change no more than the domain's capitals, ``None`` for others.
+
+    It takes the library tens of microseconds to find that out, which a list of a million addresses pays twice.
+    """
+    match = _PLAIN.fullmatch(address) if len(address) <= _LONGEST else None
+    if match is None:
+        return None
+    local, domain, top = match.groups()
+    if len(local) > _LONGEST_LOCAL or len(domain) > _LONGEST_DOMAIN or "--" in domain or top.lower() in _special_tops():
+        return None
+    # Some names of one word, such as Postmaster, are the same in capitals.
+    return None if local.isalpha() and not local.islower() else f"{local}@{domain.lower()}"
+
+
+@functools.cache
+def _special_tops() -> frozenset[str]:
+    from email_validator import SPECIAL_USE_DOMAIN_NAMES
+
+    return frozenset(name.rpartition(".")[2] for name in SPECIAL_USE_DOMAIN_NAMES)
+
+
+def _validated(address: str) -> str:
+    from email_validator import EmailNotValidError, validate_email
+
     try:
-        return validate_email(value.strip(), check_deliverability=False, test_environment=True).normalized
+        return validate_email(address, check_deliverability=False, test_environment=True).normalized
     except EmailNotValidError:
         # The library's words quote the address.
         raise InvalidEmailAddressError("is not an email address") from None

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, Step, converse
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.exchange import Pause
+from cpaas_provider.api.exchange import Answer, Failure, Pause
 from cpaas_provider.api.limits import Pacer
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 from cpaas_provider.api.transport import AsyncTransport, SyncTransport
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_TOLD_TO_STOP = "The client was told to stop before a request left. Nothing was sent."
 
 
 def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, P], T]:
@@ -61,6 +65,12 @@ class _Client:
         self.settings = ClientSettings(base_url, api_key, **options)
         self._pacer = Pacer(self.settings.requests_per_second)
 
+    def _heard(self, left: float, reply: Answer | Failure) -> Answer | Failure:
+        """Let the pace follow what came back for a request that left at a moment of the pacer's."""
+        if isinstance(reply, Answer):
+            self._pacer.heard(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
+        return reply
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.settings.base_url}>"
 
@@ -71,7 +81,7 @@ class CpaasClient(_Client):
     def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
         super().__init__(base_url, api_key, **options)
         self._transport = SyncTransport(self.settings)
-        self._slots = threading.BoundedSemaphore(self.settings.max_concurrency)
+        self._slots = threading.Semaphore(self.settings.max_concurrency)
         self._stopped = threading.Event()
         self.closed = False
 
@@ -92,16 +102,20 @@ class CpaasClient(_Client):
             return None
         with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            self._let_pass(self._pacer.reserve())
-            return self._transport.send(step)
+            for seconds in self._pacer.turn():
+                self._let_pass(seconds)
+            left = self._pacer.now()
+            return self._heard(left, self._transport.send(step))
 
     def _let_pass(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
-            raise CpaasNotSentError("The client was told to stop before a request left. Nothing was sent.")
+            raise CpaasNotSentError(_TOLD_TO_STOP)
 
     def stop(self) -> None:
         """Let no further request leave: calls that wait end with CpaasNotSentError, those under way go on."""
         self._stopped.set()
+        # One place more, by which all that wait for one go out.
+        self._slots.release()
 
     def close(self) -> None:
         """Close all connections."""
@@ -137,6 +151,7 @@ class AsyncCpaasClient(_Client):
         super().__init__(base_url, api_key, **options)
         self._transport = AsyncTransport(self.settings)
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
+        self._stopped = asyncio.Event()
 
     async def _carry_out(self, call: Call[T]) -> T:
         conversation = converse(call, self.settings, self._pacer)
@@ -151,12 +166,31 @@ class AsyncCpaasClient(_Client):
 
     async def _do(self, step: Step) -> Reply:
         if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
+            await self._let_pass(step.seconds)
             return None
         async with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            await asyncio.sleep(self._pacer.reserve())
-            return await self._transport.send(step)
+            for seconds in self._pacer.turn():
+                await self._let_pass(seconds)
+            left = self._pacer.now()
+            return self._heard(left, await self._transport.send(step))
+
+    async def _let_pass(self, seconds: float) -> None:
+        if seconds > 0 and not self._stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stopped.wait()
+        if self._stopped.is_set():
+            raise CpaasNotSentError(_TOLD_TO_STOP)
+
+    def stop(self) -> None:
+        """Let no further request leave: calls that wait end with CpaasNotSentError, those under way go on.
+
+        To be called in the thread of the event loop.
+        """
+        self._stopped.set()
+        # One place more, by which all that wait for one go out.
+        self._slots.release()
 
     async def aclose(self) -> None:
         """Close all connections."""

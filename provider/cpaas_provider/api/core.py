@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
 from cpaas_provider.api.answers import describe, failure, read_answer
+from cpaas_provider.api.blame import blames_message, refused_recipients
 from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
 from cpaas_provider.api.limits import Pacer
@@ -60,11 +61,11 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
     _refuse_outsiders(endpoint, request, settings)
-    fields = _wire_fields(endpoint, request)
+    fields, encoded = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
     in_path = _PLACEHOLDER.findall(path)
     url = settings.base_url + _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
-    rest = {name: value for name, value in fields.items() if name not in in_path}
+    rest = {name: value for name, value in fields.items() if name not in in_path} if in_path else fields
     headers = {
         "Authorization": settings.authorization,
         "Accept": "application/json",
@@ -75,7 +76,8 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
         return OutgoingRequest(endpoint.method, f"{url}?{urlencode(rest)}", headers), fields
     if not rest:
         return OutgoingRequest(endpoint.method, url, headers), fields
-    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, _json(rest)), fields
+    body = encoded if rest is fields else _json(rest)
+    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
 def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Generator[Step, Reply, T_co]:
@@ -95,12 +97,12 @@ def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Genera
                 return None  # type: ignore[return-value]  # such endpoints return None
             raise
         except errors.CpaasError as error:
-            pause = _pause_before_repeat(error, attempt, settings)
-            if pause is None:
+            pause = _pause(error, attempt, settings)
+            if pause is not None and (error.retry_after or isinstance(error, errors.CpaasRateLimitedError)):
+                pacer.hold(pause)
+            if pause is None or attempt > settings.repeats:
                 raise
             maybe_done = maybe_done or error.maybe_sent
-            if error.retry_after:
-                pacer.hold(pause)
             log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.repeats + 1, pause)
         yield Pause(pause)
     raise AssertionError("unreachable")
@@ -108,17 +110,23 @@ def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Genera
 
 def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
     if isinstance(reply, Answer):
-        private = {settings.api_key, *private_values(fields)}
-        result: T_co = read_answer(call.endpoint, reply, private)
+        try:
+            # Not gathered before they are needed: there are thousands in a large request, and few are refused.
+            private = itertools.chain([settings.api_key], private_values(fields))
+            result: T_co = read_answer(call.endpoint, reply, private)
+        except errors.CpaasRejectedError as error:
+            error.refused = refused_recipients(error.items, fields)
+            error.blames_message = blames_message(error.items, fields)
+            raise
         return result
     if isinstance(reply, Failure):
         raise failure(call.endpoint, reply, settings.origin)
     raise TypeError("a request is answered with an Answer or a Failure")
 
 
-def _pause_before_repeat(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
-    """Return the seconds to wait before the next attempt, or ``None`` where there is to be none."""
-    if not error.retryable or attempt > settings.repeats:
+def _pause(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
+    """Return the seconds to wait before a further attempt, or ``None`` where there must not be one in this call."""
+    if not error.retryable:
         return None
     if error.retry_after is not None:
         return error.retry_after if error.retry_after <= settings.retry_after_cap else None
@@ -140,16 +148,16 @@ def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: C
         )
 
 
-def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> dict[str, Any]:
-    """Return a checked request's fields, its free-form cells and substitutions being JSON too."""
+def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[str, Any], bytes]:
+    """Return a checked request's fields as values and encoded, its free-form cells and substitutions being JSON too."""
     try:
         fields = request.wire_fields()
-        _json(fields)
+        encoded = _json(fields)
     except (ValueError, RecursionError):
         # What was raised may quote the value.
         pass
     else:
-        return fields
+        return fields, encoded
     raise errors.CpaasInvalidRequestError(
         f"{endpoint.operation}: the request holds a value that JSON cannot carry, such as NaN, bytes or an object. "
         "Nothing was sent.",

@@ -1,33 +1,75 @@
-"""The client-side rate limit."""
+"""The client-side rate limit, and how it yields to the service's own."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+_SLOWEST = 1 / 8
+_RECOVERY = 1 / 10
+_EARLY = 0.001
+"""Timers may ring this much before their time."""
 
 
 class Pacer:
     """Hands out evenly spaced moments at which requests may start.
 
     A caller reserves the next moment and waits for it by its own means, so threads and coroutines share the rule.
+
+    A service that asks for fewer requests halves the pace, down to an eighth of ``per_second``; it recovers by a tenth
+    of ``per_second`` for every second's worth of requests that were answered otherwise. Answers to requests that had
+    left before the pace was last lowered count for nothing, so that one burst slows the client once.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval = 1.0 / per_second
+        self._fastest = self._pace = float(per_second)
         self._clock = clock
         self._next = clock()
+        self._held_until = self._lowered_at = -math.inf
         self._lock = threading.Lock()
+
+    @property
+    def per_second(self) -> float:
+        """Requests that may start per second at present."""
+        return self._pace
+
+    def now(self) -> float:
+        """Return the time by the pacer's clock."""
+        return self._clock()
+
+    def turn(self) -> Iterator[float]:
+        """Yield the seconds to wait before a request may start: once, and again where a hold came over that wait."""
+        yield self.reserve()
+        while self._clock() < self._held_until - _EARLY:
+            yield self.reserve()
 
     def reserve(self) -> float:
         """Take the next free moment and return the seconds until then."""
         with self._lock:
             now = self._clock()
             start = max(now, self._next)
-            self._next = start + self._interval
+            self._next = start + 1.0 / self._pace
             return start - now
 
     def hold(self, seconds: float) -> None:
-        """Let nobody start within ``seconds`` who has not reserved yet: the service asked all of us to wait."""
+        """Let nobody start within ``seconds``: the service asked all of us to wait."""
         with self._lock:
-            self._next = max(self._next, self._clock() + seconds)
+            self._held_until = max(self._held_until, self._clock() + seconds)
+            self._next = max(self._next, self._held_until)
+
+    def heard(self, left: float, *, limited: bool) -> None:
+        """Take note of an answer.
+
+        :param left: when its request left, by ``now``
+        :param limited: whether it asked for fewer requests
+        """
+        with self._lock:
+            if left <= self._lowered_at:
+                return
+            if limited:
+                self._pace = max(self._fastest * _SLOWEST, self._pace / 2)
+                self._lowered_at = self._clock()
+            else:
+                self._pace = min(self._fastest, self._pace + self._fastest * _RECOVERY / self._pace)

@@ -7,9 +7,12 @@ import re
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
+from cpaas_provider.api.plain_numbers import PLAIN, read_plain
+
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
 _WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")
 _PLAIN_DIGITS = re.compile(r"^\d+$")
+_PLAIN_TYPES = (str, int)
 _VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
 
 
@@ -32,6 +35,14 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is no
         number a phone could have
     """
+    # Without subclasses: a boolean is an int.
+    text = str(value).strip() if type(value) in _PLAIN_TYPES else ""
+    if PLAIN.fullmatch(text) and (plain := read_plain(text, _known_region(default_region))) is not None:
+        return plain
+    return _parsed(value, default_region)
+
+
+def _parsed(value: object, default_region: str | None) -> str:
     text = _written_form(value)
     region = _known_region(default_region)
     if text.startswith("00"):

@@ -6,7 +6,7 @@ A local estimate made before a send; the ``meta.estimate`` of the service's answ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ _GSM7_BASIC = frozenset(
 )
 _GSM7_ESCAPED = frozenset("^{}\\[~]|€\f")
 _GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
+_NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
 _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
 
 
@@ -35,15 +36,19 @@ def measure_sms(text: str) -> SmsLength:
 
     A character that needs two units is never split over two pages, so a page may end one unit early.
     """
-    if _GSM7_ALL.issuperset(text):
-        encoding: Encoding = "GSM-7"
-        escapes = sum(map(text.count, _GSM7_ESCAPED))
-        units = len(text) + escapes
-        wide = _GSM7_ESCAPED if escapes else frozenset()
+    encoding: Encoding = "GSM-7"
+    units = len(text)
+    wide: frozenset[str] = frozenset()
+    if _NOT_BASIC.search(text) is None:
+        pass
+    elif _GSM7_ALL.issuperset(text):
+        units += sum(map(text.count, _GSM7_ESCAPED))
+        wide = _GSM7_ESCAPED
     else:
         encoding = "UCS-2"
         units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-        wide = frozenset(character for character in text if ord(character) > 0xFFFF)
+        if units > len(text):
+            wide = frozenset(character for character in text if ord(character) > 0xFFFF)
     single, part = _PAGE[encoding]
     if units <= single:
         return SmsLength(encoding, units, 1)
@@ -72,3 +77,52 @@ def substitute(content: str, substitutions: Mapping[str, object], placeholder_fo
         return content
     # In one go, so that a value that looks like a placeholder stays as it is.
     return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], content)
+
+
+class MessageText:
+    """A text with placeholders, read once and filled for many.
+
+    :param content: the text
+    :param names: what placeholders may be called
+    :param placeholder_format: how the placeholder called ``name`` is written
+    """
+
+    def __init__(self, content: str, names: Iterable[str], placeholder_format: str = "{name}") -> None:
+        self._content = content
+        self._format = placeholder_format
+        self._known = tuple(names)
+        written = {placeholder_format.replace("name", name): name for name in self._known}
+        found = list(re.finditer("|".join(map(re.escape, written)), content)) if written else []
+        self._slots = tuple(written[one[0]] for one in found)
+        self._frame = _frame(content, found)
+        self.names = tuple(dict.fromkeys(self._slots))
+        """Those of the names whose placeholder is in the content, in order of first occurrence."""
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """Return the text with its placeholders filled, as ``substitute`` would; one without a value stays."""
+        try:
+            return self._frame % tuple([values[name] for name in self._slots])
+        except KeyError:
+            present = {name: values[name] for name in self._known if name in values}
+            return substitute(self._content, present, self._format)
+
+
+def _frame(content: str, found: Iterable[re.Match[str]]) -> str:
+    """Return a text for the ``%`` operator, with ``%s`` in place of what was found."""
+    pieces, end = [], 0
+    for one in found:
+        pieces.append(content[end : one.start()].replace("%", "%%"))
+        end = one.end()
+    return "%s".join([*pieces, content[end:].replace("%", "%%")])
+
+
+def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[str, ...]:
+    """Return the names that stand as placeholders in a text, each once, in order of first occurrence.
+
+    A name is a run of letters, digits and underscores, of any script.
+    """
+    before, *rest = map(re.escape, placeholder_format.split("name"))
+    if not rest:
+        return ()
+    pattern = before + r"(\w+)" + r"(?:\1)".join(rest)
+    return tuple(dict.fromkeys(re.findall(pattern, content)))

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cpaas_provider.api import addresses
 from cpaas_provider.api.addresses import InvalidEmailAddressError, mask_email, normalise_email
 
 
@@ -63,3 +64,55 @@ def test_normalising_twice_is_normalising_once(written: str) -> None:
 )
 def test_a_mask_never_shows_all(address: str, shown: str) -> None:
     assert mask_email(address) == shown
+
+
+def by_the_library(written: str) -> str:
+    try:
+        return addresses._validated(written.strip())
+    except InvalidEmailAddressError as error:
+        return str(error)
+
+
+def outcome(written: str) -> str:
+    try:
+        return normalise_email(written)
+    except InvalidEmailAddressError as error:
+        return str(error)
+
+
+WORDS = ["ada", "Ada", "ada.l", "Ada.L", "a+b", "o'neil", "postmaster", "Postmaster", "INFO", "a..b", ".a"]
+words = st.sampled_from([*WORDS, "x" * 64, "x" * 65])
+LABELS = ["example", "EXAMPLE", "mail1", "1", "a--b", "xn--a", "ab--c", "-a", "a-", "a_b", "é", "\uff45", ""]
+labels = st.sampled_from([*LABELS, "x" * 63, "x" * 64])
+tops = st.sampled_from(["com", "COM", "c", "c1", "test", "local", "Invalid", "onion", "arpa", "localhost", "xn--p1ai"])
+plain_addresses = st.builds(
+    lambda word, domain, top: f"{word}@{'.'.join([*domain, top])}",
+    words | st.from_regex(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,12}", fullmatch=True),
+    st.lists(labels | st.from_regex(r"[A-Za-z0-9-]{1,12}", fullmatch=True), max_size=5),
+    tops,
+)
+
+
+@given(plain_addresses | st.emails())
+@settings(max_examples=2000)
+def test_the_short_way_for_plain_addresses_comes_to_the_same(written: str) -> None:
+    assert outcome(written) == by_the_library(written)
+
+
+@pytest.mark.parametrize("tail", ["\n", "\x00", "\u017f", "\u212a", "@example.com", " x", ".", "-"])
+@pytest.mark.parametrize("written", ["ada@example.com", "Ada.L@Mail.Example.com"])
+def test_so_it_does_with_what_is_not_plain_any_more(written: str, tail: str) -> None:
+    for changed in (written + tail, tail + written, written.replace("@", tail + "@"), written.replace("@", "@" + tail)):
+        assert outcome(changed) == by_the_library(changed)
+
+
+@pytest.mark.parametrize("size", [253, 254, 255, 256])
+def test_so_it_does_at_the_greatest_length(size: int) -> None:
+    domain = ".".join(["a" * 60] * 4)
+    for written in (f"{'b' * (size - 5 - len(domain))}@{domain}.com", f"a@{('c.' * 200)[: size - 6]}.com"):
+        assert outcome(written) == by_the_library(written)
+
+
+@pytest.mark.parametrize("written", ["ada@example.com", "ada.l+tag@mail-1.example.co.uk", "Ada.L@Example.COM"])
+def test_ordinary_addresses_take_the_short_way(written: str) -> None:
+    assert addresses._plain(written) == by_the_library(written)

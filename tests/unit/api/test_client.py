@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
+from cpaas_provider.api.limits import Pacer
 
 from .conftest import KEY
 from .loopback import Loopback, Seen, answering, http, until
@@ -75,7 +76,7 @@ def public(kind: type) -> set[str]:
 
 def test_both_clients_have_the_14_operations_and_ways_to_end() -> None:
     assert public(CpaasClient) == {*NAMES, "close", "stop"}
-    assert public(AsyncCpaasClient) == {*NAMES, "aclose"}
+    assert public(AsyncCpaasClient) == {*NAMES, "aclose", "stop"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -325,7 +326,7 @@ def test_stopped_while_it_waits_for_its_turn_a_call_ends_and_nothing_leaves() ->
     assert len(server.seen) == 1
 
 
-def test_stopped_while_it_waits_for_a_place_a_call_ends_as_soon_as_it_has_one() -> None:
+def test_stopped_while_they_wait_for_a_place_calls_end_at_once_and_nothing_leaves() -> None:
     released = threading.Event()
 
     def hold(connection: socket.socket, seen: Seen) -> None:
@@ -335,11 +336,12 @@ def test_stopped_while_it_waits_for_a_place_a_call_ends_as_soon_as_it_has_one() 
     with Loopback(hold) as server, CpaasClient(server.url, KEY, max_concurrency=1) as client:
         first = Aside(client, "get_otp", "a")
         until(lambda: server.seen)
-        second = Aside(client, "get_otp", "b")
+        others = [Aside(client, "get_otp", name) for name in "bcd"]
         client.stop()
+        assert all(isinstance(other.outcome(), errors.CpaasNotSentError) for other in others)
+        assert len(server.seen) == 1
         released.set()
         assert first.outcome().id == "a"
-        assert isinstance(second.outcome(), errors.CpaasNotSentError)
     assert len(server.seen) == 1
 
 
@@ -365,6 +367,66 @@ def test_a_client_that_was_stopped_begins_nothing_and_may_be_stopped_again() -> 
         with pytest.raises(errors.CpaasNotSentError, match="told to stop"):
             client.get_otp("a")
     assert server.connections == 0
+
+
+async def test_an_async_client_that_is_stopped_ends_what_waits_and_lets_go_on_what_is_under_way() -> None:
+    released = threading.Event()
+
+    def hold(connection: socket.socket, seen: Seen) -> None:
+        released.wait(10)
+        echo(connection, seen)
+
+    with Loopback(hold) as server:
+        async with AsyncCpaasClient(server.url, KEY, max_concurrency=2, requests_per_second=1000) as client:
+            calls = [asyncio.ensure_future(client.get_otp(name)) for name in "abcdef"]
+            await asyncio.to_thread(until, lambda: len(server.seen) == 2)
+            client.stop()
+            ended, going_on = await asyncio.wait(calls, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+            while len(ended) < 4:
+                await asyncio.sleep(0)
+                ended, going_on = {one for one in calls if one.done()}, {one for one in calls if not one.done()}
+            assert all(isinstance(one.exception(), errors.CpaasNotSentError) for one in ended)
+            assert len(going_on) == 2
+            released.set()
+            assert sorted([found.id for found in await asyncio.gather(*going_on)]) == ["a", "b"]
+            client.stop()
+            with pytest.raises(errors.CpaasNotSentError, match="told to stop"):
+                await client.get_otp("g")
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("slow", [{"requests_per_second": 0.02}, {"retry_after_cap": 60.0}], ids=["pace", "pause"])
+async def test_an_async_call_that_waits_for_its_turn_or_to_ask_again_ends_with_the_stop(slow: Any) -> None:
+    answers = [http(200, otp("a")), http(429, Retry_After="30")]
+    with Loopback(lambda connection, _: connection.sendall(answers.pop(0))) as server:
+        async with AsyncCpaasClient(server.url, KEY, **slow) as client:
+            assert (await client.get_otp("a")).id == "a"
+            call = asyncio.ensure_future(client.get_otp("b"))
+            if "retry_after_cap" in slow:
+                await asyncio.to_thread(until, lambda: len(server.seen) == 2)
+            await asyncio.sleep(0)
+            client.stop()
+            async with asyncio.timeout(10):
+                with pytest.raises(errors.CpaasNotSentError):
+                    await call
+
+
+def test_refusals_for_too_many_requests_slow_a_client_down_and_answers_speed_it_up(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([http(200, otp("a"))] + [http(429, Retry_After="0")] * 3)
+    paces: list[float] = []
+
+    class Spy(Pacer):
+        def heard(self, left: float, *, limited: bool) -> None:
+            super().heard(left, limited=limited)
+            paces.append(self.per_second)
+
+    monkeypatch.setattr("cpaas_provider.api.client.Pacer", Spy)
+    with Loopback(lambda connection, _: connection.sendall(next(answers, http(200, otp("a"))))) as server:
+        ask(server.url, [("get_otp", "a")] * 6, requests_per_second=400, max_concurrency=1)
+    assert paces[:5] == [400, 200, 100, 50, 50 + 40 / 50]
+    assert paces[5:] == sorted(paces[5:])
 
 
 def test_unused_clients_need_no_server() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
+import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,6 +215,25 @@ def test_everybody_waits_when_the_service_asks_one_of_us(settings: ClientSetting
     assert pacer.reserve() == 7
 
 
+def test_everybody_waits_also_when_the_service_does_not_say_how_long(settings: ClientSettings) -> None:
+    pacer = Pacer(1000, clock=lambda: 0.0)
+    done = talk(SEND, settings, Answer(429), Answer(429), OK, pacer=pacer)
+    assert pacer.reserve() == max(done.pauses)
+
+
+def test_everybody_waits_also_after_the_last_attempt(settings: ClientSettings) -> None:
+    once = ClientSettings(settings.base_url, settings.api_key, repeats=0)
+    pacer = Pacer(1000, clock=lambda: 0.0)
+    done = talk(SEND, once, Answer(429, "7"), pacer=pacer)
+    assert (len(done.requests), pacer.reserve()) == (1, 7)
+
+
+def test_nobody_waits_longer_than_the_cap_says(settings: ClientSettings) -> None:
+    pacer = Pacer(1000, clock=lambda: 0.0)
+    assert talk(SEND, settings, Answer(429, "61"), pacer=pacer).error is not None
+    assert pacer.reserve() == 0
+
+
 def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> None:
     pacer = Pacer(1000, clock=lambda: 0.0)
     talk(SEND, settings, Failure.REFUSED, OK, pacer=pacer)
@@ -270,3 +291,40 @@ def test_no_error_drags_another_behind_it(settings: ClientSettings) -> None:
         assert done.error is not None
         assert done.error.__cause__ is None
         assert done.error.__context__ is None or done.error.__suppress_context__
+
+
+# Whom a refusal is about ----------------------------------------------------------------------------------------------
+
+BOB = "2348031234568"
+
+
+def refusal(settings: ClientSettings, *items: dict[str, str], status: int = 400) -> errors.CpaasRejectedError:
+    body = {"status": 400, "message": "The request is not valid", "errors": items}
+    error = talk(
+        ask.send_sms(
+            [ADA, BOB], "Clinic", "Hello {first}", personalisation=[{"to": BOB, "substitutions": {"first": 1}}]
+        ),
+        settings,
+        Answer(status, None, json.dumps(body).encode()),
+    ).error
+    assert isinstance(error, errors.CpaasRejectedError)
+    return error
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettings, status: int) -> None:
+    item = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "type": "invalid_recipient"}
+    error = refusal(settings, item, status=status)
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert (one.refused, one.blames_message) == ((BOB,), False)
+        assert BOB not in str(one) + repr(one) + "".join(traceback.format_exception(one))
+
+
+def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None:
+    error = refusal(settings, {"field": "sender_id", "message": "is not registered", "type": "value_error"})
+    assert (error.refused, error.blames_message) == ((), True)
+
+
+def test_a_refusal_without_items_tells_nothing(settings: ClientSettings) -> None:
+    error = refusal(settings)
+    assert (error.refused, error.blames_message) == ((), False)

@@ -83,3 +83,93 @@ def test_threads_never_share_a_moment(clock: Clock) -> None:
     for thread in threads:
         thread.join()
     assert sorted(waits) == [number / 8 for number in range(2000)]
+
+
+def test_a_turn_is_waited_for_again_when_a_hold_came_over_it(clock: Clock) -> None:
+    pacer = Pacer(4, clock)
+    pacer.reserve()
+    turn = pacer.turn()
+    assert next(turn) == 0.25
+    pacer.hold(30)
+    clock.now += 0.25
+    assert next(turn) == pytest.approx(29.75)
+    clock.now += 29.75
+    assert list(turn) == []
+
+
+def test_a_turn_that_no_hold_came_over_is_waited_for_once(clock: Clock) -> None:
+    pacer = Pacer(4, clock)
+    pacer.hold(0.2)
+    turn = pacer.turn()
+    assert next(turn) == pytest.approx(0.2)
+    # Timers ring early at times.
+    clock.now += 0.1995
+    assert list(turn) == []
+
+
+# How the pace follows the service -------------------------------------------------------------------------------------
+
+
+def answered(pacer: Pacer, clock: Clock, *, limited: bool, times: int = 1) -> None:
+    """Requests that leave, one after the other, and are answered a moment later."""
+    for _ in range(times):
+        clock.now += 0.01
+        left = pacer.now()
+        clock.now += 0.01
+        pacer.heard(left, limited=limited)
+
+
+def test_each_refusal_halves_the_pace_down_to_an_eighth(clock: Clock) -> None:
+    pacer = Pacer(16, clock)
+    paces = [pacer.per_second]
+    for _ in range(5):
+        answered(pacer, clock, limited=True)
+        paces.append(pacer.per_second)
+    assert paces == [16, 8, 4, 2, 2, 2]
+    clock.now += 10
+    assert [pacer.reserve() for _ in range(3)] == [0, 0.5, 1]
+
+
+def test_refusals_of_one_burst_count_once(clock: Clock) -> None:
+    pacer = Pacer(16, clock)
+    departures = []
+    for _ in range(20):
+        departures.append(pacer.now())
+        clock.now += 0.05
+    for left in departures:
+        clock.now += 0.01
+        pacer.heard(left, limited=True)
+    assert pacer.per_second == 8
+    answered(pacer, clock, limited=True)
+    assert pacer.per_second == 4, "the next left after the pace was lowered"
+
+
+def test_answers_to_what_left_before_do_not_raise_the_pace(clock: Clock) -> None:
+    pacer = Pacer(16, clock)
+    early = pacer.now()
+    answered(pacer, clock, limited=True)
+    for _ in range(100):
+        pacer.heard(early, limited=False)
+    assert pacer.per_second == 8
+
+
+def test_a_second_s_worth_of_answers_gives_a_tenth_back(clock: Clock) -> None:
+    pacer = Pacer(1000, clock)
+    answered(pacer, clock, limited=True)
+    answered(pacer, clock, limited=False, times=500)
+    assert pacer.per_second == pytest.approx(600, rel=0.02)
+    answered(pacer, clock, limited=False, times=600)
+    assert pacer.per_second == pytest.approx(700, rel=0.03)
+    answered(pacer, clock, limited=False, times=10_000)
+    assert pacer.per_second == 1000
+
+
+@given(st.floats(0.01, 1e6), st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
+def test_the_pace_stays_between_an_eighth_and_the_whole(per_second: float, heard: list[tuple[bool, float]]) -> None:
+    clock = Clock()
+    pacer = Pacer(per_second, clock)
+    for limited, seconds in heard:
+        left = pacer.now()
+        clock.now += seconds
+        pacer.heard(left, limited=limited)
+        assert per_second / 8 <= pacer.per_second <= per_second

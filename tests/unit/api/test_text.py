@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.text import SmsLength, measure_sms, substitute
+from cpaas_provider.api.text import MessageText, SmsLength, measure_sms, placeholders_in, substitute
 
 # 3GPP TS 23.038: the default alphabet in its own order, and the extension table.
 BASIC = (
@@ -108,3 +108,56 @@ def test_placeholders_are_filled_once_each(content: str, placeholder_format: str
 
 def test_without_substitutions_a_text_stays_as_it_is() -> None:
     assert substitute("Hello {first}", {}) == "Hello {first}"
+
+
+FORMATS = ["{name}", "%name%", "{{name}}", "$name", "name", "[[name:name]]", "<%name%>", "%s", ""]
+names = st.sampled_from(["first", "fir", "a", "ab", "Ẹni", "amount", "name", "a b", "%s", "1"])
+pieces = st.lists(
+    names | st.sampled_from([*FORMATS, "%", "%%", "%s", "{", "}", "$", " "]) | st.text(max_size=3), max_size=8
+)
+
+
+@given(pieces, st.lists(names, unique=True), st.sets(names), st.sampled_from(FORMATS), st.data())
+def test_a_text_read_once_is_filled_like_any_other(
+    parts: list[str], known: list[str], absent: set[str], placeholder_format: str, data: st.DataObject
+) -> None:
+    written = [placeholder_format.replace("name", part) if data.draw(st.booleans()) else part for part in parts]
+    content = "".join(written)
+    text = MessageText(content, known, placeholder_format)
+    for missing in (set(), absent):
+        values = {name: data.draw(st.text(max_size=5)) for name in known if name not in missing}
+        assert text.fill(values) == substitute(content, values, placeholder_format)
+        assert text.fill({**values, "stranger": "x"}) == text.fill(values)
+
+
+def test_a_text_knows_the_names_it_needs() -> None:
+    text = MessageText("{b} and {a}, {b}, {stranger}, 100% {c", ["a", "b", "c"])
+    assert text.names == ("b", "a")
+    assert text.fill({"a": "{b}", "b": "5 %s", "c": "x"}) == "5 %s and {b}, 5 %s, {stranger}, 100% {c"
+    assert text.fill({"b": "5"}) == "5 and {a}, 5, {stranger}, 100% {c"
+    assert MessageText("100% {a}", []).fill({"a": "x"}) == "100% {a}"
+    assert MessageText("100%", ["a"]).names == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "placeholder_format", "found"),
+    [
+        ("{b} and {a}, {b}", "{name}", ("b", "a")),
+        ("{Ẹni} {a1_} {a b} {} {a", "{name}", ("Ẹni", "a1_")),
+        ("%a% 100% %b%", "%name%", ("a", "b")),
+        ("{{a}} {b}", "{{name}}", ("a",)),
+        ("<a|a> <a|b>", "<name|name>", ("a",)),
+        ("aXa1 aXb1", "nameXname1", ("a",)),
+        ("nothing", "%s", ()),
+        ("", "{name}", ()),
+    ],
+)
+def test_placeholders_of_a_text(content: str, placeholder_format: str, found: tuple[str, ...]) -> None:
+    assert placeholders_in(content, placeholder_format) == found
+
+
+@given(st.lists(st.from_regex(r"\w{1,8}", fullmatch=True)), st.sampled_from(["{name}", "%name%", "{{name}}"]))
+def test_whatever_stands_as_a_placeholder_is_found(written: list[str], placeholder_format: str) -> None:
+    content = " ".join(placeholder_format.replace("name", name) for name in written)
+    assert placeholders_in(content, placeholder_format) == tuple(dict.fromkeys(written))
+    assert MessageText(content, reversed(written), placeholder_format).names == tuple(dict.fromkeys(written))

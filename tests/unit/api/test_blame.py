@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.api.blame import blames_message, refused_recipients
+from cpaas_provider.api.errors import ErrorItem
+
+ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"
+SMS: dict[str, Any] = {
+    "recipients": f"{ADA},{BOB},{EVE}",
+    "content": "Hello",
+    "personalisation": [{"to": EVE, "substitutions": {}}, {"to": ADA, "substitutions": {}}],
+}
+EMAIL: dict[str, Any] = {"recipients": "Ada@example.com,bob@example.com"}
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "named"),
+    [
+        ("recipients", f"{BOB} is not a valid recipient", (BOB,)),
+        ("recipients", f"+{BOB} is not a valid recipient", (BOB,)),
+        ("recipients", "+234 803 123 4568 is not valid.", (BOB,)),
+        ("recipients", f"{EVE}, {BOB}", (BOB, EVE)),
+        ("recipients", f"{EVE} {BOB}", (BOB, EVE)),
+        ("recipients", f"recipient 1 {EVE}", (EVE,)),
+        ("recipients", "2348030000000 is not valid", ()),
+        ("recipients", "a recipient is not valid", ()),
+        ("recipients", None, ()),
+        ("recipients.1", "is not valid", (BOB,)),
+        ("recipients[1]", None, (BOB,)),
+        ("body.recipients.1", None, (BOB,)),
+        ("/recipients/1", None, (BOB,)),
+        ("Recipients['1']", None, (BOB,)),
+        ("recipients.3", None, ()),
+        ("recipients.-1", None, ()),
+        ("recipients.1", f"{EVE} is not valid", (EVE,)),
+        ("personalisation.0.to", "is not valid", (EVE,)),
+        ("personalisation[1].substitutions.first", "is missing", (ADA,)),
+        ("personalization.1", None, (ADA,)),
+        ("personalisation.2.to", None, ()),
+        ("personalisation", "is wrong", ()),
+        ("to", f"{BOB} cannot be reached", (BOB,)),
+        (BOB, "cannot be reached", (BOB,)),
+        (None, f"{BOB} cannot be reached", (BOB,)),
+        ("numbers", f"{BOB} cannot be reached", (BOB,)),
+    ],
+)
+def test_recipients_that_an_item_names(field: str | None, message: str | None, named: tuple[str, ...]) -> None:
+    items = (ErrorItem(field, message, "invalid"),)
+    assert refused_recipients(items, SMS) == named
+    assert not blames_message(items, SMS)
+
+
+@pytest.mark.parametrize("message", ["<ADA@Example.com>: no such mailbox", "cannot reach ada@example.com."])
+def test_addresses_are_named_in_any_case_and_returned_as_they_were_sent(message: str) -> None:
+    assert refused_recipients((ErrorItem("recipients", message),), EMAIL) == ("Ada@example.com",)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "sender_id",
+        "content",
+        "template_id",
+        "callback",
+        "body.content",
+        "subject",
+        "reply_to",
+        "message_text",
+        "Sender_ID",
+    ],
+)
+def test_items_about_the_message(field: str) -> None:
+    assert blames_message((ErrorItem(field, "is wrong"),), SMS)
+    assert refused_recipients((ErrorItem(field, "is wrong"),), SMS) == ()
+
+
+@pytest.mark.parametrize("field", ["content", "sender_id"])
+def test_a_number_in_the_text_accuses_nobody(field: str) -> None:
+    items = (ErrorItem(field, f"must not hold {BOB}"),)
+    assert refused_recipients(items, SMS) == ()
+    assert blames_message(items, SMS)
+
+
+@pytest.mark.parametrize("field", [None, "", "body", "request", "non_field_errors", "recipients", "to"])
+def test_items_that_name_no_field_or_recipients_do_not_blame_the_message(field: str | None) -> None:
+    assert not blames_message((ErrorItem(field, "is wrong"),), SMS)
+    assert not blames_message((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
+
+
+def test_nothing_said_blames_nothing() -> None:
+    assert not blames_message((), SMS)
+    assert refused_recipients((), SMS) == ()
+
+
+def test_a_request_without_recipients_refuses_nobody() -> None:
+    assert refused_recipients((ErrorItem("recipients.0", ADA),), {"recipient": ADA}) == ()
+
+
+@given(
+    st.lists(st.builds(ErrorItem, *[st.none() | st.text() | st.sampled_from(["recipients.1", f"a {BOB}"])] * 3)),
+    st.sampled_from([SMS, EMAIL, {}]),
+)
+def test_only_recipients_of_the_request_are_ever_named(items: list[ErrorItem], fields: dict[str, Any]) -> None:
+    assert set(refused_recipients(items, fields)) <= set(fields.get("recipients", "").split(","))
+    assert not (blames_message(items, fields) and refused_recipients(items, fields))

@@ -1,0 +1,155 @@
+"""The short way for plain numbers against the long one, which every number could take."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import phonenumbers
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
+
+from cpaas_provider.api import numbers
+from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.plain_numbers import PLAIN, read_plain
+
+REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
+CODES = sorted(COUNTRY_CODE_TO_REGION_CODE)
+KINDS = sorted(PhoneNumberType.values())
+
+
+def by_the_library(value: object, region: str | None) -> str:
+    try:
+        return numbers._parsed(value, region)
+    except InvalidMsisdnError as error:
+        return str(error)
+
+
+def outcome(value: object, region: str | None) -> str:
+    try:
+        return normalise_msisdn(value, region)
+    except InvalidMsisdnError as error:
+        return str(error)
+
+
+def differences(samples: Iterator[tuple[object, str | None]]) -> list[tuple[object, str | None]]:
+    return [sample for sample in samples if outcome(*sample) != by_the_library(*sample)]
+
+
+def examples() -> Iterator[tuple[str, str, str]]:
+    """Region, country code and national number of every kind of number the library gives an example of."""
+    for region in REGIONS:
+        for kind in KINDS:
+            if example := phonenumbers.example_number_for_type(region, kind):
+                yield region, str(example.country_code), phonenumbers.national_significant_number(example)
+
+
+EXAMPLES = sorted(set(examples()))
+ABROAD = [
+    (str(code), phonenumbers.national_significant_number(phonenumbers.example_number_for_non_geo_entity(code)))
+    for code in CODES
+    if COUNTRY_CODE_TO_REGION_CODE[code] == (phonenumbers.REGION_CODE_FOR_NON_GEO_ENTITY,)
+]
+
+
+def of_every_length() -> Iterator[tuple[object, str | None]]:
+    chance = random.Random(1)
+    for code in CODES:
+        home = COUNTRY_CODE_TO_REGION_CODE[code][0]
+        region = home if home in phonenumbers.SUPPORTED_REGIONS else None
+        for length in range(5, 18):
+            for front in ("", "0", "1", "00", "8"):
+                body = front + "".join(chance.choices("0123456789", k=length))
+                digits = (str(code) + body)[:length]
+                yield "+" + digits, None
+                yield digits, chance.choice([None, region, "NG"])
+
+
+def test_every_country_code_and_length() -> None:
+    assert differences(of_every_length()) == []
+
+
+def in_every_writing() -> Iterator[tuple[object, str | None]]:
+    chance = random.Random(2)
+    for region, code, national in EXAMPLES:
+        prefix = PhoneMetadata.metadata_for_region(region).national_prefix or "0"
+        for written in (national, prefix + national, "0" + national, code + national, code + prefix + national):
+            yield written, region
+            yield written, None
+            yield written, chance.choice(REGIONS)
+        yield f"+{code}{national}", region
+        yield f"+{code}{prefix}{national}", region
+        yield f"00{code}{national}", region
+        if national[0] != "0":
+            yield int(code + national), region
+            yield int(national), region
+
+
+def test_every_region_and_kind_of_number_in_every_plain_writing() -> None:
+    assert differences(in_every_writing()) == []
+
+
+def mistyped() -> Iterator[tuple[object, str | None]]:
+    chance = random.Random(3)
+    for region, code, national in chance.choices(EXAMPLES, k=12_000):
+        digits = list(chance.choice(["", "0", code, "+" + code]) + national)
+        digits[-chance.randint(1, len(national))] = chance.choice("0123456789")
+        if chance.random() < 0.3:
+            digits.insert(chance.randint(1, len(digits)), chance.choice("0123456789"))
+        yield "".join(digits), chance.choice([region, region, None])
+
+
+def test_numbers_with_a_wrong_digit() -> None:
+    assert differences(mistyped()) == []
+
+
+@pytest.mark.parametrize(("code", "national"), ABROAD)
+def test_numbers_of_no_country(code: str, national: str) -> None:
+    assert outcome(f"+{code}{national}", None) == by_the_library(f"+{code}{national}", None) == code + national
+
+
+@given(
+    st.from_regex(r"\+?[0-9]{5,17}", fullmatch=True) | st.integers(0, 10**17) | st.booleans(),
+    st.sampled_from([None, *REGIONS, "ng", "Nigeria", ""]),
+)
+def test_whatever_digits_come(value: object, region: str | None) -> None:
+    assert outcome(value, region) == by_the_library(value, region)
+
+
+ADA = "2348031234567"
+ARABIC_INDIC = str.maketrans({str(digit): chr(0x660 + digit) for digit in range(10)})
+FULL_WIDTH = str.maketrans({str(digit): chr(0xFF10 + digit) for digit in range(10)})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(ADA.translate(ARABIC_INDIC), "+" + ADA.translate(FULL_WIDTH), ADA + "\n", f" +{ADA} ", ADA + "\x00"),
+        *("\xb9" + ADA, "+" + ADA[:-1] + "\xb2", "0" + ADA.translate(ARABIC_INDIC)),
+    ],
+)
+def test_digits_of_other_scripts_and_what_surrounds_them(written: str) -> None:
+    for region in (None, "NG"):
+        assert outcome(written, region) == by_the_library(written, region)
+
+
+@pytest.mark.parametrize(
+    ("written", "region"),
+    [
+        ("+2348031234567", None),
+        ("2348031234567", None),
+        ("2348031234567", "NG"),
+        ("08031234567", "NG"),
+        ("8031234567", "NG"),
+        ("+390612345678", "IT"),
+        ("+12025550123", "US"),
+        ("2025550123", "US"),
+        ("07400123456", "GB"),
+        ("+5491123456789", "AR"),
+    ],
+)
+def test_ordinary_numbers_take_the_short_way(written: str, region: str | None) -> None:
+    assert PLAIN.fullmatch(written)
+    assert read_plain(written, region) == by_the_library(written, region)
