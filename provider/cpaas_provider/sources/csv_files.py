@@ -65,7 +65,7 @@ class CsvSource(FileSource):
             raise SourceError(f"{self} is empty: its first line must name the columns.")
         first = first.removeprefix("\ufeff")
         delimiter = self.delimiter or said
-        if delimiter is None:
+        if delimiter in (None, self.quote):
             delimiter = likely_delimiter(first, self.quote, tabs=".tsv" in suffixes_of(self.path)[:2])
         records = records_of(chain([first], lines), number, delimiter, self.quote, self)
         header = next(records)

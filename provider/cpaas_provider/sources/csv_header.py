@@ -9,7 +9,7 @@ from cpaas_provider.sources.csv_lines import UNDECODABLE
 from cpaas_provider.sources.rows import SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
-_SEP_LINE = re.compile(r'\ufeff?"?sep=([^\r\n"])"?[ \t,;|]*[\r\n]*', re.IGNORECASE)
+_SEP_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n"\0])"?[ \t,;|]*[\r\n]*', re.IGNORECASE)
 _BOM = "\ufeff"
 
 

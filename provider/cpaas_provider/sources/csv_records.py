@@ -21,7 +21,7 @@ def records_of(
     :param first_number: the number of the first of the lines
     :raises SourceError: when a record finds no end
     """
-    dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": True}
+    dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": delimiter != " "}
     dialect |= {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE, "quotechar": None}
     held: list[str] = []
     number = first_number
@@ -45,8 +45,12 @@ def records_of(
                 number += len(held)
                 held.clear()
         except csv.Error:
+            reason = (
+                f"the quotes of the record that begins on line {number} do not match: "
+                "a quote inside a quoted cell is written twice, and nothing stands behind the last one"
+            )
             for place in range(number, number + len(held)):
-                yield BadRow(place, f"the quotes of the record that begins on line {number} do not match")
+                yield BadRow(place, reason)
             number += len(held)
             held.clear()
         else:

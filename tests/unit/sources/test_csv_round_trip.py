@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sources import CsvSource
-from cpaas_provider.sources.rows import Row
+from cpaas_provider.sources.rows import Row, SourceError
 from tests.unit.sources.reading import read
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
@@ -56,13 +56,17 @@ def test_any_table_comes_back(
     assert read(CsvSource(path), "third", "none") == [Row(row.number, (row.values[2], None)) for row in expected]
 
 
-@given(content=st.binary(max_size=300) | st.text('a1,;"\n\r=\0é', max_size=100).map(str.encode))
-def test_whatever_a_file_holds_nothing_but_our_own_error_comes_of_it(path: Path, content: bytes) -> None:
-    from cpaas_provider.sources.rows import SourceError
-
-    path.write_bytes(b"phone,name\n" + content)
+@given(
+    head=st.sampled_from([b"phone,name\n", b"", b"\xef\xbb\xbf", b"\xff\xfe", b"sep="]),
+    content=st.binary(max_size=300) | st.text("a1,;' \"\n\r=\0\ufeffé", max_size=100).map(str.encode),
+    quote=st.sampled_from(['"', "'", None]),
+)
+def test_whatever_a_file_holds_nothing_but_our_own_error_comes_of_it(
+    path: Path, head: bytes, content: bytes, quote: str | None
+) -> None:
+    path.write_bytes(head + content)
     try:
-        numbers = [row.number for row in read(CsvSource(path), "phone", "name")]
+        numbers = [row.number for row in read(CsvSource(path, quote=quote), "phone", "name")]
     except SourceError:
         return
     assert numbers == sorted(set(numbers))

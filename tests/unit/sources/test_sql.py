@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.unit.sources.reading import columns, read, values
 
 POSTGRES = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
 MANY = 200_000
+TABLE = f"source_people_{os.getpid()}"
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A PostgreSQL server on the connection ``people``, with a table ``source_people`` of its own."""
+    """A PostgreSQL server on the connection ``people``, with a table of its own."""
     psycopg2 = pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed")
     try:
         database = psycopg2.connect(host="127.0.0.1", user="postgres", dbname="test", connect_timeout=3)
@@ -44,11 +46,11 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     database.autocommit = True
     monkeypatch.setenv("AIRFLOW_CONN_PEOPLE", json.dumps(POSTGRES))
     with database.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS source_people")
-        cursor.execute("CREATE TABLE source_people (phone TEXT, name TEXT)")
-        cursor.execute("INSERT INTO source_people VALUES ('1', 'Ada'), ('2', '100%'), ('3', NULL)")
+        cursor.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        cursor.execute(f"CREATE TABLE {TABLE} (phone TEXT, name TEXT)")
+        cursor.execute(f"INSERT INTO {TABLE} VALUES ('1', 'Ada'), ('2', '100%'), ('3', NULL)")
         yield cursor
-        cursor.execute("DROP TABLE source_people")
+        cursor.execute(f"DROP TABLE {TABLE}")
     database.close()
 
 
@@ -169,13 +171,13 @@ def test_without_the_hooks_it_says_what_to_install() -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_postgresql_is_read() -> None:
-    assert values(SqlSource("people", "SELECT * FROM source_people ORDER BY phone"), "name", "phone") == [
+    assert values(SqlSource("people", f"SELECT * FROM {TABLE} ORDER BY phone"), "name", "phone") == [
         ("Ada", "1"),
         ("100%", "2"),
         (None, "3"),
     ]
-    assert values(SqlSource("people", "SELECT phone FROM source_people WHERE name LIKE '%0\\%'"), "phone") == [("2",)]
-    filled = "SELECT phone FROM source_people WHERE name = "
+    assert values(SqlSource("people", f"SELECT phone FROM {TABLE} WHERE name LIKE '%0\\%'"), "phone") == [("2",)]
+    filled = f"SELECT phone FROM {TABLE} WHERE name = "
     assert values(SqlSource("people", filled + "%s", ["Ada"]), "phone") == [("1",)]
     assert values(SqlSource("people", filled + "%(name)s", {"name": "Ada"}), "phone") == [("1",)]
 
@@ -187,13 +189,15 @@ def test_postgresql_gives_rows_before_the_query_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["DELETE FROM source_people RETURNING phone", "DELETE FROM source_people", "TRUNCATE source_people"]
+    "statement",
+    [f"DELETE FROM {TABLE} RETURNING phone", f"DELETE FROM {TABLE}", f"TRUNCATE {TABLE}"],
+    ids=["returning", "delete", "truncate"],
 )
 def test_nothing_is_changed_in_postgresql(postgres: Any, statement: str) -> None:
     with pytest.raises(SourceError) as told:
         read(SqlSource("people", statement), "phone")
-    assert "source_people" not in str(told.value)
-    postgres.execute("SELECT count(*) FROM source_people")
+    assert TABLE not in str(told.value)
+    postgres.execute(f"SELECT count(*) FROM {TABLE}")
     assert postgres.fetchone() == (3,)
 
 
@@ -207,11 +211,8 @@ def test_a_database_that_goes_away_is_said() -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_it_may_be_left_before_its_end(postgres: Any) -> None:
-    source = SqlSource("people", "SELECT generate_series(1, 1000000) AS n")
+    source = SqlSource("people", f"SELECT generate_series(1, 1000000) AS n, '{TABLE}' AS mark")
     with source.open() as table:
         assert next(table.rows(["n"])) == Row(1, (1,))
-    postgres.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%generate_series(1, 1000000)%'"
-        " AND pid <> pg_backend_pid()"
-    )
+    postgres.execute(f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%{TABLE}%' AND pid <> pg_backend_pid()")
     assert postgres.fetchone() == (0,)
