@@ -123,7 +123,7 @@ constraints: setup ## Pin the newest versions that go together, for all Pythons 
 
 constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and what goes with them
 	@$(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
-	  --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header pyproject.toml \
+	  --all-extras --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header pyproject.toml \
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
 clean: demo-stop ## Remove everything that was made here, .venv included

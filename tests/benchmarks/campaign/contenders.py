@@ -131,4 +131,9 @@ def local_contenders() -> list[Contender]:
 
 def airflow_contenders(airflow: Standalone) -> list[Contender]:
     """Return those that are tasks."""
-    return [InTask("transport_in_task", "bare transport in a task", airflow)]
+    return [
+        InTask("transport_in_task", "bare transport in a task", airflow),
+        InTask("unjournaled", "campaign without the journal", airflow),
+        InTask("narrow", "campaign, journal_window as by default", airflow),
+        InTask("journaled", "campaign, journal_window 4 times max_concurrency", airflow),
+    ]

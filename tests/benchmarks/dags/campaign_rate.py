@@ -6,6 +6,8 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
+from cpaas_provider.operators import SmsCampaignOperator
+
 PARAMS: dict[str, Any] = {
     "server_url": "",
     "connection": "",
@@ -25,3 +27,50 @@ with DAG("campaign_rate_transport_in_task", schedule=None, params=PARAMS):
         BareTransport().run(params["server_url"], params["requests"], params["in_flight"], params["recipients"])
 
     send()
+
+
+class _WithoutJournal:
+    """Stands where a campaign's journal is kept, and keeps nothing: every claim is taken as stored at once."""
+
+    def __init__(self, *journal: Any) -> None:
+        pass
+
+    async def claim(self, claim: Any) -> None:
+        pass
+
+    def settle(self, end: Any) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class _MeasuredCampaign(SmsCampaignOperator):
+    """A campaign whose journal's window goes by the connection it is given.
+
+    :param windows: how many times ``max_concurrency`` may be claimed; 0 leaves the journal out
+    """
+
+    def __init__(self, *, windows: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.windows = windows
+
+    def carry_out(self, context: Any, client: Any, connection: Any, give_up_at: str | None) -> Any:
+        if not self.windows:
+            from cpaas_provider.sending.campaign import campaign
+
+            campaign.Keeper = _WithoutJournal
+        self.journal_window = client.settings.max_concurrency * max(1, self.windows)
+        return super().carry_out(context, client, connection, give_up_at)
+
+
+for name, windows in (("unjournaled", 0), ("narrow", 1), ("journaled", 4)):
+    with DAG(f"campaign_rate_{name}", schedule=None, params=PARAMS):
+        _MeasuredCampaign(
+            task_id="send",
+            windows=windows,
+            source="{{ params.people }}",
+            content="Hello {name}",
+            sender_id="Shop",
+            cpaas_conn_id="{{ params.connection }}",
+        )

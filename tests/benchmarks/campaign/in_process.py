@@ -1,0 +1,154 @@
+"""A campaign without Airflow around it: what planning alone takes, what a million take, where the time goes.
+
+python -m tests.benchmarks.campaign.in_process URL PEOPLE IN_FLIGHT RECIPIENTS   prints the profile of one campaign
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from cpaas_provider.api.client import AsyncCpaasClient
+from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
+from cpaas_provider.sending.campaign.ledger import Ledger
+from cpaas_provider.sending.campaign.message import SMS, Message
+from cpaas_provider.sending.campaign.plan import Fate, Plan
+from cpaas_provider.sending.campaign.planning import Columns, Planner
+from cpaas_provider.sending.journal import Store, TryFacts
+from cpaas_provider.sending.stopping import Stop
+from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
+from cpaas_provider.sources.rows import Source
+from cpaas_provider.store.campaigns import CampaignState
+from cpaas_provider.store.database import open_store
+from tests.benchmarks.campaign.people import write_csv
+from tests.benchmarks.campaign.places import Place
+from tests.benchmarks.campaign.serving import BareServer
+from tests.benchmarks.campaign.variants import API_KEY, NO_LIMIT
+
+TEXT = (
+    "Hello {name}, you have {points} points on your {plan} plan; spend them in any of our shops until the end of May."
+)
+COLUMNS = ("name", "points", "plan")
+IN_FLIGHT = 8
+RECIPIENTS = 500
+
+
+def source_of(place: Place) -> Source:
+    """Return the recipients of a place as a campaign reads them."""
+    if place.sql is not None and place.conn_id is not None:
+        return SqlSource(place.conn_id, place.sql)
+    kinds = {"csv": CsvSource, "jsonl": JsonLinesSource, "parquet": ParquetSource}
+    return kinds[place.kind](place.path)
+
+
+@contextlib.contextmanager
+def planned(
+    source: Source, store: Store, recipients: int = RECIPIENTS, in_flight: int = IN_FLIGHT
+) -> Iterator[Campaign]:
+    """Draw up a campaign to everybody a source names."""
+    message = Message(SMS, {"content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True)
+    ledger = Ledger(store, [API_KEY], ("task", "bench"), SMS.operation, TryFacts(1, 0, 0))
+    with Plan() as plan:
+        campaign = Campaign(plan, ledger, message, Terms(recipients, 4 * in_flight), Stop(), "bench")
+        planner = Planner(plan, message, ledger.prints, default_region=None)
+        campaign.draw_up(planner, source, Columns("phone"), tests=None, banned=None)
+        yield campaign
+
+
+class Nowhere:
+    """A store that keeps nothing."""
+
+    def get(self, key: str) -> Any:
+        return None
+
+    def set(self, key: str, value: Any) -> None:
+        pass
+
+
+def dry_run(place: Place) -> dict[str, Any]:
+    """Plan a campaign, its pages counted, and send nothing."""
+    with planned(source_of(place), Nowhere()) as campaign:
+        counts = campaign.plan.counts()
+        pages = sum(pages * texts for _, pages, texts in campaign.plan.lengths())
+        return {"recipients": counts[Fate.NOT_REACHED], "duplicates": counts[Fate.DUPLICATE], "pages": pages}
+
+
+def send(place: Place) -> dict[str, Any]:
+    """Plan a campaign and send it to a bare server, the journal kept in a store on disk."""
+    with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
+        with open_store(f"sqlite:///{folder}/store.db") as database:
+            state = CampaignState(database, "bench", "bench")
+            state.take()
+            with planned(source_of(place), state) as campaign:
+                campaign.send(lambda: _line(server.url, IN_FLIGHT))
+                counts = campaign.plan.counts()
+        return {"sent": counts[Fate.SENT], "requests": server.arrived().requests}
+
+
+def planning_rate(count: int = 200_000) -> float:
+    """Return how many recipients a second are planned from a CSV."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "people.csv"
+        write_csv(path, count, repeats=False)
+        began = time.perf_counter()
+        with planned(CsvSource(str(path)), Nowhere()):
+            return count / (time.perf_counter() - began)
+
+
+@contextlib.asynccontextmanager
+async def _line(url: str, in_flight: int) -> AsyncIterator[Line]:
+    limits = {"requests_per_second": NO_LIMIT, "max_concurrency": in_flight}
+    async with await asyncio.to_thread(AsyncCpaasClient, url, API_KEY, **limits) as client:
+
+        async def send_sms(recipients: Any, personalisation: Any, reference: str) -> Any:
+            return await client.send_sms(
+                recipients, "Shop", TEXT, personalisation=personalisation, external_ref=reference
+            )
+
+        yield Line(client, send_sms)
+
+
+def main() -> None:
+    url, people, in_flight, recipients = sys.argv[1], *map(int, sys.argv[2:5])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "people.csv"
+        write_csv(path, people, repeats=False)
+        profile = cProfile.Profile()
+        profile.enable()
+        with planned(CsvSource(str(path)), Nowhere(), recipients, in_flight) as campaign:
+            campaign.send(lambda: _line(url, in_flight))
+        profile.disable()
+    told = pstats.Stats(profile)
+    for room, seconds in _by_room(told).most_common(12):
+        print(f"{room:<40} {seconds:7.2f} s  {seconds / people * 1e6:6.1f} µs a recipient")
+
+
+def _by_room(stats: pstats.Stats) -> Counter[str]:
+    """Return the time spent in each part of the code itself, what it calls left out."""
+    rooms: Counter[str] = Counter()
+    for (file, _, name), (_, _, own, _, _) in stats.stats.items():  # type: ignore[attr-defined]  # not declared
+        rooms[_room(file, name)] += own
+    return rooms
+
+
+def _room(file: str, name: str) -> str:
+    if file == "~":
+        known = ("sqlite3", "pydantic", "hmac", "epoll", "socket")
+        return "built in: " + next((word for word in known if word in name), "other")
+    parts = Path(file).parts
+    if "cpaas_provider" in parts:
+        return ".".join(parts[parts.index("cpaas_provider") :]).removesuffix(".py")
+    return parts[parts.index("site-packages") + 1] if "site-packages" in parts else parts[-2]
+
+
+if __name__ == "__main__":
+    main()
