@@ -240,3 +240,29 @@ def test_errors_name_several_fields_and_show_no_value(speak: Speaker) -> None:
         caught.value.items
     ) == 2
     assert "Ada Lovelace" not in str(caught.value)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("operation", "sender", "recipients"),
+    [
+        ("send_sms", "Clinic", ["2348031234567", "2348031234568", "2348031234569"]),
+        ("send_email", SENDER, ["ada@example.com", "Bob.O@example.com", "eve@example.com"]),
+    ],
+)
+def test_a_refused_pack_says_whom_it_was_refused_for_where_the_service_does(
+    speak: Speaker, operation: str, sender: str, recipients: list[str], named: bool
+) -> None:
+    speak.sandbox.control("PUT", "settings", {"name_refused_recipients": named})
+    speak.sandbox.control("POST", "seed", {"refused_recipients": recipients[1:]})
+    with pytest.raises(CpaasRejectedError) as caught:
+        speak(operation, recipients, sender, "Hello")
+    assert caught.value.refused == (tuple(recipients[1:]) if named else ())
+    assert not caught.value.blames_message
+    assert all(one not in str(caught.value) + repr(caught.value) for one in recipients)
+
+
+def test_a_refused_sender_blames_the_message(speak: Speaker) -> None:
+    with pytest.raises(CpaasRejectedError) as caught:
+        speak("send_sms", [PHONE], "A@B", "Hello")
+    assert (caught.value.refused, caught.value.blames_message) == ((), True)

@@ -105,9 +105,11 @@ def _plan(start: str) -> _Plan | None:
     return None
 
 
-def _plan_of(code: str, region: str) -> _Plan:
+def _plan_of(code: str, region: str) -> _Plan | None:
     metadata = PhoneMetadata.metadata_for_region_or_calling_code(int(code), region)
-    general = metadata.general_desc
+    general = metadata.general_desc if metadata is not None else None
+    if metadata is None or general is None:
+        return None
     lengths = frozenset((*general.possible_length, *general.possible_length_local_only))
     return _Plan(code, lengths, re.compile(metadata.national_prefix_for_parsing or _NEVER).match)
 
@@ -115,21 +117,28 @@ def _plan_of(code: str, region: str) -> _Plan:
 def _home(region: str) -> _Home | None:
     metadata = PhoneMetadata.metadata_for_region(region)
     # Where regions share a country code, the library reads by the plan of the first; one of its own it must ask.
-    if COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0] != region or metadata.leading_digits is not None:
+    if metadata is None or metadata.leading_digits is not None or _leader(metadata.country_code) != region:
         return None
-    plan = _plan_of(str(metadata.country_code), region)
-    general = metadata.general_desc
+    general, plan = metadata.general_desc, _plan_of(str(metadata.country_code), region)
+    if general is None or plan is None:
+        return None
     possible = frozenset(general.possible_length)
-    kinds = (
-        [metadata.fixed_line] if metadata.same_mobile_and_fixed_line_pattern else [metadata.mobile, metadata.fixed_line]
-    )
+    kinds = [None if metadata.same_mobile_and_fixed_line_pattern else metadata.mobile, metadata.fixed_line]
     return _Home(
         plan,
         too_long=max(plan.lengths),
         way_abroad=re.compile(metadata.international_prefix or _NEVER).match,
         shape=_shape(general),
-        kinds=tuple((possible.intersection(kind.possible_length or possible), _shape(kind)) for kind in kinds if kind),
+        kinds=tuple(
+            (possible.intersection(kind.possible_length or possible), _shape(kind))
+            for kind in kinds
+            if kind is not None
+        ),
     )
+
+
+def _leader(country_code: int | None) -> str | None:
+    return COUNTRY_CODE_TO_REGION_CODE[country_code][0] if country_code is not None else None
 
 
 def _shape(kind: PhoneNumberDesc) -> Matcher:
