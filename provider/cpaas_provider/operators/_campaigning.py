@@ -20,8 +20,8 @@ from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.ledger import Ledger
 from cpaas_provider.sending.campaign.outcomes import SUFFIXES, OutcomesNotWrittenError, write_outcomes
 from cpaas_provider.sending.campaign.partitions import Partition
-from cpaas_provider.sending.campaign.plan import Fate, Plan
-from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.campaign.plan import Plan
+from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
@@ -90,7 +90,7 @@ class Campaigning:
 
     def push_report(self, quietly: bool) -> bool:
         """Leave report and outcome file of a try that fails, and tell whether anything was sent or is in doubt."""
-        if self._under_way is None:
+        if self._under_way is None or not self._under_way[0].drawn_up:
             return False
         campaign, planner = self._under_way
         try:
@@ -98,7 +98,7 @@ class Campaigning:
         except OutcomesNotWrittenError as error:
             self._operator.log.warning("%s", error)
         report = report_of(campaign, planner.found, self._operator)
-        self._operator.log.error("What was done in all tries: %s.", _in_words(report))
+        self._operator.log.warning("What was done in all tries: %s.", _in_words(report))
         if not quietly and report["unknown"]:
             self._operator.log.error("%s", campaign.doubts.words())
         self._push(report)
@@ -139,7 +139,6 @@ class Campaigning:
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
         campaign.draw_up(planner, source, columns, tests=self._tests(), banned=banned)
-        self._refuse_bad_tests(plan)
         return campaign, planner
 
     def _source(self, field: str) -> Source | None:
@@ -156,14 +155,6 @@ class Campaigning:
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
         return ListSource(list(given))
-
-    def _refuse_bad_tests(self, plan: Plan) -> None:
-        query = "SELECT reason FROM person WHERE row = 0 AND fate = ? LIMIT 1"
-        if bad := plan.database.execute(query, (Fate.BAD_ROW,)).fetchone():
-            raise CannotPlanError(
-                f"A test recipient cannot be used: {bad[0]}. Nothing was sent. Give test recipients as mappings with "
-                "the columns of the source."
-            )
 
     def _ledger(self, operation: str) -> Ledger:
         operator, context = self._operator, self._context

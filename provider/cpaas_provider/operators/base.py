@@ -115,8 +115,12 @@ class CpaasOperator(BaseOperator):
         self.defer(
             trigger=WaitTrigger(until=until.isoformat()),
             method_name="execute_after_wait",
-            kwargs={"give_up_at": deadline.isoformat()},
+            kwargs=self.after_wait(deadline.isoformat()),
         )
+
+    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+        """Return what a deferred task is told when it goes on."""
+        return {"give_up_at": give_up_at}
 
     def _do_render_template_fields(
         self,

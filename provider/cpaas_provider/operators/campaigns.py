@@ -184,6 +184,10 @@ class CampaignOperator(SendOperator):
         self._begun = begun
         return super().execute_after_wait(context, event, give_up_at)
 
+    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+        """Return what a deferred task is told when it goes on: it has begun, or was about to, and in time."""
+        return {**super().after_wait(give_up_at), "begun": True}
+
     def _refuse_what_cannot_be(self) -> None:
         """Refuse what can be told to be wrong where the DAG is written."""
         from cpaas_provider.sending.campaign.hours import SendWindow

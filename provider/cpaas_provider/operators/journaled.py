@@ -234,7 +234,7 @@ class JournaledOperator(CpaasOperator):
         self.defer(
             trigger=WaitTrigger(until=later.until.isoformat()),
             method_name="execute_after_wait",
-            kwargs={"give_up_at": give_up_at},
+            kwargs=self.after_wait(give_up_at),
         )
 
     def _push_report(self, context: Context, journal: Journal | None, *, quietly: bool = False) -> bool:

@@ -65,9 +65,12 @@ class Stop:
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         # What a signal handler calls must not touch the loop itself.
         self._wake = lambda: loop.call_soon_threadsafe(asked.set)
-        while not self.requested:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asked.wait(), self._limit())
+        try:
+            while not self.requested:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asked.wait(), self._limit())
+        finally:
+            self._wake = bool
 
     @property
     def grace_left(self) -> float:

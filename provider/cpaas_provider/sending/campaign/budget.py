@@ -25,7 +25,8 @@ class Budget:
     :param min_balance: what must be left of the account's balance; ``None`` for no bound
     :param price: of one unit, as far as known; given by the author or seen
     :param spent: what answered requests of all tries have cost
-    :param reserved: what requests under way, and those nobody knows of, may cost
+    :param reserved: what requests under way may cost
+    :param doubtful: units of requests nobody knows of, which may have been charged
     """
 
     max_charge: float | None = None
@@ -33,6 +34,7 @@ class Budget:
     price: float | None = None
     spent: float = 0.0
     reserved: float = 0.0
+    doubtful: int = 0
     balance: float | None = None
     under_way: int = 0
     told: bool = False
@@ -96,22 +98,27 @@ class Budget:
         self.under_way -= 1
         self.reserved = max(0.0, self.reserved - amount)
 
-    def doubt(self, amount: float) -> None:
-        """Keep a reservation for good: the request may have been charged."""
-        self.under_way -= 1
+    def doubt(self, amount: float, units: int) -> None:
+        """Take it that a request nobody knows of was charged."""
+        self.release(amount)
+        self.doubtful += units
+
+    def _claimed(self) -> float:
+        """Return what is, or may be, spent beside what the service told."""
+        return self.reserved + self.doubtful * (self.price or 0.0)
 
     def _left(self) -> list[float]:
         left = []
         if self.max_charge is not None:
-            left.append(self.max_charge - self.spent - self.reserved)
+            left.append(self.max_charge - self.spent - self._claimed())
         if self.min_balance is not None and self.balance is not None:
-            left.append(self.balance - self.reserved - self.min_balance)
+            left.append(self.balance - self._claimed() - self.min_balance)
         return left or [math.inf]
 
     def _reached(self) -> str:
         price = f" One more would cost about {self.price:g}." if self.price else ""
-        doubt = f", and up to {self.reserved:g} for requests nobody knows of" if self.reserved else ""
-        if self.max_charge is not None and self.max_charge - self.spent - self.reserved < (self.price or 1e-9):
+        doubt = f", and up to {self._claimed():g} for requests nobody knows of" if self._claimed() else ""
+        if self.max_charge is not None and self.max_charge - self.spent - self._claimed() < (self.price or 1e-9):
             return (
                 f"max_charge ({self.max_charge:g}) is reached: {self.spent:g} was charged{doubt}.{price} Raise it and "
                 "clear the task to send the rest."

@@ -36,6 +36,12 @@ from cpaas_provider.sources.rows import Source
 log = logging.getLogger(__name__)
 
 
+class TestFailedError(SendingError):
+    """What was sent to the test recipients did not come to what it should."""
+
+    for_good = True
+
+
 class TooManyRecipientsError(SendingError):
     """The campaign is for more people than ``max_recipients``."""
 
@@ -97,6 +103,9 @@ class Campaign:
     may_begin: Callable[[], None] = lambda: None
     evidence: Sequence[Evidence] = ()
     publish: Publish = lambda figures: None
+    drawn_up: bool = field(default=False, init=False)
+    """Whether the plan is whole, and says what earlier tries did."""
+
     _spent: Callable[[], tuple[float | None, float | None]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -130,7 +139,9 @@ class Campaign:
         self.plan.database.execute("COMMIT")
         self.plan.leave_out()
         self.standing.restore()
+        self.drawn_up = True
         self._refuse_too_many()
+        self._refuse_failed_tests()
 
     def send(self, open_line: OpenLine) -> None:
         """Send to everybody who is left.
@@ -159,7 +170,14 @@ class Campaign:
         counts = self.plan.counts()
         progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
         spent, balance, _ = self.standing.money()
-        budget = Budget(terms.max_charge, terms.min_balance, terms.price_per_page, spent or 0.0, balance=balance)
+        budget = Budget(
+            terms.max_charge,
+            terms.min_balance,
+            terms.price_per_page,
+            spent or 0.0,
+            balance=balance,
+            doubtful=self.plan.units(Fate.UNKNOWN),
+        )
         async with open_line() as line, self._keeper() as keeper:
             packer = Packer(
                 self.plan,
@@ -245,6 +263,19 @@ class Campaign:
             raise TooManyRecipientsError(
                 f"The campaign is for {recipients} recipients, more than max_recipients ({limit}) allows. In this try "
                 "nothing was sent. Look at the source, or raise max_recipients and clear the task."
+            )
+
+    def _refuse_failed_tests(self) -> None:
+        """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
+        bad = [Fate.BAD_ROW, Fate.REJECTED]
+        if self.terms.if_unknown is IfUnknown.FAIL:
+            bad.append(Fate.UNKNOWN)
+        if found := self.plan.tests(bad):
+            fate, reason = found
+            raise TestFailedError(
+                f"A test recipient is {fate.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. Nobody else was "
+                "sent to. Give test recipients as mappings with the columns of the source, mend what is wrong, and "
+                "clear the task."
             )
 
     @property

@@ -41,6 +41,10 @@ class SendWindow:
             raise ValueError('send_window must be two times of day such as ("09:00", "20:00").')
         if not zone:
             raise ValueError("send_window needs timezone, such as Africa/Lagos: 09:00 is another moment elsewhere.")
+        try:
+            ZoneInfo(zone)
+        except (ValueError, OSError, KeyError):
+            raise ValueError("timezone must be one such as Africa/Lagos.") from None
         return cls(opens, closes, zone)
 
     def is_open(self, now: datetime, zone: str | None) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, Claim, End, Ledger
+from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError
 
 log = logging.getLogger(__name__)
@@ -160,10 +160,10 @@ class Keeper:
 
     def _take(self) -> tuple[list[tuple[Claim, asyncio.Future[None]]], list[End]]:
         """Return as much as one write holds."""
-        room = ROOM - FULL
+        room = self._ledger.room
         ends: list[End] = []
-        while self._ends and (not ends or room > self._ends[0].weight):
-            room -= self._ends[0].weight
+        while self._ends and (not ends or room > self._weight(self._ends[0])):
+            room -= self._weight(self._ends[0])
             ends.append(self._ends.popleft())
         claims: list[tuple[Claim, asyncio.Future[None]]] = []
         while self._claims and ((not claims and not ends) or room > self._claims[0][0].weight):
@@ -172,6 +172,11 @@ class Keeper:
                 room -= claim.weight
                 claims.append((claim, stored))
         return claims, ends
+
+    def _weight(self, end: End) -> int:
+        """Return the bytes an end takes, with the claim that is stored beside it where the request was not made."""
+        note = self._notes.get(end.number)
+        return end.weight + (note.weight if note else 0)
 
     async def _store(self, batch: Batch) -> None:
         """Write, again where it fails and nobody else has taken over."""

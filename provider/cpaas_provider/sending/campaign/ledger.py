@@ -28,7 +28,7 @@ FULL = 32_000
 ROOM = 60_000
 """Bytes a segment may have; MySQL holds no more than 64 KB in one value of the state."""
 
-_PER_CLAIM, _PER_END = 80, 400
+_PER_CLAIM, _PER_END = 80, 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,11 @@ class End:
     reason: str | None = None
     by_hand: str | None = None
 
-    weight = _PER_END
+    @property
+    def weight(self) -> int:
+        """Bytes it takes in a segment, about."""
+        # Of a letter beyond ASCII JSON makes six bytes.
+        return _PER_END + len(json.dumps(self.reason))
 
 
 @dataclass(frozen=True)
@@ -261,6 +265,11 @@ class Ledger:
             following = self._read(key_of(self._index + 1))
             segment = following if following and following.continues(self._last) else None
             self._index += segment is not None
+
+    @property
+    def room(self) -> int:
+        """Bytes the next write may add."""
+        return ROOM if self._last.size >= FULL else ROOM - self._last.size
 
     def append(self, batch: Batch) -> None:
         """Store a batch for good, before returning.

@@ -144,6 +144,22 @@ class Plan:
         )
         return self.database.execute(query, (Fate.BAD_ROW,)).fetchall()
 
+    def units(self, fate: Fate) -> int:
+        """Return what the texts to people of a fate are paid for: pages, or recipients where pages are not known."""
+        query = "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person WHERE fate = ?"
+        units: int = self.database.execute(query, (fate,)).fetchone()[0]
+        return units
+
+    def tests(self, fates: Sequence[Fate]) -> tuple[Fate, str | None] | None:
+        """Return the first of the test recipients with one of these fates, and why."""
+        marks = ", ".join("?" * len(fates))
+        query = (
+            "SELECT fate, coalesce(person.reason, request.reason) FROM person "  # noqa: S608 - only question marks
+            f"LEFT JOIN request ON number = request WHERE row = 0 AND fate IN ({marks}) ORDER BY place LIMIT 1"
+        )
+        found = self.database.execute(query, fates).fetchone()
+        return None if found is None else (Fate(found[0]), found[1])
+
     def zones(self) -> list[str | None]:
         """Return the time zones of those who are not reached yet."""
         query = "SELECT DISTINCT zone FROM person WHERE fate = ?"

@@ -284,7 +284,7 @@ class Sending:
         """Note that a request did not succeed."""
         end = End(pack.claim.number, state, reason=reason)
         if state is State.UNKNOWN:
-            self._budget.doubt(pack.reserved)
+            self._budget.doubt(pack.reserved, pack.units)
             self._progress.unknown += len(pack.people)
             self._unknown_in_a_row += 1
             self._note(pack, end, Fate.UNKNOWN)
