@@ -1,0 +1,152 @@
+"""What the tests of campaigns put together: a task's state that can fail, tries, plans of a few people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
+from cpaas_provider.sending.campaign.message import SMS, Message
+from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
+from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
+from cpaas_provider.sending.journal import TryFacts
+from cpaas_provider.sources.rows import BadRow, Row
+
+SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
+IDENTITY = task_identity("campaign", "manual__1", "send", -1)
+PRINTS = Fingerprints(SECRETS[0], IDENTITY)
+OPERATION = SMS.operation
+WHEN = datetime(2026, 3, 1, tzinfo=UTC)
+BODY = PRINTS.body({"content": "Hello"})
+FIRST_TRY = TryFacts(number=1, max_tries=3, retries=3)
+SECOND_TRY = TryFacts(number=2, max_tries=3, retries=3)
+CLEARED = TryFacts(number=2, max_tries=4, retries=3, clear_number=1)
+
+
+class GoneError(Exception):
+    """What Airflow answers to a try that was replaced."""
+
+    def __init__(self) -> None:
+        super().__init__("not found")
+        self.response = SimpleNamespace(status_code=404)
+
+
+class MemoryStore:
+    """A task's state in memory, which takes nothing but plain JSON.
+
+    :param failing: raised by as many of the next writes or reads as it lists; ``None`` lets one pass
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.written: list[str] = []
+        self.failing: list[Exception | None] = []
+        self.deaf: Exception | None = None
+
+    def get(self, key: str) -> Any:
+        if self.deaf is not None:
+            raise self.deaf
+        return json.loads(self.values[key]) if key in self.values else None
+
+    def set(self, key: str, value: Any) -> None:
+        assert json.loads(json.dumps(value, allow_nan=False)) == value, "no plain JSON"
+        if self.failing and (error := self.failing.pop(0)) is not None:
+            raise error
+        self.values[key] = json.dumps(value)
+        self.written.append(key)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of what is stored, as Airflow stores it."""
+        return [len(value.encode()) for value in self.values.values()]
+
+
+def ledger(store: MemoryStore, tries: TryFacts = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any) -> Ledger:
+    """Return a ledger as a try opens it, before anything is replayed."""
+    return Ledger(store, tuple(secrets), IDENTITY, how.pop("operation", OPERATION), tries, **how)
+
+
+def opened(store: MemoryStore, tries: TryFacts = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any) -> Ledger:
+    """Return one that can be added to."""
+    made = ledger(store, tries, secrets, **how)
+    list(made.replay())
+    return made
+
+
+def member(phone: str, prints: Fingerprints = PRINTS) -> bytes:
+    return prints.member(OPERATION, phone)
+
+
+def claim(number: int, *phones: str, words: Iterable[str] = (), prints: Fingerprints = PRINTS) -> Claim:
+    members = [member(phone, prints) for phone in phones]
+    reference = prints.reference_of_pack(OPERATION, members, 0)
+    return Claim(number, reference, b"".join(members), b"".join(prints.words(word) for word in words))
+
+
+def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> End:
+    return End(number, State.SETTLED, (f"m{number}", charge, balance))
+
+
+def batch(
+    claims: Iterable[Claim] = (), ends: Iterable[End] = (), tries: TryFacts = FIRST_TRY, body: str = BODY
+) -> Batch:
+    return Batch(WHEN, tries.number, tries.max_tries, body, tuple(claims), tuple(ends))
+
+
+def phones(count: int, first: int = 0) -> list[str]:
+    """Return normalised numbers that are nobody's twice."""
+    return [f"23480312{number:05d}" for number in range(first, first + count)]
+
+
+def planned(phone: str, row: int = 1, **facts: Any) -> Planned:
+    return Planned(row, facts.pop("fate", Fate.NOT_REACHED), member(phone), phone, **facts)
+
+
+def plan_of(*people: str, **facts: Any) -> Plan:
+    """Return a plan of some people, in order, ready to be sent by."""
+    plan = Plan()
+    plan.add(planned(phone, row, **facts) for row, phone in enumerate(people, 1))
+    plan.leave_out()
+    return plan
+
+
+def fates(plan: Plan) -> dict[str, str]:
+    """Return the outcome of each recipient who stands in the plan with a number; of duplicates the first."""
+    found: dict[str, str] = {}
+    for line in plan.everybody():
+        found.setdefault(str(line["recipient"]), line["outcome"])
+    return found
+
+
+def message(content: str = "Hello", columns: dict[str, str] | None = None, **given: Any) -> Message:
+    return Message(SMS, {"content": content}, [content], columns or {}, **{"measured": True, **given})
+
+
+class Rows:
+    """A source of rows.
+
+    :param columns: ``None`` where each row has its own, as in a list
+    """
+
+    def __init__(self, *rows: Any, columns: tuple[str, ...] | None = None) -> None:
+        self._rows = rows
+        self.columns = columns
+
+    def open(self) -> AbstractContextManager[Any]:
+        return nullcontext(self)
+
+    def rows(self, wanted: Any) -> Any:
+        for number, row in enumerate(self._rows, 1):
+            if row is None:
+                yield BadRow(number, "cannot be read")
+            else:
+                cells = {wanted[0]: row} if isinstance(row, str) else row
+                yield Row(number, tuple(cells.get(name) for name in wanted))
+
+    def __str__(self) -> str:
+        return "list of rows"

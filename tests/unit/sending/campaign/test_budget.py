@@ -1,0 +1,140 @@
+"""What a campaign may cost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.campaign.budget import Budget, BudgetReachedError
+
+
+def spend(budget: Budget, units: int, charge: float | None, balance: float | None = None) -> None:
+    budget.settle(budget.reserve(units), units, charge, balance)
+
+
+def test_without_a_bound_anything_may_be_claimed_at_once() -> None:
+    budget = Budget()
+    budget.reserve(500)
+    assert budget.affordable() == math.inf
+
+
+def test_the_first_request_goes_alone_to_learn_the_price() -> None:
+    budget = Budget(max_charge=100)
+    assert budget.affordable() == math.inf
+    reserved = budget.reserve(10)
+    assert budget.affordable() == 0
+    budget.settle(reserved, 10, 25.0, None)
+    assert budget.affordable() == 30
+
+
+def test_a_price_that_is_given_bounds_the_first_request_too() -> None:
+    assert Budget(max_charge=10, price=2.5).affordable() == 4
+
+
+def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
+    budget = Budget(max_charge=100)
+    spend(budget, 1, 2.0)
+    spend(budget, 1, 5.0)
+    spend(budget, 1, 3.0)
+    reserved = budget.reserve(10)
+    assert (reserved, budget.affordable()) == (50.0, 8)
+
+
+def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
+    budget = Budget(max_charge=10, price=1.0)
+    budget.release(budget.reserve(10))
+    assert budget.affordable() == 10
+
+
+def test_a_request_nobody_knows_of_keeps_its_money() -> None:
+    budget = Budget(max_charge=10, price=1.0)
+    budget.doubt(budget.reserve(10))
+    with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests nobody knows of"):
+        budget.affordable()
+
+
+def test_reached_it_says_what_to_raise() -> None:
+    budget = Budget(max_charge=10)
+    spend(budget, 4, 10.0)
+    with pytest.raises(BudgetReachedError, match=r"max_charge \(10\) is reached: 10 was charged. One more .* 2.5"):
+        budget.affordable()
+
+
+def test_while_something_is_under_way_it_waits_for_that() -> None:
+    budget = Budget(max_charge=10, price=1.0, told=True)
+    reserved = budget.reserve(10)
+    assert budget.affordable() == 0
+    budget.settle(reserved, 10, 5.0, None)
+    assert budget.affordable() == 5
+
+
+def test_what_earlier_tries_spent_counts() -> None:
+    with pytest.raises(BudgetReachedError, match="12 was charged"):
+        Budget(max_charge=10, spent=12.0).affordable()
+
+
+class TestMinBalance:
+    def test_what_is_left_must_stay(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 60.0)
+        assert budget.affordable() == 5
+
+    def test_reached_it_says_so(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 51.0)
+        with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached: the balance is 51.*Top up"):
+            budget.affordable()
+
+    def test_a_service_that_does_not_tell_it_cannot_be_bounded(self) -> None:
+        with pytest.raises(BudgetReachedError, match="does not tell the balance"):
+            spend(Budget(min_balance=50), 1, 2.0)
+
+    def test_the_narrower_of_two_bounds_counts(self) -> None:
+        budget = Budget(max_charge=100, min_balance=50)
+        spend(budget, 1, 2.0, 60.0)
+        assert budget.affordable() == 5
+
+
+class TestAServiceThatDoesNotSayWhatItCost:
+    def test_cannot_be_bounded(self) -> None:
+        with pytest.raises(BudgetReachedError, match="Give price_per_page"):
+            spend(Budget(max_charge=10), 1, None)
+
+    def test_is_taken_to_cost_what_the_author_says(self) -> None:
+        budget = Budget(max_charge=10, price=2.0)
+        spend(budget, 3, None)
+        assert (budget.spent, budget.affordable()) == (6.0, 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 500), st.sampled_from(["settle", "release", "doubt"])), max_size=40),
+    st.integers(1, 16),
+    st.integers(0, 3000),
+)
+def test_at_one_price_it_is_never_overspent_but_by_the_first(
+    requests: list[tuple[int, str]], at_once: int, max_charge: int
+) -> None:
+    """Whatever comes of requests, what they may have cost stays within the bound once the price is known."""
+    budget, price, charged, probes = Budget(max_charge=max_charge), 2.5, 0.0, 0.0
+    under_way: list[tuple[float, int, str]] = []
+    for wanted, end in requests:
+        while len(under_way) >= at_once or (under_way and budget.affordable() < 1):
+            amount, size, became = under_way.pop(0)
+            if became == "settle":
+                budget.settle(amount, size, size * price, None)
+            elif became == "release":
+                budget.release(amount)
+            else:
+                budget.doubt(amount)
+        try:
+            units = int(min(wanted, budget.affordable()))
+        except BudgetReachedError:
+            break
+        if budget.price is None:
+            probes += units * price
+        charged += units * price if end != "release" else 0.0
+        under_way.append((budget.reserve(units), units, end))
+    assert charged <= max_charge + probes
