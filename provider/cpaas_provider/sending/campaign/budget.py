@@ -44,10 +44,11 @@ class Budget:
         """Whether there is any bound to keep."""
         return self.max_charge is not None or self.min_balance is not None
 
-    def affordable(self) -> float:
+    def affordable(self, least: int = 1) -> float:
         """Return how many units may be claimed now.
 
-        :raises BudgetReachedError: when none may, whatever comes of the requests under way
+        :param least: units of the next recipient, who cannot be sent to for fewer
+        :raises BudgetReachedError: when so many may not, whatever comes of the requests under way
         """
         if not self.bounded:
             return math.inf
@@ -56,11 +57,11 @@ class Budget:
         left = min(self._left())
         if self.price:
             units = math.floor(left / self.price + 1e-9)
-            if units < 1 and not self.under_way:
-                raise BudgetReachedError(self._reached())
+            if units < least and not self.under_way:
+                raise BudgetReachedError(self._reached(least))
             return max(units, 0)
         if left <= 0 and not self.under_way:
-            raise BudgetReachedError(self._reached())
+            raise BudgetReachedError(self._reached(least))
         return math.inf if left > 0 else 0
 
     def reserve(self, units: int) -> float:
@@ -115,10 +116,11 @@ class Budget:
             left.append(self.balance - self._claimed() - self.min_balance)
         return left or [math.inf]
 
-    def _reached(self) -> str:
-        price = f" One more would cost about {self.price:g}." if self.price else ""
+    def _reached(self, least: int) -> str:
+        cost = least * (self.price or 0.0)
+        price = f" One more would cost about {cost:g}." if cost else ""
         doubt = f", and up to {self._claimed():g} for requests nobody knows of" if self._claimed() else ""
-        if self.max_charge is not None and self.max_charge - self.spent - self._claimed() < (self.price or 1e-9):
+        if self.max_charge is not None and self.max_charge - self.spent - self._claimed() < (cost or 1e-9):
             return (
                 f"max_charge ({self.max_charge:g}) is reached: {self.spent:g} was charged{doubt}.{price} Raise it and "
                 "clear the task to send the rest."

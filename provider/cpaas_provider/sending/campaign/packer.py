@@ -101,13 +101,14 @@ class Packer:
         self._people = self._plan.not_reached(is_open)
         self._until = window.next_change(now, zones or [None])
 
-    async def _come_back(self, under_way: int) -> NotNow | None:
-        """Say that there is nobody left, unless there are those whose hours it is not."""
+    async def _come_back(self, under_way: int) -> People | NotNow | None:
+        """Say that there is nobody left, unless there are those whose hours it was not."""
         if self._window is None or not self._plan.zones():
             return None
-        if not under_way:
-            self._begin(self._window)
-        return NOT_NOW if under_way else None
+        if under_way:
+            return NOT_NOW
+        self._begin(self._window)
+        return await self.next(under_way)
 
     async def _take(self) -> People:
         if self._people is None:
@@ -141,7 +142,7 @@ class Packer:
 
     def _within_budget(self, people: People) -> People | NotNow:
         try:
-            units = self._budget.affordable()
+            units = self._budget.affordable(units_of(people[:1]))
         except Exception:
             self._return(people)
             raise
