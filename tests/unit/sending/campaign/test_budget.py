@@ -51,9 +51,16 @@ def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
 
 def test_a_request_nobody_knows_of_keeps_its_money() -> None:
     budget = Budget(max_charge=10, price=1.0)
-    budget.doubt(budget.reserve(10))
+    budget.doubt(budget.reserve(10), 10)
     with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests nobody knows of"):
         budget.affordable()
+
+
+def test_what_an_earlier_try_left_in_doubt_is_taken_for_charged() -> None:
+    budget = Budget(max_charge=100, doubtful=20)
+    assert budget.affordable() == math.inf
+    spend(budget, 1, 2.0)
+    assert budget.affordable() == 29
 
 
 def test_reached_it_says_what_to_raise() -> None:
@@ -128,7 +135,7 @@ def test_at_one_price_it_is_never_overspent_but_by_the_first(
             elif became == "release":
                 budget.release(amount)
             else:
-                budget.doubt(amount)
+                budget.doubt(amount, size)
         try:
             units = int(min(wanted, budget.affordable()))
         except BudgetReachedError:
