@@ -18,7 +18,7 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign docs lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign bench-rate bench-million docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,15 @@ bench-journal: setup ## What the journal costs a single send, beside the same se
 bench-campaign: setup ## How fast campaigns send, beside their peers (ARGS="--rounds 3" shortens it)
 	@$(PIP) --no-deps --upgrade --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
 	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign $(ARGS)
+
+bench-rate: setup ## How well campaigns keep to requests_per_second, in one task and in four partitions
+	@$(RUN) $(BIN)/python -m tests.benchmarks.rate_limit
+
+bench-million: setup ## Time and memory of a million recipients from every kind of source, planned and sent
+	@for work in dry_run send; do \
+	  $(RUN) $(BIN)/python -m tests.benchmarks.campaign.memory \
+	    tests.benchmarks.campaign.in_process:$$work .bench $(ARGS) || exit 1; \
+	done
 
 docs: setup ## Write the reference part of README.md from the code
 	$(BIN)/python docs/reference.py
@@ -127,5 +136,5 @@ constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
 clean: demo-stop ## Remove everything that was made here, .venv included
-	rm -rf $(VENV) $(FLOORS) .demo .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOORS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
