@@ -253,6 +253,7 @@ class Campaign:
             asyncio.run(self._send(open_line, people))
             self._find_out()
         if self.doubts.people():
+            self.doubts.refuse_gone()
             raise StillUnknownError(
                 f"{self.doubts.words()} They were sent to {RESENDS} times more in this try; the task's retries go on."
             )

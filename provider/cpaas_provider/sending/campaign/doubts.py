@@ -105,6 +105,13 @@ class Doubts:
         ).fetchall()
         return [Person._make(row) for row in rows]
 
+    def refuse_gone(self) -> None:
+        """Raise where nobody in doubt can be sent to again: who left the source is known by a hash alone."""
+        if not self.to_resend():
+            raise UnknownOutcomeError(
+                f"{self.words()} They are no longer in the source, so they cannot be sent to again. {self._advice()}."
+            )
+
     def words(self) -> str:
         """Return who is in doubt and why, as a sentence."""
         doubts = self._standing.doubts()
