@@ -71,9 +71,9 @@ class Message:
             words.append(word)
         return words
 
-    def substitutions(self, words: str) -> dict[str, str]:
-        """Return the values of the placeholders from what the plan keeps."""
-        return dict(zip(self.columns, json.loads(words), strict=True))
+    def substitutions(self, words: Iterable[str]) -> list[dict[str, str]]:
+        """Return each recipient's values of the placeholders from what the plan keeps."""
+        return [dict(zip(self.columns, theirs, strict=True)) for theirs in json.loads(f"[{','.join(words)}]")]
 
     def measurer(self) -> Callable[[Sequence[str]], SmsLength] | None:
         """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""
@@ -89,7 +89,7 @@ class Message:
         """Return the texts as one recipient reads them."""
         if words is None:
             return list(self.texts)
-        filled = self.substitutions(words)
+        (filled,) = self.substitutions([words])
         return [MessageText(text, tuple(filled), self.placeholder_format).fill(filled) for text in self.texts]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -146,6 +147,8 @@ class Packer:
         except Exception:
             self._return(people)
             raise
+        if math.isinf(units):
+            return people
         taken, cost = 0, 0
         while taken < len(people) and cost + units_of(people[taken : taken + 1]) <= units:
             cost += units_of(people[taken : taken + 1])

@@ -195,8 +195,15 @@ class Plan:
         rows = (self.database.execute(query, (member, Fate.DUPLICATE)).fetchone() for member in members)
         return {row[2]: Person._make(row) for row in rows if row}
 
-    def settle(self, places: Iterable[int], fate: Fate, request: int | None = None, reason: str | None = None) -> None:
-        """Note what became of people."""
+    def settle(self, places: Sequence[int], fate: Fate, request: int | None = None, reason: str | None = None) -> None:
+        """Note what became of people, by their places, each of them once."""
+        if len(places) > 1 and (last := max(places)) - (first := min(places)) == len(places) - 1:
+            # They are all there is between the first and the last.
+            self.database.execute(
+                "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
+                (fate, request, reason, first, last),
+            )
+            return
         self.database.executemany(
             "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?",
             ((fate, request, reason, place) for place in places),

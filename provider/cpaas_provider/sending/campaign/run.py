@@ -231,10 +231,11 @@ class Sending:
         message = self._message
         if not message.columns:
             return None
+        substitutions = message.substitutions([person.words or "[]" for person in people])
+        wire = message.channel.wire
         return [
-            {"to": message.channel.wire(person.address), "substitutions": message.substitutions(person.words)}
-            for person in people
-            if person.words is not None
+            {"to": wire(person.address), "substitutions": theirs}
+            for person, theirs in zip(people, substitutions, strict=True)
         ]
 
     def _succeeded(self, pack: _Pack, answer: Any) -> None:
@@ -306,7 +307,7 @@ class Sending:
     def _fate(self, people: Iterable[Person], fate: Fate, request: int | None, reason: str | None = None) -> None:
         # That a repetition did not arrive says nothing about what it repeats.
         if not self._doubted or fate is Fate.SENT:
-            self._plan.settle((person.place for person in people), fate, request, reason)
+            self._plan.settle([person.place for person in people], fate, request, reason)
 
     def _break_off(self) -> None:
         """End what cannot come to anything good."""

@@ -45,7 +45,7 @@ def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
 def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
     said = message("{b} {a}", {"b": "second", "a": "first"})
     (person,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_reached()
-    assert said.substitutions(person.words or "") == {"b": "2", "a": "1"}
+    assert said.substitutions([person.words or ""]) == [{"b": "2", "a": "1"}]
     assert said.rendered(person.words) == ["2 1"]
 
 
