@@ -9,7 +9,8 @@ import sys
 import pytest
 
 MOST_MODULES = 25
-OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
+OPERATOR_MODULES = ("airtime", "contacts", "email", "email_campaign", "lookup", "otp", "sms", "sms_campaign")
+MOST_OF_ONE = 12
 
 _MEASURE = """
 import importlib, json, sys
@@ -30,7 +31,23 @@ def modules_added_by(*names: str) -> list[str]:
 
 @pytest.mark.parametrize("module", OPERATOR_MODULES)
 def test_one_operator_adds_few_modules(module: str) -> None:
-    assert len(modules_added_by(f"cpaas_provider.operators.{module}")) <= 12
+    assert len(modules_added_by(f"cpaas_provider.operators.{module}")) <= MOST_OF_ONE
+
+
+def test_partitions_are_had_beside_the_operators_at_no_further_cost() -> None:
+    script = (
+        "import sys; from cpaas_provider.operators import SmsCampaignOperator; before = set(sys.modules); "
+        "from cpaas_provider.operators import partitions; print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("module", ["csv_files", "json_lines", "lists", "parquet", "sql"])
+def test_a_source_adds_few_modules_and_no_library(module: str) -> None:
+    added = modules_added_by(f"cpaas_provider.sources.{module}")
+    assert len(added) <= MOST_OF_ONE
+    assert [name for name in added if not name.startswith("cpaas_provider")] == []
 
 
 def test_everything_a_dag_file_imports_adds_few_modules_and_no_library() -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
-from cpaas_provider.hooks.connection import CpaasConnection, read_connection, secrets_of
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.api.errors import CpaasError
+    from cpaas_provider.hooks.connection import CpaasConnection
 
 
 class CpaasHook(BaseHook):
@@ -43,6 +43,8 @@ class CpaasHook(BaseHook):
 
         :raises CpaasConfigurationError: when it cannot be used
         """
+        from cpaas_provider.hooks.connection import read_connection, secrets_of
+
         if self._connection is None:
             connection = self.get_connection(self.cpaas_conn_id)
             for secret in secrets_of(connection):

@@ -1,4 +1,4 @@
-"""One operator for each operation of the service, plus upsert; each is loaded when it is first used."""
+"""An operator for each operation of the service, upsert and campaigns; each is loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cpaas_provider._lazy import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.airtime import BuyAirtimeOperator as BuyAirtimeOperator
+    from cpaas_provider.operators.campaigns import partitions as partitions
     from cpaas_provider.operators.contacts import CreateContactRowOperator as CreateContactRowOperator
     from cpaas_provider.operators.contacts import DeleteContactRowOperator as DeleteContactRowOperator
     from cpaas_provider.operators.contacts import GetContactRowOperator as GetContactRowOperator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "airtime": ("BuyAirtimeOperator",),
+    "campaigns": ("partitions",),
     "contacts": (
         "CreateContactRowOperator",
         "DeleteContactRowOperator",

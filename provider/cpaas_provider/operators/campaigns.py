@@ -29,6 +29,24 @@ PREVIEW_KEY = "preview"
 """The XCom under which rendered messages are left where an author asks to see some."""
 
 
+def partitions(count: int) -> list[dict[str, int]]:
+    """Return ``count`` parts of a campaign to map its operator over, as plain JSON.
+
+    .. code-block:: python
+
+        SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
+
+    Everybody belongs to one part, and duplicates to the same. Rate, concurrency and ``max_charge`` are divided among
+    the parts. The count must stay the same for the retries and clears of a run: each part knows only whom it sent to
+    itself.
+
+    :param count: how many, 1 to 1,000
+    """
+    from cpaas_provider.sending.campaign.partitions import partitions as parts
+
+    return parts(count)
+
+
 class CampaignOperator(SendOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to everybody a source names.
 
@@ -190,15 +208,16 @@ class CampaignOperator(SendOperator):
 
     def _refuse_what_cannot_be(self) -> None:
         """Refuse what can be told to be wrong where the DAG is written."""
-        from cpaas_provider.sending.campaign.hours import SendWindow
-        from cpaas_provider.sending.campaign.partitions import Partition
-
         try:
             if self.send_window is not None:
+                from cpaas_provider.sending.campaign.hours import SendWindow
+
                 SendWindow.read(self.send_window, self.timezone or (self.timezone_column and "UTC"))
             elif self.timezone or self.timezone_column:
                 raise ValueError("timezone and timezone_column say when a send_window is open, and there is none.")
             if isinstance(self.partition, Mapping):
+                from cpaas_provider.sending.campaign.partitions import Partition
+
                 Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
