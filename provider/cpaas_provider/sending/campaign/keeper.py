@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
-from cpaas_provider.sending.errors import JournalUnavailableError, SendingError
+from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TryReplacedError
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,8 @@ class Keeper:
         self._crowded.set()
         await self._task
         self._thread.shutdown(wait=False)
+        if isinstance(self._error, TryReplacedError):
+            raise self._error
         if self._ends:
             log.warning(
                 "What became of %d requests could not be stored. Should there be a further try, it takes them for "
@@ -96,6 +98,13 @@ class Keeper:
             )
 
     async def _write_all(self) -> None:
+        try:
+            await self._write_what_comes()
+        finally:
+            # Nobody is to wait for a write that will not be made.
+            self._refuse(self._error or JournalUnavailableError("The journal is closed, so nothing was sent."))
+
+    async def _write_what_comes(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._wanted.wait()
@@ -136,12 +145,9 @@ class Keeper:
         try:
             await self._store(batch)
         except SendingError as error:
-            self._error = error
             self._ends.extendleft(reversed(ends))
-            for _, stored in [*claims, *self._claims]:
-                if not stored.done():
-                    stored.set_exception(error)
-            self._claims.clear()
+            self._claims.extendleft(reversed(claims))
+            self._refuse(error)
             # What became of requests under way is tried to be stored at the end, once more.
             retry = isinstance(error, JournalUnavailableError) and not self._closing
             return retry and await self._wait_for_end()
@@ -151,6 +157,14 @@ class Keeper:
             if not stored.done():
                 stored.set_result(None)
         return True
+
+    def _refuse(self, error: SendingError) -> None:
+        """Tell all who wait for a claim that it will not be stored."""
+        self._error = error
+        for _, stored in self._claims:
+            if not stored.done():
+                stored.set_exception(error)
+        self._claims.clear()
 
     async def _wait_for_end(self) -> bool:
         while not self._closing:

@@ -26,6 +26,10 @@ from cpaas_provider.sending.stopping import Stop
 
 log = logging.getLogger(__name__)
 
+MOST_CLAIMED = 20_000
+"""Recipients of requests that are claimed and not settled, about, however many requests that is: so many may be unknown
+after a kill."""
+
 _REJECTED_WITHOUT_SUCCESS = 50
 _UNKNOWN_IN_A_ROW = 10
 
@@ -102,6 +106,7 @@ class Sending:
         self._accepted = standing.money()[2] > 0
         self._unknown_in_a_row = 0
         self._under_way = 0
+        self._claimed = 0
         self._held_up = False
         self._end: Exception | None = None
         self._taking = asyncio.Lock()
@@ -121,9 +126,6 @@ class Sending:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
-        for conveyor in conveyors:
-            if not conveyor.cancelled() and (error := conveyor.exception()) is not None:
-                self._finish(error)
         if self._end is not None:
             raise self._end
 
@@ -144,8 +146,11 @@ class Sending:
         while (pack := await self._next()) is not None:
             try:
                 await self._deliver(pack)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing further may be claimed after it
+                self._finish(error)
             finally:
                 self._under_way -= 1
+                self._claimed -= len(pack.people)
                 # Those who found nobody left need to know only when there may be somebody again, or never will be.
                 if self._held_up or not self._under_way:
                     self._tell()
@@ -159,8 +164,10 @@ class Sending:
                     return None
                 self._held_up = people == NOT_NOW
                 if isinstance(people, tuple):
+                    pack = self._made(people)
                     self._under_way += 1
-                    return self._made(people)
+                    self._claimed += len(people)
+                    return pack
                 if people is None and not self._under_way:
                     self._tell()
                     return None
@@ -170,9 +177,11 @@ class Sending:
     async def _ask_packer(self) -> People | NotNow | None:
         if self._end is not None:
             return None
+        if self._claimed >= MOST_CLAIMED:
+            return NOT_NOW
         try:
             return await self._packer.next(self._under_way)
-        except (SendingError, CpaasError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing further may be claimed after it
             self._finish(error)
             return None
         finally:
@@ -332,10 +341,9 @@ class Sending:
                 TooManyFailuresError("More recipients were rejected than max_failure_ratio lets this campaign have.")
             )
 
-    def _finish(self, error: BaseException) -> None:
+    def _finish(self, error: Exception) -> None:
         """Let nothing further be claimed; what comes first is the reason."""
-        if self._end is None and isinstance(error, Exception):
-            self._end = error
+        self._end = self._end or error
         self._tell()
 
     def _tell(self) -> None:
