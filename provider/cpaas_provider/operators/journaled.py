@@ -153,9 +153,13 @@ class JournaledOperator(CpaasOperator):
                 raise AirflowFailException(f"{error} {_BEGUN}") from None
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
+        except errors.TryReplacedError as error:
+            # To report is the other try's part: what this one knows would take the place of what that one found.
+            self._state_failed = True
+            raise AirflowException(str(error)) from None
         except errors.SendingError as error:
             # Its own words name what is in doubt.
-            self._state_failed = isinstance(error, (errors.JournalUnavailableError, errors.TryReplacedError))
+            self._state_failed = isinstance(error, errors.JournalUnavailableError)
             push_report(True)
             kind = AirflowFailException if error.for_good else AirflowException
             raise kind(str(error)) from None
