@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 TASK, SUPERVISOR, API_SERVER = "task", "supervisor", "api-server"
 FROZEN_SUPERVISOR, FROZEN_API_SERVER = "supervisor frozen", "api-server frozen"
+TOLD_TO_END = "task told to end"
 KILLED = frozenset({TASK, SUPERVISOR, API_SERVER})
 AT_A_MOMENT, ON_CLAIM, ON_ARRIVAL = "at a moment", "on claim", "on arrival"
 

@@ -1,0 +1,51 @@
+"""``python -m tests.system.killing_campaigns --kills N --seed S`` kills that often and prints what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.system.killing_campaigns.rounds import Killing, Plan
+
+MINUTE = 60.0
+
+
+def plans(size: int, kills: int) -> Iterator[Plan]:
+    """Rounds without end, in fair and foul weather by turns; some show that what is broken is seen."""
+    broken: Iterator[tuple[str, ...]] = itertools.chain([(), (), ("forgetful",), ("credulous",)], itertools.repeat(()))
+    for foul in itertools.cycle((False, True)):
+        yield Plan(whole=4, mapped=1, kills=kills, outages=2, foul=foul, size=size, broken=next(broken))
+
+
+def main() -> int:
+    """Kill, print, and return 1 where a promise was not kept."""
+    options = argparse.ArgumentParser(prog="python -m tests.system.killing_campaigns", description=__doc__)
+    options.add_argument("--kills", type=int, default=200)
+    options.add_argument("--seed", type=int, default=random.randrange(2**31))
+    options.add_argument("--size", type=int, default=10_000, help="people of a campaign")
+    options.add_argument("--minutes", type=float, default=30.0, help="no new round after that")
+    options.add_argument("--home", type=Path, help="folder to keep all of it in; by default a temporary one")
+    given = options.parse_args()
+    # Whoever ends us wants all that we started to end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with (
+        tempfile.TemporaryDirectory(prefix="cpaas-killing-") as temporary,
+        Killing(given.home or Path(temporary), given.seed) as killing,
+    ):
+        outcome = killing.until(given.kills, plans(given.size, min(given.kills, 45)), given.minutes * MINUTE)
+    found = outcome.violations()
+    print(*found, sep="\n\n")
+    seen = {operator: len(outcome.seen(operator)) for operator in ("forgetful", "credulous")}
+    print(f"\n{outcome}\n\nseed {given.seed}; seen of what was broken: {seen}")
+    print(f"violations: {len(found)}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
