@@ -285,12 +285,17 @@ def _replaced(error: BaseException) -> bool:
     return 404 in (status, getattr(getattr(error, "response", None), "status_code", None))
 
 
+def _who_instead(error: BaseException) -> str:
+    if isinstance(error, LeaseLostError):
+        return "A try of another task instance has taken over this campaign, which happens once"
+    return "Airflow has put another try in the place of this one"
+
+
 def of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
     """Return in words that the journal could not be ``what``."""
     if _replaced(error):
         return TryReplacedError(
-            f"Another try, or another run, has taken the place of this one, and the journal could not be {what}. It "
-            "goes on from what the journal says."
+            f"{_who_instead(error)}, and the journal could not be {what}. That try goes on from what the journal says."
         )
     return JournalUnavailableError(
         f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}. The "
