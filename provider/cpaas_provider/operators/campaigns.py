@@ -105,6 +105,7 @@ class CampaignOperator(SendOperator):
 
     content: str | None
     template_id: str | None
+    external_ref: str | None
 
     def __init__(
         self,
@@ -178,8 +179,14 @@ class CampaignOperator(SendOperator):
         personalisation: list[dict[str, Any]] | None,
         reference: str,
     ) -> Any:
-        """Make one request."""
-        raise NotImplementedError
+        """Send the message to some of the recipients."""
+        return await getattr(client, self.channel.operation)(
+            recipients,
+            **body,
+            personalisation=personalisation,
+            external_ref=self.external_ref or reference,
+            callback=self.private("callback"),
+        )
 
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None

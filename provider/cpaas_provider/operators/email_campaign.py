@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -11,8 +11,6 @@ from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.campaigns import PRIVATE_CAMPAIGN_FIELDS, CampaignOperator
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import AsyncCpaasClient
-    from cpaas_provider.api.models.email import EmailMessage
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.campaign.message import Channel
 
@@ -89,20 +87,3 @@ class EmailCampaignOperator(CampaignOperator):
             "from_name": self.from_name,
             "reply_to": self.private("reply_to"),
         }
-
-    async def send(
-        self,
-        client: AsyncCpaasClient,
-        body: Mapping[str, Any],
-        recipients: Sequence[str],
-        personalisation: list[dict[str, Any]] | None,
-        reference: str,
-    ) -> EmailMessage:
-        """Send the email to some of the recipients."""
-        return await client.send_email(
-            recipients,
-            **body,
-            personalisation=personalisation,
-            external_ref=self.external_ref or reference,
-            callback=self.private("callback"),
-        )

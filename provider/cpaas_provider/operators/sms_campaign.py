@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +11,6 @@ from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators.campaigns import CampaignOperator
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import AsyncCpaasClient
-    from cpaas_provider.api.models.sms import SmsMessage
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.campaign.message import Channel
 
@@ -92,20 +89,3 @@ class SmsCampaignOperator(CampaignOperator):
             "channel": self.sms_channel,
             "is_trackable": self.is_trackable,
         }
-
-    async def send(
-        self,
-        client: AsyncCpaasClient,
-        body: Mapping[str, Any],
-        recipients: Sequence[str],
-        personalisation: list[dict[str, Any]] | None,
-        reference: str,
-    ) -> SmsMessage:
-        """Send the text to some of the recipients."""
-        return await client.send_sms(
-            recipients,
-            **body,
-            personalisation=personalisation,
-            external_ref=self.external_ref or reference,
-            callback=self.private("callback"),
-        )
