@@ -14,6 +14,7 @@ from cpaas_provider.api import (
     CpaasInsufficientBalanceError,
     CpaasNotFoundError,
     CpaasRejectedError,
+    normalise_email,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def cell_for(column_type: str, text: str) -> Any:
             return date.fromisoformat(text).isoformat()
         except ValueError:
             raise ValueError("is not a date in the form 2026-01-31") from None
+    if column_type == "EMAIL":
+        return normalise_email(text)
     if column_type == "MULTI SELECT":
         return [part for part in (part.strip() for part in text.split(";")) if part]
     return text

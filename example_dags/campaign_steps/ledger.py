@@ -1,25 +1,13 @@
-"""Lists in files: written whole, or fact by fact so that a later try goes on where this one ended."""
+"""A file written fact by fact, so that a later try goes on where this one ended."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
-
-
-def write_lines(path: ObjectStoragePath, entries: Iterable[dict[str, Any]]) -> None:
-    """Write a list as JSON Lines, in place of what was there."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-
-
-def read_lines(path: ObjectStoragePath) -> list[dict[str, Any]]:
-    """Return the list that ``write_lines`` wrote."""
-    with path.open("r", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 class Ledger:

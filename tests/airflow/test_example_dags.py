@@ -10,7 +10,14 @@ import pytest
 
 from tests.airflow.examples import EXAMPLES, states, wait_for, xcom
 
-DAG_IDS = {"airtime_rewards", "contact_list_sync", "customer_campaign", "otp_onboarding", "taskflow_hook"}
+DAG_IDS = {
+    "airtime_rewards",
+    "contact_list_sync",
+    "customer_campaign",
+    "mapped_campaign",
+    "otp_onboarding",
+    "taskflow_hook",
+}
 PHONE, DIGITS = "0803 123 4567", "2348031234567"
 
 
@@ -110,6 +117,36 @@ class TestContactListSync:
         counts = sandbox.counters()["contacts"]
         assert (counts["rows"], counts["created"], counts["updated"], counts["deleted"]) == (3, 3, 3, 1)
         assert Variable.get("cpaas_contact_rows", deserialize_json=True) == known
+
+
+class TestMappedCampaign:
+    @pytest.fixture
+    def people(self, tmp_path):
+        file = tmp_path / "people.csv"
+        numbers = [f"0803555{n:04}" for n in range(40)]
+        # Two of them are there twice, written in two ways.
+        file.write_text("phone\n" + "".join(f"{number}\n" for number in [*numbers, "+2348035550000", "2348035550001"]))
+        return str(file)
+
+    def test_sends_to_each_once_in_whichever_part_they_are(self, run_example, sandbox, people, tmp_path):
+        done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
+        assert done.state == "success"
+        summary = xcom(done, "sum_up", "summary")
+        assert (summary["parts"], summary["parts_failed"]) == (4, 0)
+        assert (summary["recipients"], summary["sent"], summary["duplicates"]) == (40, 40, 2)
+        reached = [item["recipient"] for item in sandbox.inbox("sms", limit=100)["items"]]
+        assert len(reached) == len(set(reached)) == 40
+        assert summary["charge"] == sandbox.counters()["charged"]
+        assert len(list((tmp_path / "out").glob("*/part_*.jsonl"))) == 4
+
+    def test_adds_up_what_was_done_where_a_part_failed(self, run_example, sandbox, people, tmp_path):
+        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
+        done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
+        assert done.state == "failed"
+        summary = xcom(done, "sum_up", "summary")
+        assert summary["parts_failed"] == 1
+        assert summary["unknown"] > 0
+        assert summary["sent"] + summary["unknown"] == 40
 
 
 class TestTaskflowHook:
