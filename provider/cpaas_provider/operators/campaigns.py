@@ -192,12 +192,22 @@ class CampaignOperator(SendOperator):
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
         """Run the campaign, or what is left of it."""
+        from cpaas_provider.api.errors import CpaasError
         from cpaas_provider.operators._campaigning import Campaigning
+        from cpaas_provider.sending.errors import LaterError
 
         with contextlib.ExitStack() as open_things:
             campaigning = Campaigning(self, context, client, connection, self._listen(), open_things)
             with self._understood_by_airflow(give_up_at, campaigning.push_report):
-                return campaigning.run()
+                try:
+                    report = campaigning.run()
+                except (LaterError, CpaasError):
+                    # Cleared while it waits, the task would else take its silence for lost words.
+                    self._note_no_claim(context)
+                    raise
+                if self.without_sending:
+                    self._note_no_claim(context)
+                return report
 
     def execute_after_wait(
         self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False

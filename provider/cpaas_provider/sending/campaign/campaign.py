@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cpaas_provider.api.text import placeholders_in
@@ -165,17 +165,17 @@ class Campaign:
                 self.doubts.decide(self.terms.if_unknown)
         self._refuse_failures()
 
-    async def _send(self, open_line: OpenLine, only: Sequence[Person] | None) -> None:
+    async def _send(self, open_line: OpenLine, only: Sequence[Person] | None) -> set[int]:
+        """Send, and return the places of those in doubt whom the service rejects by now."""
         terms = self.terms
         counts = self.plan.counts()
         progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
-        spent, balance, _ = self.standing.money()
+        spent, *_ = self.standing.money()
         budget = Budget(
             terms.max_charge,
             terms.min_balance,
             terms.price_per_page,
             spent or 0.0,
-            balance=balance,
             doubtful=self.plan.units(Fate.UNKNOWN),
         )
         async with open_line() as line, self._keeper() as keeper:
@@ -210,6 +210,7 @@ class Campaign:
             finally:
                 teller.cancel()
                 progress.tell(*self._spent())
+        return sending.rejected_again
 
     @contextlib.asynccontextmanager
     async def _keeper(self) -> AsyncIterator[Keeper]:
@@ -242,18 +243,22 @@ class Campaign:
 
     def _resend(self, open_line: OpenLine) -> None:
         """Send again to those of unknown outcome, until that is known or the try has done enough."""
+        rejected = set[int]()
         for resend in range(RESENDS):
-            people = self.doubts.to_resend()
+            people = self.doubts.to_resend(rejected)
             if not people:
                 break
+            self.may_begin()
+            if self.terms.send_window is not None:
+                people = self.terms.send_window.whose_it_is(datetime.now(UTC), people)
             log.warning("Sending to %d recipients of unknown outcome again, as if_unknown says.", len(people))
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self.stop.pause(random.uniform(0, 2**resend))  # noqa: S311 - no secret
-            asyncio.run(self._send(open_line, people))
+            rejected |= asyncio.run(self._send(open_line, people))
             self._find_out()
         if self.doubts.people():
-            self.doubts.refuse_gone()
+            self.doubts.refuse_hopeless(rejected)
             raise StillUnknownError(
                 f"{self.doubts.words()} They were sent to {RESENDS} times more in this try; the task's retries go on."
             )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
-from cpaas_provider.sending.campaign.standing import Doubt, Standing
+from cpaas_provider.sending.campaign.standing import LEFT_OUT_SINCE, Doubt, Standing
 from cpaas_provider.sending.deed import Evidence, IfUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named
@@ -97,19 +97,27 @@ class Doubts:
             f"{self.words()} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
         )
 
-    def to_resend(self) -> list[Person]:
-        """Return the people in doubt who can be sent to again."""
-        rows = self._plan.database.execute(
-            "SELECT place, row, member, address, words, pages, zone FROM person WHERE fate = ? AND address IS NOT NULL",
-            (Fate.UNKNOWN,),
-        ).fetchall()
-        return [Person._make(row) for row in rows]
+    def to_resend(self, rejected: Collection[int]) -> list[Person]:
+        """Return the people in doubt who can be sent to again.
 
-    def refuse_gone(self) -> None:
-        """Raise where nobody in doubt can be sent to again: who left the source is known by a hash alone."""
-        if not self.to_resend():
+        :param rejected: the places of those the service rejected when they were
+        """
+        rows = self._plan.database.execute(
+            "SELECT place, row, member, address, words, pages, zone FROM person "
+            "WHERE fate = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
+            (Fate.UNKNOWN, LEFT_OUT_SINCE),
+        ).fetchall()
+        return [person for row in rows if (person := Person._make(row)).place not in rejected]
+
+    def refuse_hopeless(self, rejected: Collection[int]) -> None:
+        """Raise where nobody in doubt can be sent to again: who left the source is known by a hash alone.
+
+        Nor is anybody sent to whom a guard leaves out by now, or whom the service rejects.
+        """
+        if not self.to_resend(rejected):
             raise UnknownOutcomeError(
-                f"{self.words()} They are no longer in the source, so they cannot be sent to again. {self._advice()}."
+                f"{self.words()} They are no longer in the source, left out by a guard, or rejected when they were "
+                f"sent to again, so they cannot be. {self._advice()}."
             )
 
     def words(self) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from cpaas_provider.sending.campaign.plan import Person
 from cpaas_provider.sending.errors import LaterError
 
 
@@ -62,6 +63,17 @@ class SendWindow:
         """Return when the window opens or closes next for people of one of the time zones."""
         places = [ZoneInfo(zone or self.zone) for zone in zones]
         return min(self._next(now, place, at) for place in places for at in (self.opens, self.closes))
+
+    def whose_it_is(self, now: datetime, people: Sequence[Person]) -> list[Person]:
+        """Return who of several people may be sent to now.
+
+        :raises OutsideHoursError: when nobody may
+        """
+        found = [person for person in people if self.is_open(now, person.zone)]
+        if people and not found:
+            until = self.next_opening(now, {person.zone for person in people})
+            raise OutsideHoursError("The send window is closed for everybody who is to be sent to again.", until)
+        return found
 
     @staticmethod
     def _next(now: datetime, zone: ZoneInfo, at: time) -> datetime:

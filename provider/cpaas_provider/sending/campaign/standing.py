@@ -14,6 +14,7 @@ _STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNO
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
 _GONE = "no longer in the source"
+LEFT_OUT_SINCE = "left out by a guard since"
 _BROKE_OFF = "the try that made the request ended before its answer was noted"
 
 
@@ -158,7 +159,9 @@ class Standing:
                 FROM standing JOIN request ON number = standing.request GROUP BY member;
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
-            UPDATE person SET request = found.request, fate = {_fate_of("found.state")}, reason = NULL
+            UPDATE person SET request = found.request, fate = {_fate_of("found.state")},
+                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_REACHED:d}
+                    THEN '{LEFT_OUT_SINCE}' END
                 FROM strongest AS found WHERE found.member = person.member
                 AND (fate = {Fate.NOT_REACHED:d}
                      OR (found.state >= {_DOUBTFUL} AND fate IN ({Fate.NOT_ALLOWED:d}, {Fate.SUPPRESSED:d})));
