@@ -1,0 +1,549 @@
+"""A small world to run campaigns in: Airflow, the task's state and the service, with all that can go wrong.
+
+The service is the oracle: it knows who was reached, and notes a violation the moment a request leaves that must not.
+After a kill nothing that the try still does has any effect, and what it says of itself reaches nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
+from cpaas_provider.sending.campaign.ledger import Batch, Ledger
+from cpaas_provider.sending.campaign.plan import Fate, Plan
+from cpaas_provider.sending.campaign.planning import Columns, Planner
+from cpaas_provider.sending.campaign.run import ServiceInTroubleError
+from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, State
+from cpaas_provider.sending.errors import (
+    ChangedBodyError,
+    JournalUnavailableError,
+    SendingError,
+    StillUnknownError,
+    StoppedError,
+    TryReplacedError,
+    UnknownOutcomeError,
+)
+from cpaas_provider.sending.fingerprints import Fingerprints
+from cpaas_provider.sending.journal import TryFacts
+from cpaas_provider.sending.stopping import Stop
+from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
+
+PEOPLE = tuple(phones(7))
+TEXTS = ("Your parcel waits, {name}", "Come and fetch it, {name}")
+NAMES = ("Adaeze", "Obinna")
+PRIVATE = (*PEOPLE, *(one[3:] for one in PEOPLE), *NAMES, *SECRETS, "parcel", "fetch")
+_BY_HASH = {Fingerprints(secret, IDENTITY).member(OPERATION, one): one for secret in SECRETS for one in PEOPLE}
+
+
+class DownError(Exception):
+    """The API server cannot be reached."""
+
+
+class BugError(Exception):
+    """A fault of ours."""
+
+
+class AtSet(Enum):
+    FINE, DOWN, DOWN_COMMITTED, KILLED_BEFORE, KILLED_AFTER, STOPPED, REPLACED_BEFORE, REPLACED_AFTER = range(8)
+
+
+class AtRequest(Enum):
+    ACCEPTED, NOT_SENT, UNKNOWN_ACCEPTED, UNKNOWN_NOT, BUG_ACCEPTED, BUG_NOT = range(6)
+    KILLED_BEFORE, KILLED_AFTER, STOPPED_ACCEPTED, STOPPED_LOST, REPLACED = range(6, 11)
+
+
+class Replaced(Enum):
+    """How another try takes a running one's place."""
+
+    RETRIED, CLEARED_KEPT, CLEARED_DROPPED = range(3)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What happens to a try, call by call; where a list ends, nothing does."""
+
+    deaf: bool = False
+    sets: tuple[AtSet, ...] = ()
+    requests: tuple[AtRequest, ...] = ()
+    replaced: Replaced = Replaced.RETRIED
+    slow: tuple[int, ...] = ()
+    """For how many turns of the loop each answer is waited for."""
+
+    @property
+    def undisturbed(self) -> bool:
+        return not self.deaf and set(self.sets) <= {AtSet.FINE} and set(self.requests) <= {AtRequest.ACCEPTED}
+
+
+UNDISTURBED = Script()
+
+
+class Inline:
+    """An executor that does it at once, so that the same happens in the same order every time."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*given))
+        except BaseException as error:  # noqa: BLE001 - it is the future's to raise
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, wait: bool = True) -> None:
+        pass
+
+
+@dataclass
+class Attempt:
+    """One try, and what it did."""
+
+    number: int
+    owner: int
+    epoch: int
+    script: Script
+    policy: IfUnknown
+    stop: Stop
+    sets: Iterator[AtSet] = field(init=False)
+    answers: Iterator[AtRequest] = field(init=False)
+    slow: Iterator[int] = field(init=False)
+    dead: bool = False
+    happened: set[Any] = field(default_factory=set)
+    requests: list[tuple[str, ...]] = field(default_factory=list)
+    writes: int = 0
+    fates: dict[str, Fate] = field(default_factory=dict)
+    known: dict[str, State] = field(default_factory=dict)
+    error: Exception | None = None
+    succeeded: bool = False
+
+    def __post_init__(self) -> None:
+        script = self.script
+        self.sets, self.answers, self.slow = iter(script.sets), iter(script.requests), iter(script.slow)
+
+
+class World:
+    """Everything the tries of a campaign meet, and what must be true of them."""
+
+    def __init__(
+        self,
+        *,
+        policy: IfUnknown = IfUnknown.FAIL,
+        resend_on_clear: bool = False,
+        retries: int = 2,
+        window: int = 2,
+        per_request: int = 2,
+        evidence: bool = False,
+        names_refused: bool = True,
+    ) -> None:
+        self.violations: list[str] = []
+        # The DAG author's.
+        self.policy, self.resend_on_clear, self.retries = policy, resend_on_clear, retries
+        self.window, self.per_request, self.evidence = window, per_request, evidence
+        self.source: tuple[str, ...] = PEOPLE[:4]
+        self.banned: frozenset[str] = frozenset()
+        self.text, self.name = TEXTS[0], NAMES[0]
+        self.secrets: tuple[str, ...] = SECRETS[:1]
+        # Airflow's.
+        self.number, self.max_tries, self.clear_number = 0, retries, 0
+        self.owner, self.depth = 0, 0
+        self.state = "none"
+        self.stored: dict[str, str] = {}
+        # The service's.
+        self.names_refused = names_refused
+        self.bad: frozenset[str] = frozenset()
+        self.epoch = 0
+        self.reached: dict[str, int] = {}
+        self.accepted: dict[str, str] = {}
+        self.maybe: dict[str, set[str]] = {}
+        """Who may have been reached in this epoch, and by which texts."""
+        self.was_lost = False
+
+    # --- Airflow and the author ---------------------------------------------------------------------------------
+
+    def clear(self, *, dropped: bool) -> None:
+        """Clear the task: as Airflow 3.3 does it, or as 3.4 will."""
+        self.max_tries = self.number + self.retries
+        self.clear_number += 1
+        self.owner += 1
+        self.state = "none"
+        if dropped:
+            self._drop()
+        if self.resend_on_clear:
+            self._begin_anew()
+
+    def _drop(self) -> None:
+        self.stored = {}
+        # Nobody can tell any more what was said.
+        self.maybe = {one: set() for one in self.maybe}
+
+    def _begin_anew(self) -> None:
+        """Whatever was sent before, the author ordered it again."""
+        self.epoch += 1
+        self.reached, self.maybe, self.was_lost = {}, {}, False
+
+    def _replace(self, attempt: Attempt) -> None:
+        """Put another try in the place of a running one, and let it run to its end."""
+        if self.depth > 1 or attempt.owner != self.owner:
+            return
+        attempt.happened.add("replaced")
+        how = attempt.script.replaced
+        self.owner += 1
+        if how is not Replaced.RETRIED:
+            self.clear(dropped=how is Replaced.CLEARED_DROPPED)
+        # An event loop of its own needs a thread of its own.
+        other = threading.Thread(target=self.run)
+        other.start()
+        other.join()
+
+    # --- the task's state -----------------------------------------------------------------------------------------
+
+    def get(self, attempt: Attempt, key: str) -> Any:
+        if attempt.script.deaf:
+            attempt.happened.add("store")
+            raise DownError
+        return json.loads(self.stored[key]) if key in self.stored else None
+
+    def set(self, attempt: Attempt, key: str, value: Any) -> None:
+        if json.loads(json.dumps(value, allow_nan=False)) != value:
+            self.violations.append(f"what is stored is not plain JSON: {value}")
+        if attempt.dead:
+            raise DownError
+        attempt.writes += 1
+        what = next(attempt.sets, AtSet.FINE)
+        attempt.happened.add(what)
+        if what is AtSet.REPLACED_BEFORE:
+            self._replace(attempt)
+        if attempt.owner != self.owner:
+            raise GoneError
+        if what is AtSet.KILLED_BEFORE:
+            self._kill(attempt)
+        if what in {AtSet.DOWN, AtSet.KILLED_BEFORE}:
+            attempt.happened.add("store")
+            raise DownError
+        self._commit(key, value)
+        if what is AtSet.KILLED_AFTER:
+            self._kill(attempt)
+        if what in {AtSet.DOWN_COMMITTED, AtSet.KILLED_AFTER}:
+            attempt.happened.add("store")
+            raise DownError
+        if what is AtSet.STOPPED:
+            self._stop(attempt)
+        if what is AtSet.REPLACED_AFTER:
+            self._replace(attempt)
+
+    def _commit(self, key: str, value: Any) -> None:
+        self.stored[key] = json.dumps(value)
+        for private in PRIVATE:
+            if private in self.stored[key]:
+                self.violations.append(f"{private!r} stands in the journal")
+        ahead = [number for number, one in self.at_rest().items() if one.number == self.number and one.ended is None]
+        if len(ahead) > self.window:
+            self.violations.append(f"{len(ahead)} requests are claimed and not settled, more than {self.window}")
+
+    def at_rest(self) -> dict[int, AtRest]:
+        """Return the requests the journal has, by number."""
+        found: dict[int, AtRest] = {}
+        if JOURNAL_KEY not in self.stored:
+            return found
+        first = json.loads(self.stored[JOURNAL_KEY])
+        if first["version"] != 2:
+            return found
+        for index in range(len(self.stored)):
+            key = JOURNAL_KEY if index == 0 else f"{JOURNAL_KEY}.{index}"
+            segment = json.loads(self.stored.get(key, "{}"))
+            if [segment.get(name) for name in ("lock", "edition")] != [first["lock"], first["edition"]]:
+                break
+            for batch in map(Batch.from_json, segment["batches"]):
+                for claim in batch.claims:
+                    if claim.number in found:
+                        self.violations.append(f"there are two requests {claim.number}")
+                    people = frozenset(_BY_HASH[member] for member, _ in claim.each())
+                    found[claim.number] = AtRest(claim.reference, people, batch.try_number, batch.generation)
+                for end in batch.ends:
+                    if end.number in found:
+                        found[end.number].ended = end.state
+                        found[end.number].ended_in = batch.generation
+        return found
+
+    # --- the service ----------------------------------------------------------------------------------------------
+
+    async def send(
+        self, attempt: Attempt, recipients: Sequence[str], personal: list[dict[str, Any]] | None, reference: str
+    ) -> Any:
+        people = tuple(one.removeprefix("+") for one in recipients)
+        if attempt.dead:
+            raise CpaasNotSentError("The process is gone.")
+        attempt.requests.append(people)
+        self._judge(attempt, people, personal, reference)
+        what = next(attempt.answers, AtRequest.ACCEPTED)
+        A = AtRequest  # noqa: N806 - short, for what follows
+        said, before, epoch = self._said(), {one: set(self.maybe.get(one, ())) for one in people}, self.epoch
+        were_in_doubt = {one for one in people if one in self.maybe}
+        for one in people if attempt.epoch == epoch else ():
+            self.maybe.setdefault(one, set()).add(said)
+        for _ in range(next(attempt.slow, 0)):
+            await asyncio.sleep(0)
+        if attempt.dead:
+            # It had left when the process went; this one got lost on the way.
+            raise CpaasNotSentError("The process is gone.")
+        attempt.happened.add(what)
+        if what is A.KILLED_BEFORE:
+            self._kill(attempt)
+            raise CpaasNotSentError("The process is gone.")
+        if what is A.REPLACED:
+            self._replace(attempt)
+        if what is A.NOT_SENT or self.bad & set(people):
+            if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
+                for one in people:
+                    self.maybe[one] = before[one]
+                    if one not in were_in_doubt:
+                        del self.maybe[one]
+            if what is A.NOT_SENT:
+                raise CpaasNotSentError("The service is busy.")
+            raise self._refusal(people)
+        if what in {A.UNKNOWN_NOT, A.BUG_NOT}:
+            raise BugError if what is A.BUG_NOT else CpaasUnknownOutcomeError("No readable answer came.")
+        if what is A.STOPPED_LOST:
+            self._stop(attempt)
+            # The stop's grace ends it, or, should the stop have come without one, nothing does.
+            attempt.happened.add("abandoned")
+            await asyncio.Event().wait()
+        self._accept(attempt, people, reference)
+        if what is A.KILLED_AFTER:
+            self._kill(attempt)
+        if what is A.STOPPED_ACCEPTED:
+            self._stop(attempt)
+        if what is A.BUG_ACCEPTED:
+            raise BugError
+        if what in {A.UNKNOWN_ACCEPTED, A.KILLED_AFTER}:
+            raise CpaasUnknownOutcomeError("No readable answer came.")
+        return SimpleNamespace(id=f"m{len(attempt.requests)}", meta=None)
+
+    def _accept(self, attempt: Attempt, people: Iterable[str], reference: str) -> None:
+        self.accepted[reference] = "m"
+        if attempt.epoch == self.epoch:
+            for one in people:
+                self.reached[one] = self.reached.get(one, 0) + 1
+
+    def _refusal(self, people: Iterable[str]) -> CpaasRejectedError:
+        error = CpaasRejectedError("A recipient is refused.", status=400)
+        error.refused = tuple(sorted(self.bad & set(people))) if self.names_refused else ()
+        return error
+
+    def _said(self) -> str:
+        return f"{self.text} {self.name}"
+
+    def _judge(
+        self, attempt: Attempt, people: tuple[str, ...], personal: list[dict[str, Any]] | None, reference: str
+    ) -> None:
+        """Note what must not have left."""
+        say = self.violations.append
+        if len(set(people)) < len(people) or len(people) > self.per_request:
+            say(f"a request to {people}")
+        if [one["to"].removeprefix("+") for one in personal or ()] != list(people):
+            say("not everybody's own words go with a request")
+        if strangers := set(people) - set(self.source):
+            say(f"a request to {strangers}, who are not in the source")
+        if banned := set(people) & self.banned:
+            say(f"a request to {banned}, who are suppressed")
+        if attempt.owner == self.owner:
+            claimed = [one for one in self.at_rest().values() if one.reference == reference and one.ended is None]
+            if not any(one.people == frozenset(people) for one in claimed):
+                say("a request left that is not claimed at rest")
+        for one in people if attempt.epoch == self.epoch else ():
+            if attempt.policy is IfUnknown.RESEND:
+                if attempt.known.get(one) is State.SETTLED:
+                    say(f"{one} is settled and was sent to again")
+                if self.maybe.get(one, set()) - {self._said()}:
+                    say(f"{one} was sent another text than the one in doubt")
+            elif one in self.maybe:
+                say(f"{one} may have been reached, and was sent to again")
+
+    def _kill(self, attempt: Attempt) -> None:
+        attempt.dead = True
+
+    def _stop(self, attempt: Attempt) -> None:
+        attempt.happened.add("stopped")
+        attempt.stop.request()
+
+    # --- a try ----------------------------------------------------------------------------------------------------
+
+    def run(self, script: Script = UNDISTURBED) -> Attempt:
+        """Run the next try, and judge its end."""
+        self.number += 1
+        self.depth += 1
+        stop = Stop(0.0 if AtRequest.STOPPED_LOST in script.requests else 30.0)
+        attempt = Attempt(self.number, self.owner, self.epoch, script, self.policy, stop)
+        self.state = "running"
+        tries = TryFacts(self.number, self.max_tries, self.retries, self.clear_number)
+        lost = self._lost(tries)
+        if lost:
+            self.was_lost = True
+            self.maybe = {one: set() for one in self.maybe}
+        attempt.known = self._known(tries)
+        try:
+            self._campaign(attempt, tries)
+        except Exception as error:  # noqa: BLE001 - it is judged below
+            attempt.error = error
+        else:
+            attempt.succeeded = True
+        self.depth -= 1
+        if attempt.owner == self.owner:
+            self._end(attempt)
+        if not attempt.dead and "replaced" not in attempt.happened:
+            self._judge_end(attempt, lost)
+        return attempt
+
+    def _campaign(self, attempt: Attempt, tries: TryFacts) -> None:
+        store = SimpleNamespace(
+            get=lambda key: self.get(attempt, key), set=lambda key, value: self.set(attempt, key, value)
+        )
+        said = message(self.text, {"name": "name"})
+        ledger = Ledger(store, self.secrets, IDENTITY, OPERATION, tries, resend_on_clear=self.resend_on_clear)
+        terms = Terms(self.per_request, self.window, attempt.policy, max_failure_ratio=1.0)
+        with Plan() as plan:
+            campaign = Campaign(
+                plan, ledger, said, terms, attempt.stop, "a task", evidence=[self] if self.evidence else ()
+            )
+            planner = Planner(plan, said, ledger.prints, default_region="NG")
+            rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))
+            banned = Rows(*(f"+{one}" for one in self.banned))
+            try:
+                campaign.draw_up(planner, rows, Columns("phone"), tests=None, banned=banned)
+                campaign.send(lambda: self._line(attempt))
+            finally:
+                attempt.fates = self._fates(plan)
+
+    @contextlib.asynccontextmanager
+    async def _line(self, attempt: Attempt) -> AsyncIterator[Line]:
+        client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
+        yield Line(client, lambda *given: self.send(attempt, *given))
+
+    @staticmethod
+    def _fates(plan: Plan) -> dict[str, Fate]:
+        rows = plan.database.execute("SELECT member, fate FROM person WHERE fate != ?", (Fate.DUPLICATE,))
+        return {_BY_HASH[member]: Fate(fate) for member, fate in rows}
+
+    # What evidence is asked.
+    patience = timedelta()
+
+    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+        return {"id": self.accepted[entry.reference]} if entry.reference in self.accepted else None
+
+    # --- what must be true ----------------------------------------------------------------------------------------
+
+    def _lost(self, tries: TryFacts) -> bool:
+        """Tell whether nobody can know what earlier tries did."""
+        ordered = self.resend_on_clear and tries.max_tries > tries.retries
+        if JOURNAL_KEY not in self.stored:
+            return tries.follows_clear and not ordered
+        first = json.loads(self.stored[JOURNAL_KEY])
+        if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+            return bool(first["lost"] or first["batches"]) and not (
+                self.resend_on_clear and first["generation"] != self.max_tries
+            )
+        return False
+
+    def _known(self, tries: TryFacts) -> dict[str, State]:
+        """Return what the journal says of people, without the code that is tested."""
+        if JOURNAL_KEY not in self.stored or self._anew():
+            return {}
+        first = json.loads(self.stored[JOURNAL_KEY])
+        if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+            return {}
+        strength = [State.NOT_SENT, State.REJECTED, State.UNKNOWN, State.SETTLED]
+        known: dict[str, State] = {}
+        for request in self.at_rest().values():
+            state = request.ended or State.UNKNOWN
+            if state is State.REJECTED and request.ended_in != tries.max_tries:
+                state = State.NOT_SENT
+            for one in request.people:
+                known[one] = max(known.get(one, State.NOT_SENT), state, key=strength.index)
+        return known
+
+    def _anew(self) -> bool:
+        if not self.resend_on_clear:
+            return False
+        generations = [json.loads(one)["generation"] for one in self.stored.values()]
+        return self.max_tries not in generations
+
+    def _end(self, attempt: Attempt) -> None:
+        if attempt.succeeded and not attempt.dead:
+            self.state = "success"
+        elif getattr(attempt.error, "for_good", False) and not attempt.dead:
+            self.state = "failed"
+        else:
+            self.state = "up_for_retry" if self.number <= self.max_tries else "failed"
+
+    def _judge_end(self, attempt: Attempt, lost: bool) -> None:
+        say, happened, fates = self.violations.append, attempt.happened, attempt.fates
+        error, source = attempt.error, set(self.source)
+        causes: dict[type[Exception], bool] = {
+            JournalUnavailableError: "store" in happened,
+            StoppedError: "stopped" in happened,
+            CpaasNotSentError: AtRequest.NOT_SENT in happened,
+            BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
+            UnknownOutcomeError: attempt.policy is not IfUnknown.SKIP,
+            StillUnknownError: attempt.policy is IfUnknown.RESEND
+            and (bool(self.bad) or not attempt.script.undisturbed),
+            ChangedBodyError: True,
+            ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened or AtRequest.UNKNOWN_ACCEPTED in happened,
+            TryReplacedError: False,
+        }
+        if error is not None and not causes.get(type(error), False):
+            say(f"the try ended in {error!r} without a cause")
+        if attempt.script.deaf:
+            return
+        if missing := source - set(fates):
+            say(f"{missing} are named nowhere")
+        named = {one for one, fate in fates.items() if fate in (Fate.SENT, Fate.UNKNOWN)}
+        # Who left the source, or was suppressed, while the journal was lost is known to nobody.
+        known = (set(self.maybe) & source) - self.banned if self.was_lost else set(self.maybe)
+        if silent := known - named:
+            say(f"{silent} may have been reached and are neither sent to nor unknown")
+        for one, fate in fates.items():
+            if fate is Fate.SENT and one not in self.reached:
+                say(f"{one} counts as sent to and was not")
+            baseless = one not in self.maybe and attempt.known.get(one) is not State.UNKNOWN
+            if fate is Fate.UNKNOWN and baseless and not (self.was_lost or lost):
+                say(f"{one} counts as unknown and was never sent to, nor claimed")
+            if fate is Fate.SUPPRESSED and one not in self.banned:
+                say(f"{one} counts as suppressed")
+        unknown = {one for one, fate in fates.items() if fate is Fate.UNKNOWN}
+        wanted = source - self.banned - self.bad
+        if attempt.succeeded:
+            if unknown and attempt.policy is not IfUnknown.SKIP:
+                say(f"it succeeded although {unknown} are unknown")
+            if missing := wanted - set(self.reached) - unknown:
+                say(f"it succeeded although {missing} are missing")
+            if source <= {one for one, state in attempt.known.items() if state is State.SETTLED} and attempt.requests:
+                say("settled work was done again")
+        elif attempt.script.undisturbed and not unknown and not isinstance(error, CpaasError):
+            say(f"nothing went wrong and it failed: {error!r}")
+        if isinstance(error, SendingError) and any(private in str(error) for private in PRIVATE):
+            say("an error says what is private")
+
+
+@dataclass
+class AtRest:
+    """A request as the journal has it."""
+
+    reference: str
+    people: frozenset[str]
+    number: int
+    generation: int
+    ended: State | None = None
+    ended_in: int | None = None

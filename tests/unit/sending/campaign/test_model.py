@@ -1,0 +1,187 @@
+"""Tries of a campaign in every order Airflow, its people and the service can think of: nobody twice, nobody missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from cpaas_provider.sending.campaign import campaign as campaign_module
+from cpaas_provider.sending.campaign import keeper as keeper_module
+from cpaas_provider.sending.campaign import ledger as ledger_module
+from cpaas_provider.sending.deed import IfUnknown
+from tests.unit.sending.campaign.model import (
+    NAMES,
+    PEOPLE,
+    TEXTS,
+    UNDISTURBED,
+    AtRequest,
+    AtSet,
+    Inline,
+    Replaced,
+    Script,
+    World,
+)
+from tests.unit.sending.campaign.parts import SECRETS
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(keeper_module, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(keeper_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(keeper_module, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(campaign_module, "random", SimpleNamespace(uniform=lambda low, high: 0.0))
+    # So that a few requests make several segments.
+    monkeypatch.setattr(ledger_module, "FULL", 700)
+    monkeypatch.setattr(ledger_module, "ROOM", 2_500)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+SCRIPTS = st.builds(
+    Script,
+    deaf=st.sampled_from([False] * 9 + [True]),
+    sets=st.lists(st.sampled_from([AtSet.FINE, AtSet.FINE, *AtSet]), max_size=8).map(tuple),
+    requests=st.lists(st.sampled_from([AtRequest.ACCEPTED, AtRequest.ACCEPTED, *AtRequest]), max_size=8).map(tuple),
+    replaced=st.sampled_from(Replaced),
+    slow=st.lists(st.integers(0, 6), max_size=8).map(tuple),
+)
+EDITS: st.SearchStrategy[tuple[str, Any]] = st.one_of(
+    st.tuples(
+        st.just("source"),
+        st.builds(
+            lambda people, size, again: (*people[:size], *people[:again]),
+            st.permutations(PEOPLE),
+            st.integers(1, 7),
+            st.integers(0, 2),
+        ),
+    ),
+    st.tuples(st.just("text"), st.sampled_from(TEXTS)),
+    st.tuples(st.just("name"), st.sampled_from(NAMES)),
+    st.tuples(st.just("policy"), st.sampled_from(IfUnknown)),
+    st.tuples(st.just("bad"), st.frozensets(st.sampled_from(PEOPLE), max_size=2)),
+    st.tuples(st.just("banned"), st.frozensets(st.sampled_from(PEOPLE), max_size=2)),
+    st.tuples(st.just("window"), st.integers(1, 4)),
+    st.tuples(st.just("per_request"), st.integers(1, 4)),
+    st.tuples(st.just("secrets"), st.sampled_from([SECRETS[:1], SECRETS[:1], SECRETS[1::-1], SECRETS[1:2]])),
+)
+DROPPED = st.booleans()
+
+
+class Tries(RuleBasedStateMachine):
+    """One campaign of one run, until nobody looks at it any more."""
+
+    world: World
+    clears_drop: bool
+
+    @initialize(
+        policy=st.sampled_from(IfUnknown),
+        resend_on_clear=st.sampled_from([False, False, True]),
+        retries=st.sampled_from([0, 2, 5]),
+        evidence=st.sampled_from([False, False, True]),
+        names_refused=st.booleans(),
+        clears_drop=st.sampled_from([False, False, True]),
+    )
+    def make(self, clears_drop: bool, **given: Any) -> None:
+        self.clears_drop = clears_drop
+        self.world = World(**given)
+
+    @rule(script=SCRIPTS, edits=st.lists(EDITS, max_size=2), dropped=DROPPED)
+    def disturbed_try(self, script: Script, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        self.next_try(script, edits, dropped)
+
+    @rule(edits=st.lists(EDITS, max_size=2), dropped=DROPPED)
+    def undisturbed_try(self, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        self.next_try(UNDISTURBED, edits, dropped)
+
+    @rule(answer=st.sampled_from(AtRequest), after=st.integers(0, 3), dropped=DROPPED)
+    def one_answer(self, answer: AtRequest, after: int, dropped: bool) -> None:
+        self.next_try(Script(requests=(*[AtRequest.ACCEPTED] * after, answer)), [], dropped)
+
+    @rule(write=st.sampled_from(AtSet), after=st.integers(0, 3), dropped=DROPPED)
+    def one_write(self, write: AtSet, after: int, dropped: bool) -> None:
+        self.next_try(Script(sets=(*[AtSet.FINE] * after, write)), [], dropped)
+
+    def next_try(self, script: Script, edits: list[tuple[str, Any]], dropped: bool) -> None:
+        for what, value in edits:
+            setattr(self.world, what, value)
+        if self.world.state in {"success", "failed"}:
+            self.world.clear(dropped=dropped and self.clears_drop)
+        self.world.run(script)
+
+    @precondition(lambda self: self.world.state == "up_for_retry")
+    @rule(dropped=DROPPED)
+    def cleared_before_it_ended(self, dropped: bool) -> None:
+        self.world.clear(dropped=dropped and self.clears_drop)
+
+    @rule()
+    def another_task_cleared(self) -> None:
+        self.world.clear_number += 1
+
+    @invariant()
+    def nothing_happened_that_must_not(self) -> None:
+        assert not getattr(self, "world", None) or not self.world.violations, self.world.violations
+
+
+def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> None:
+    run_state_machine_as_test(
+        Tries,
+        settings=settings(
+            max_examples=max(150, settings().max_examples),
+            stateful_step_count=15,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize("write", range(6))
+@pytest.mark.parametrize("how", [AtSet.KILLED_BEFORE, AtSet.KILLED_AFTER])
+@pytest.mark.parametrize("policy", IfUnknown)
+def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on(
+    policy: IfUnknown, how: AtSet, write: int
+) -> None:
+    world = World(policy=policy, window=2, per_request=1)
+    world.source = PEOPLE
+    world.run(Script(sets=(*[AtSet.FINE] * write, how)))
+    in_doubt = [one for one in world.at_rest().values() if one.ended is None]
+    assert len(in_doubt) <= 2
+    world.run()
+    assert world.violations == []
+    if policy is IfUnknown.RESEND:
+        assert set(world.reached) == set(PEOPLE)
+    else:
+        assert len(world.reached) >= len(PEOPLE) - len(in_doubt)
+
+
+@pytest.mark.parametrize("request_", range(7))
+@pytest.mark.parametrize("how", [AtRequest.KILLED_BEFORE, AtRequest.KILLED_AFTER, AtRequest.STOPPED_LOST])
+def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtRequest, request_: int) -> None:
+    world = World(policy=IfUnknown.SKIP, window=3, per_request=1)
+    world.source = PEOPLE
+    world.run(Script(requests=(*[AtRequest.ACCEPTED] * request_, how)))
+    in_doubt = {one for request in world.at_rest().values() if request.ended is None for one in request.people}
+    unknown = {one for one, state in world.run().known.items() if state == "unknown"}
+    assert world.violations == []
+    assert in_doubt <= unknown
+    assert set(world.reached) | unknown == set(PEOPLE)
+    assert max(world.reached.values()) == 1
+
+
+def test_an_undisturbed_campaign_writes_once_a_window() -> None:
+    world = World(window=3, per_request=1)
+    world.source = PEOPLE[:6]
+    assert world.run().writes == 3
