@@ -54,7 +54,7 @@ def test_a_sample_of_kills(killing):
 @pytest.mark.timeout(LONG_RUN_WITHIN + 15 * MINUTE)
 @pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True)
 def test_200_kills(killing, capsys):
-    outcome = killing.until(200, plans(size=10_000, kills=45), LONG_RUN_WITHIN)
+    outcome = killing.until(200, plans(size=10_000, kills=80), LONG_RUN_WITHIN)
     with capsys.disabled():
         print(f"\nseed {killing.seed}\n{outcome}")
     assert not outcome.violations(), "\n\n".join(outcome.violations())

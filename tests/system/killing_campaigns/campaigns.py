@@ -133,7 +133,8 @@ class Drawn:
     def __post_init__(self) -> None:
         self._first = itertools.count(0, ROOM)
         self._policies = itertools.cycle(POLICIES)
-        self._personal = itertools.cycle((True, False, True, True))
+        self._personal = itertools.cycle((True, False, True, True, True))
+        self._paces = itertools.cycle(self.chance.sample(list(PACES), len(PACES)))
         self._kinds: dict[bool, Iterator[str]] = {
             mapped: itertools.cycle(self.chance.sample(KINDS, len(KINDS))) for mapped in (False, True)
         }
@@ -161,7 +162,7 @@ class Drawn:
             operator=operator,
             if_unknown=next(self._policies),
             personal=next(self._personal),
-            pace=self.chance.choice(list(PACES)),
+            pace=next(self._paces),
             window=self.chance.choice(WINDOWS),
             ratio=self.chance.choice(RATIOS),
         )

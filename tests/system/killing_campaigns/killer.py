@@ -142,20 +142,22 @@ class Killer:
         return Place(*rows[0]) if rows and rows[0][0] in self.campaigns else None
 
     def _aim(self, place: Place, supervisor: psutil.Process, task: psutil.Process) -> Target | None:
-        if self._spared(place) or self.chance.random() > SHARE_OF_TRIES:
+        broken = self.campaigns[place.name].broken
+        if self._spared(place, broken) or (not broken and self.chance.random() > SHARE_OF_TRIES):
             return None
         [victim] = self.chance.choices(list(VICTIMS), list(VICTIMS.values()))
         [aim] = self.chance.choices(list(AIMS), list(AIMS.values()))
-        if self.campaigns[place.name].broken:
+        delays = DELAYS[aim]
+        if broken:
             # What both ways of breaking the promises are seen by.
-            victim, aim = TASK, MIDDLE
-        return Target(place, supervisor, task, victim, aim, self.chance.uniform(*DELAYS[aim]), self._written(place))
+            victim, aim, delays = TASK, FIRST_CLAIM, (0.5, 1.5)
+        return Target(place, supervisor, task, victim, aim, self.chance.uniform(*delays), self._written(place))
 
-    def _spared(self, place: Place) -> bool:
+    def _spared(self, place: Place, broken: bool) -> bool:
+        """Whether it has been struck often enough; one death shows what becomes of a broken campaign."""
         struck = Counter(strike.key for strike in self.strikes)[place.key]
         killed = sum(strike.killed for strike in self.strikes)
-        most = 2 if self.campaigns[place.name].broken else self.each
-        return struck >= most or killed >= self.quota
+        return struck >= 1 if broken else struck >= self.each or killed >= self.quota
 
     def _due(self, target: Target) -> bool:
         now = time.monotonic()

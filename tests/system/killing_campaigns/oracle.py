@@ -178,7 +178,7 @@ def _ended_well(story: Story, part: Part, version: Version) -> Iterator[str]:
     if part.state == "failed" and part.tries <= RETRIES and not unknown and failures <= part.campaign.ratio * everybody:
         yield "It failed for good, and nothing in its report says why."
     if policy == "resend" and part.state == "failed" and not story.campaign.crowd.renames:
-        # Who left the source cannot be sent to again.
+        # Who left the source cannot be sent to again, nor whom the service refuses.
         doubtful = [line["recipient"] for line in part.lines or () if line["outcome"] == "unknown"]
-        if still := sorted(version.people & set(doubtful)):
+        if still := sorted((version.people & set(doubtful)) - story.refused):
             yield f"{len(still)} were not sent to again: {still[:SHOWN]}."

@@ -22,7 +22,7 @@ from tests.system.killing_campaigns.people import ROOM
 from tests.system.standalone import StandaloneError, wait_for
 
 DAGS = Path(__file__).parent / "dags"
-ROUND_WITHIN = 420.0
+ROUND_WITHIN = 600.0
 LAST_PROCESSES_WITHIN = 60.0
 ENDED = ("success", "failed")
 CONNECTION = {"timeout": 3, "sender_id": "Example", "email_sender_id": "news@example.com"}
