@@ -39,7 +39,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "balance": balance,
         "pages": _summed((str(pages), texts) for _, pages, texts in lengths),
         "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
-        "estimated_charge": _estimate(price, lengths),
+        "estimated_charge": _estimate(price, _units(campaign, lengths)),
         "unknown_references": references[:_NAMED],
         "results_path": None if operator.results_path is None else str(operator.results_path).split("?")[0],
         "dry_run": operator.without_sending,
@@ -53,8 +53,13 @@ def _summed(figures: Iterable[tuple[str, int]]) -> dict[str, int]:
     return sums
 
 
-def _estimate(price: float | None, lengths: list[tuple[str, int, int]]) -> float | None:
-    """Return what the texts cost, where a page's price is given and pages are known."""
-    if price is None or not lengths:
-        return None
-    return round(price * sum(pages * texts for _, pages, texts in lengths), 6)
+def _units(campaign: Campaign, lengths: list[tuple[str, int, int]]) -> int | None:
+    """Return what is paid for: pages, of emails recipients; ``None`` where pages are not known."""
+    if campaign.message.channel.operation == "send_email":
+        return campaign.recipients()
+    return sum(pages * texts for _, pages, texts in lengths) if lengths else None
+
+
+def _estimate(price: float | None, units: int | None) -> float | None:
+    """Return what the texts cost, where the price is given."""
+    return None if price is None or units is None else round(price * units, 6)
