@@ -30,6 +30,11 @@ _REFERENCE = Arg(
 )
 _ID = Arg(("--id",), dest="result_id", metavar="ID", help="The service's id of what was sent; for one request only")
 _STATES = ("unknown", "claimed", "settled", "rejected", "not_sent", "all")
+_EACH = Arg(
+    ("--each",),
+    action="store_true",
+    help="Of campaigns, show each request (default: each that is in doubt, and of the others how many there are)",
+)
 _FILTERS = (
     Arg(("--dag-id",), help="Only of this Dag"),
     Arg(("--run-id",), help="Only of this Dag run"),
@@ -83,13 +88,13 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             name="list",
             help="List requests, by default those nobody knows the outcome of",
             func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_list"),
-            args=(*_FILTERS, ARG_OUTPUT, ARG_VERBOSE),
+            args=(*_FILTERS, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
             name="show",
             help="Show the journal of one task instance",
             func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_show"),
-            args=(*_INSTANCE, ARG_OUTPUT, ARG_VERBOSE),
+            args=(*_INSTANCE, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
             name="mark-sent",

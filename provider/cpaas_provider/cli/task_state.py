@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import and_, not_, or_, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.sending.by_hand import Decided
+from cpaas_provider.sending.by_hand import UNTOUCHED, CannotDecideError, Decided, Journal, Single
+from cpaas_provider.sending.campaign.by_hand import Log, is_log
 from cpaas_provider.sending.entries import JOURNAL_KEY, Pages
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
@@ -23,7 +24,6 @@ NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped"
 
 _RUNNING = frozenset({"running", "restarting"})
 _PAGE = 200
-_UNTOUCHED = "Nothing was changed."
 
 
 class JournalError(Exception):
@@ -55,6 +55,17 @@ class Instance:
         return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
 
 
+@dataclass(frozen=True)
+class Found:
+    """A journal as it was found.
+
+    :param seen: what stood under the keys that tell whether it has changed
+    """
+
+    journal: Journal
+    seen: Mapping[str, Any]
+
+
 def find(asked: Instance, session: Session) -> Instance:
     """Return a task instance with the state it is in.
 
@@ -67,17 +78,17 @@ def find(asked: Instance, session: Session) -> Instance:
     indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
     if not indexes:
         raise JournalError(
-            f"There is no task instance {asked}. {_UNTOUCHED} `airflow cpaas journal list` shows the ids there are."
+            f"There is no task instance {asked}. {UNTOUCHED} `airflow cpaas journal list` shows the ids there are."
         )
     if list(indexes) == [-1]:
         raise JournalError(f"There is no task instance {asked}: the task is not mapped. Leave --map-index out.")
     raise JournalError(
-        f"There is no task instance {asked}. {_UNTOUCHED} The task is mapped: name an instance of it by --map-index "
+        f"There is no task instance {asked}. {UNTOUCHED} The task is mapped: name an instance of it by --map-index "
         f"({indexes[0]} to {indexes[-1]})."
     )
 
 
-def read(instance: Instance, session: Session) -> Pages:
+def read(instance: Instance, session: Session) -> Found:
     """Return the journal of a task instance.
 
     :raises JournalError: when there is none, or it cannot be read
@@ -86,21 +97,21 @@ def read(instance: Instance, session: Session) -> Pages:
     if stored is None:
         raise JournalError(
             f"Task instance {instance} has no journal: it has requested nothing, its state was dropped, or it is none "
-            f"of an operator that sends. {_UNTOUCHED}"
+            f"of an operator that sends. {UNTOUCHED}"
         )
-    return _opened(instance, stored)
+    return _opened(instance, stored, session)
 
 
 def refuse_on_its_way(instance: Instance) -> None:
     """Raise while a try may be at work, or about to be: it would overwrite what is decided."""
     if instance.state not in NOT_ON_ITS_WAY:
         raise JournalError(
-            f"Task instance {instance} is {instance.state}, and its try may write the journal itself. {_UNTOUCHED} "
+            f"Task instance {instance} is {instance.state}, and its try may write the journal itself. {UNTOUCHED} "
             "Wait until it has ended, or end it by marking it failed, and decide then."
         )
 
 
-def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided]) -> Instance:
+def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided]) -> Instance:
     """Store what is decided about a journal, in one transaction that no try can begin in; return the task instance.
 
     :param expected: the journal the decision was made by; another one is left alone
@@ -108,15 +119,14 @@ def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided])
     """
     try:
         with create_session(scoped=False) as session:
-            _lock(asked, session)
+            _lock(asked, list(expected.seen), session)
             instance = find(asked, session)
             refuse_on_its_way(instance)
-            pages = read(instance, session)
-            if pages != expected:
-                raise JournalError(f"The journal of {instance} has changed meanwhile. {_UNTOUCHED} Look at it again.")
-            value = json.dumps(decide(pages).pages.as_json())
-            get_state_backend().set(instance.scope, JOURNAL_KEY, value, expires_at=None, session=session)
-    except JournalError:
+            if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
+                raise JournalError(f"The journal of {instance} has changed meanwhile. {UNTOUCHED} Look at it again.")
+            for key, value in decide(expected.journal).values.items():
+                get_state_backend().set(instance.scope, key, json.dumps(value), expires_at=None, session=session)
+    except (JournalError, CannotDecideError):
         raise
     except Exception as error:
         raise JournalError(
@@ -126,7 +136,7 @@ def change(asked: Instance, expected: Pages, decide: Callable[[Pages], Decided])
     return instance
 
 
-def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Pages | JournalError]]:
+def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Journal | JournalError]]:
     """Yield task instances that have a journal, newest first, with that or with why it cannot be read.
 
     :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
@@ -140,7 +150,7 @@ def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple
             found = _one_run(asked, session)
         for instance, stored in found:
             try:
-                yield instance, _opened(instance, stored)
+                yield instance, _opened(instance, stored, session).journal
             except JournalError as error:
                 yield instance, error
 
@@ -184,25 +194,39 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[tuple[I
             yield instance, stored
 
 
-def _opened(instance: Instance, stored: str) -> Pages:
+def _opened(instance: Instance, first: str, session: Session) -> Found:
+    """Return the journal that begins with what stands under its first key."""
+    seen: dict[str, Any] = {}
+
+    def get(key: str) -> Any:
+        seen[key] = json.loads(first) if key == JOURNAL_KEY else _stored(instance, key, session)
+        return seen[key]
+
     try:
-        return Pages.from_json(json.loads(stored))
+        stored = get(JOURNAL_KEY)
+        journal: Journal = Log.read(get) if is_log(stored) else Single(Pages.from_json(stored))
     except ValueError as error:
         raise JournalError(
             f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "
-            f"{_UNTOUCHED}"
+            f"{UNTOUCHED}"
         ) from None
+    return Found(journal, {key: seen[key] for key in journal.telling})
 
 
-def _lock(asked: Instance, session: Session) -> None:
-    """Keep others from the task instance and its journal until the transaction ends.
+def _stored(instance: Instance, key: str, session: Session) -> Any:
+    stored = get_state_backend().get(instance.scope, key, session=session)
+    return None if stored is None else json.loads(stored)
+
+
+def _lock(asked: Instance, keys: Sequence[str], session: Session) -> None:
+    """Keep others from the task instance and from what stands under keys of its state until the transaction ends.
 
     Airflow takes the task instance before its state, so that order it is. SQLite knows no row locks; its only lock
     comes with the first write, and nothing may be read before.
     """
     session.execute(select(TaskInstance.id).where(*_is(TaskInstance, asked)).with_for_update())
-    journal = (*_is(TaskStateStoreModel, asked), TaskStateStoreModel.key == JOURNAL_KEY)
-    session.execute(update(TaskStateStoreModel).where(*journal).values(key=JOURNAL_KEY))
+    row = TaskStateStoreModel
+    session.execute(update(row).where(*_is(row, asked), row.key.in_(keys)).values(key=row.key))
 
 
 def _is(model: Any, asked: Instance) -> list[Any]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any, Protocol
 
-from cpaas_provider.sending.entries import Entry, Pages, State, members_of, still_in_doubt
+from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import named
 
 UNDER_WAY = timedelta(seconds=60)
 """For how long after its claim a request may be under way: the process of a task that was marked failed lives on until
 it hears of that."""
 
-_UNTOUCHED = "Nothing was changed."
+UNTOUCHED = "Nothing was changed."
 
 
 class Decision(StrEnum):
@@ -24,6 +25,16 @@ class Decision(StrEnum):
 
     SENT = "sent"
     UNSENT = "unsent"
+
+    @property
+    def state(self) -> State:
+        """Return how a request stands of which that was found."""
+        return State.SETTLED if self is Decision.SENT else State.NOT_SENT
+
+    def reason(self, before: str | None) -> str:
+        """Return why a request stands so, beside what was known of it before."""
+        reason = f"a person decided that it was {'sent' if self is Decision.SENT else 'not sent'}"
+        return f"{reason} (before: {before})" if before else reason
 
 
 class CannotDecideError(ValueError):
@@ -34,17 +45,102 @@ class CannotDecideError(ValueError):
 class Decided:
     """What a decision makes of a journal.
 
-    :param pages: the whole journal as it is to be stored
     :param before: the requests decided, as they stood
+    :param left: the requests in doubt still
+    :param values: what is to be stored, by its key
+    :param recipients: how many people were decided about
+    :param lost: why nobody can tell what was sent to others, where that is so
+    """
+
+    before: tuple[Entry, ...]
+    left: tuple[Entry, ...]
+    values: Mapping[str, Any]
+    recipients: int
+    lost: str | None
+
+
+class Journal(Protocol):
+    """A journal that is looked at from outside of its task."""
+
+    @property
+    def lost(self) -> str | None:
+        """Return why nobody can tell what was sent to people without a request, where that is so."""
+
+    @property
+    def telling(self) -> Sequence[str]:
+        """Return the keys under which something else stands whenever the journal has changed."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all requests, in the order of their first claims."""
+
+    def doubtful(self) -> tuple[Entry, ...]:
+        """Return the requests in doubt, in the order of their first claims."""
+
+    def decide(
+        self,
+        decision: Decision,
+        references: Sequence[str] = (),
+        *,
+        result_id: str | None = None,
+        now: datetime | None = None,
+    ) -> Decided:
+        """Return what is to be stored to decide requests in doubt; the journal in hand stays as it is.
+
+        The task instance must not be running: a claimed request counts as in doubt, once it cannot be under way any
+        more.
+
+        :param references: which requests; without any, all that are in doubt
+        :param result_id: the service's id of the one request that was sent
+        :param now: the moment of the decision; without it, no request is taken to be under way
+        :raises CannotDecideError: when a request is not there or not in doubt, when none is, when one may be under way
+            still, or when the id fits none
+        """
+
+
+@dataclass(frozen=True)
+class DecidedPages(Decided):
+    """The same of a journal of few requests.
+
+    :param pages: the whole journal as it is to be stored
     """
 
     pages: Pages
-    before: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Single:
+    """The journal of a task that makes one request, or few."""
+
+    pages: Pages
 
     @property
-    def recipients(self) -> int:
-        """Return how many recipients were decided about."""
-        return count_recipients(self.before)
+    def lost(self) -> str | None:
+        """Return why nobody can tell what was sent to people without a request, where that is so."""
+        return self.pages.lost
+
+    @property
+    def telling(self) -> tuple[str]:
+        """Return the key under which it stands."""
+        return (JOURNAL_KEY,)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all requests, in the order of their first claims."""
+        yield from self.pages.entries.values()
+
+    def doubtful(self) -> tuple[Entry, ...]:
+        """Return the requests in doubt, in the order of their first claims."""
+        return doubtful(self.pages)
+
+    def decide(
+        self,
+        decision: Decision,
+        references: Sequence[str] = (),
+        *,
+        result_id: str | None = None,
+        now: datetime | None = None,
+    ) -> Decided:
+        """Return what is to be stored to decide requests in doubt, see ``Journal.decide``."""
+        return decide(self.pages, decision, references, result_id=result_id, now=now)
 
 
 def decide(
@@ -54,27 +150,20 @@ def decide(
     *,
     result_id: str | None = None,
     now: datetime | None = None,
-) -> Decided:
-    """Return the journal as it is once requests in doubt are decided; ``pages`` stay as they are.
-
-    The task instance must not be running: a claimed request counts as in doubt, once it cannot be under way any more.
-
-    :param references: which requests; without any, all that are in doubt
-    :param result_id: the service's id of the one request that was sent
-    :param now: the moment of the decision; without it, no request is taken to be under way
-    :raises CannotDecideError: when a request is not there or not in doubt, when none is, when one may be under way
-        still, or when the id fits none
-    """
+) -> DecidedPages:
+    """Return the journal as it is once requests in doubt are decided, see ``Journal.decide``."""
     before = _named(pages, references) if references else doubtful(pages)
     if not before:
-        raise CannotDecideError(f"No request of this journal is in doubt. {_UNTOUCHED}")
+        raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}")
     if now is not None:
-        _refuse_under_way(before, now)
+        refuse_under_way(before, now, others=True)
     if result_id is not None:
-        _refuse_id(decision, before)
-    after = {entry.reference: _decided(entry, decision, result_id) for entry in before}
-    entries = {reference: after.get(reference, entry) for reference, entry in pages.entries.items()}
-    return Decided(dataclasses.replace(pages, entries=entries), before)
+        refuse_id(decision, before)
+    decided = {entry.reference: _decided(entry, decision, result_id) for entry in before}
+    entries = {reference: decided.get(reference, entry) for reference, entry in pages.entries.items()}
+    after = dataclasses.replace(pages, entries=entries)
+    values = {JOURNAL_KEY: after.as_json()}
+    return DecidedPages(before, doubtful(after), values, count_recipients(before), pages.lost, after)
 
 
 def doubtful(pages: Pages) -> tuple[Entry, ...]:
@@ -87,15 +176,58 @@ def count_recipients(entries: Iterable[Entry]) -> int:
     return len(members_of(entries))
 
 
+def refuse_missing(missing: Sequence[str], there: Sequence[str]) -> None:
+    """Raise where requests are named that are not there."""
+    if missing:
+        raise CannotDecideError(
+            f"This journal has no request {named(missing)}. {UNTOUCHED} Its requests: {named(there)}."
+        )
+
+
+def refuse_decided(entries: Sequence[Entry]) -> None:
+    """Raise where requests are named that are not in doubt."""
+    if entries:
+        raise CannotDecideError(f"{' '.join(_why_not(entry) for entry in entries)} {UNTOUCHED}")
+
+
+def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -> None:
+    """Raise where requests may be under way.
+
+    :param others: whether those beside them can be decided all the same
+    """
+    claims = {
+        entry.reference: entry.claimed_at + UNDER_WAY - now
+        for entry in entries
+        if entry.state is State.CLAIMED and entry.claimed_at is not None
+    }
+    waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
+    if not waits:
+        return
+    only_others = ", or name only others" if others and len(entries) > len(waits) else ""
+    raise CannotDecideError(
+        f"Claimed less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
+        f"marked failed may be at work for some seconds more, and the request under way. {UNTOUCHED} Try again in "
+        f"{math.ceil(max(waits.values()).total_seconds())} s{only_others}."
+    )
+
+
+def refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:
+    """Raise where an id cannot be of the one request that was sent."""
+    if decision is not Decision.SENT:
+        raise CannotDecideError(f"What was not sent has no id. {UNTOUCHED} Leave the id out.")
+    references = list(dict.fromkeys(entry.reference for entry in entries))
+    if len(references) > 1:
+        raise CannotDecideError(
+            f"An id belongs to one request, and {len(references)} would be marked: {named(references)}. {UNTOUCHED} "
+            "Name the request the id belongs to."
+        )
+
+
 def _named(pages: Pages, references: Sequence[str]) -> tuple[Entry, ...]:
     wanted = list(dict.fromkeys(references))
-    if missing := [reference for reference in wanted if reference not in pages.entries]:
-        raise CannotDecideError(
-            f"This journal has no request {named(missing)}. {_UNTOUCHED} Its requests: {named(list(pages.entries))}."
-        )
+    refuse_missing([reference for reference in wanted if reference not in pages.entries], list(pages.entries))
     entries = tuple(pages.entries[reference] for reference in wanted)
-    if decided := [entry for entry in entries if not entry.in_doubt]:
-        raise CannotDecideError(f"{' '.join(_why_not(entry) for entry in decided)} {_UNTOUCHED}")
+    refuse_decided([entry for entry in entries if not entry.in_doubt])
     return entries
 
 
@@ -113,41 +245,12 @@ def _why_not(entry: Entry) -> str:
     return f"{name} is not in doubt: {how}; the next try makes it."
 
 
-def _refuse_under_way(entries: Sequence[Entry], now: datetime) -> None:
-    claims = {
-        entry.reference: entry.claimed_at + UNDER_WAY - now
-        for entry in entries
-        if entry.state is State.CLAIMED and entry.claimed_at is not None
-    }
-    waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
-    if not waits:
-        return
-    others = len(entries) > len(waits)
-    raise CannotDecideError(
-        f"Claimed less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
-        f"marked failed may be at work for some seconds more, and the request under way. {_UNTOUCHED} Try again in "
-        f"{math.ceil(max(waits.values()).total_seconds())} s{', or name only others' if others else ''}."
-    )
-
-
-def _refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:
-    if decision is not Decision.SENT:
-        raise CannotDecideError(f"What was not sent has no id. {_UNTOUCHED} Leave the id out.")
-    if len(entries) > 1:
-        references = named([entry.reference for entry in entries])
-        raise CannotDecideError(
-            f"An id belongs to one request, and {len(entries)} would be marked: {references}. {_UNTOUCHED} Name the "
-            "request the id belongs to."
-        )
-
-
 def _decided(entry: Entry, decision: Decision, result_id: str | None) -> Entry:
-    reason = f"a person decided that it was {'sent' if decision is Decision.SENT else 'not sent'}"
-    if entry.reason:
-        reason += f" (before: {entry.reason})"
-    if decision is Decision.SENT:
-        result = None if result_id is None else {"id": result_id}
-        return dataclasses.replace(entry, state=State.SETTLED, result=result, reason=reason, by_hand=decision.value)
     return dataclasses.replace(
-        entry, state=State.NOT_SENT, result=None, reason=reason, doubted=False, by_hand=decision.value
+        entry,
+        state=decision.state,
+        result=None if result_id is None else {"id": result_id},
+        reason=decision.reason(entry.reason),
+        doubted=entry.doubted and decision is Decision.SENT,
+        by_hand=decision.value,
     )

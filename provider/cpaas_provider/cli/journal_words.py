@@ -1,0 +1,136 @@
+"""What the commands say of requests, of decisions about them, and of what comes next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from cpaas_provider.cli.task_state import Instance
+from cpaas_provider.sending.by_hand import Decided, Decision, count_recipients
+from cpaas_provider.sending.campaign.by_hand import Sum
+from cpaas_provider.sending.entries import Entry
+from cpaas_provider.sending.errors import named
+
+_TOLD = 20
+
+_ROW = "create_contact_row"
+# How a request is found in the service's own records: not all carry the reference there.
+_BY_REFERENCE = "by the reference (there the external_ref, unless the task gives one of its own)"
+_FOUND = {
+    "request_otp": "by the recipient and the time of the claim",
+    _ROW: "by the cells and the time of the claim",
+}
+# What a task does that makes one request for whatever it is given.
+_SINGLE = {
+    "request_otp": "requests the passcode for the recipient it then has",
+    "buy_airtime": "buys the airtime for the recipient it then has",
+    _ROW: "adds the row",
+}
+
+
+def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
+    """Say how requests in doubt are found and decided."""
+    instance = in_doubt[0][0]
+    which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
+    which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
+    entries = [entry for _, entry in in_doubt]
+    return (
+        f"In doubt: {counts(entries)}. Look into the service's own records: {_ways_to_find(entries)}. Then decide, "
+        "e.g.\n"
+        f"  airflow cpaas journal mark-sent {which}\n"
+        f"  airflow cpaas journal mark-unsent {which}\n"
+        "and clear the task. --reference decides single requests of a task."
+    )
+
+
+def _ways_to_find(entries: Sequence[Entry]) -> str:
+    ways: dict[str, list[str]] = {}
+    for operation in dict.fromkeys(entry.operation for entry in entries):
+        ways.setdefault(_FOUND.get(operation, _BY_REFERENCE), []).append(operation)
+    return "; ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
+
+
+def what_comes_next(instance: Instance, decided: Decided, decision: Decision) -> str:
+    """Say what is left to do, and what the task's next try does."""
+    if left := decided.left:
+        return (
+            f"In doubt still: {counts(left)} ({named([entry.reference for entry in left])}). Until they are decided, "
+            "too, the task fails again unless its if_unknown says otherwise."
+        )
+    if instance.state == "success" and decision is Decision.SENT:
+        return "The task has succeeded; there is nothing left to do."
+    deed = _deed(decided, decision)
+    if instance.state in ("up_for_retry", None):
+        return f"Next: nothing to do; the task's next try {deed}"
+    return (
+        f"Next: clear the task; it then {deed} From Airflow 3.4 on a clear drops the task's state, and with it this "
+        "decision, unless it is told to keep it."
+    )
+
+
+def _deed(decided: Decided, decision: Decision) -> str:
+    """Say what the task's next try does."""
+    operations = {entry.operation for entry in decided.before}
+    single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
+    others = "others on its list that nothing was sent to"
+    if single == _SINGLE[_ROW]:
+        return "succeeds without a request." if decision is Decision.SENT else f"{single}."
+    if single and decision is Decision.SENT:
+        deed = "succeeds without a request, unless it has another recipient by then."
+    elif single:
+        deed = f"{single}."
+    elif decision is Decision.SENT:
+        deed = f"sends only to {others}, and succeeds without a request where there are none."
+    else:
+        who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
+        deed = f"sends to {who}, if still on its list, and to {others}, and to nobody else."
+    if decided.lost:
+        deed += f" Of others nobody can tell ({decided.lost}); the journal names them then."
+    return deed
+
+
+def counts(entries: Sequence[Entry]) -> str:
+    """Say how many requests there are, and for whom."""
+    people, rows = _people_and_rows(entries)
+    whom = [f"to {people}"] if people else []
+    whom += [f"for {rows}"] if rows else []
+    return f"{_number(len(entries), 'request')} {' and '.join(whom)}"
+
+
+def _people_and_rows(entries: Sequence[Entry]) -> tuple[str, str]:
+    """Return how many recipients and how many rows requests have together, in words; nothing where they have none."""
+    rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
+    people = count_recipients(entries) - rows
+    return (_number(people, "recipient") if people else "", _number(rows, "row") if rows else "")
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def campaign_counts(sums: Sequence[Sum]) -> str:
+    """Say how many requests of a campaign stand how."""
+    each = (f"{one.requests} {one.state.value} ({_number(one.recipients, 'recipient')})" for one in sums)
+    return f"{_number(sum(one.requests for one in sums), 'request')} in all: {', '.join(each)}."
+
+
+def stories(entries: Sequence[Entry]) -> list[str]:
+    """Tell of requests, a line each, not more than a person reads."""
+    told = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_TOLD]]
+    return told + _and_more(entries)
+
+
+def references(entries: Sequence[Entry]) -> list[str]:
+    """Name requests, a line each, not more than a person reads."""
+    return [f"  {entry.reference}" for entry in entries[:_TOLD]] + _and_more(entries)
+
+
+def _and_more(entries: Sequence[Entry]) -> list[str]:
+    return [f"  and {len(entries) - _TOLD} more"] if len(entries) > _TOLD else []
+
+
+def _story(entry: Entry) -> str:
+    when = f", claimed {entry.claimed_at.isoformat(timespec='seconds')}" if entry.claimed_at else ""
+    which = f" by try {entry.try_number}" if entry.try_number else ""
+    whom = "".join(_people_and_rows([entry]))
+    return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"

@@ -1,0 +1,264 @@
+"""A campaign's journal, looked at from outside of its task, and what a person decides of its requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from cpaas_provider.sending.by_hand import (
+    UNTOUCHED,
+    CannotDecideError,
+    Decided,
+    Decision,
+    refuse_decided,
+    refuse_id,
+    refuse_missing,
+    refuse_under_way,
+)
+from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, Claim, End, Segment, key_of
+from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
+
+_AFTER_LOSS = (
+    " Whom an earlier try sent to nobody can tell, so no command decides it: start a new run, or clear the task with "
+    "resend_on_clear=True, to have it sent all the same."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a campaign, and what became of it, where that is noted.
+
+    :param at: when it was about to leave
+    """
+
+    claim: Claim
+    at: datetime
+    try_number: int
+    end: End | None = None
+
+    @property
+    def state(self) -> State:
+        """Return how it stands."""
+        return self.end.state if self.end else State.CLAIMED
+
+    @property
+    def reason(self) -> str | None:
+        """Return why it is not settled, in words."""
+        return self.end.reason if self.end else None
+
+    def members(self) -> Iterator[bytes]:
+        """Yield the hashes of its recipients."""
+        return (member for member, _ in self.claim.each())
+
+    def as_entry(self, operation: str) -> Entry:
+        """Return it as a journal of few requests has it."""
+        end = self.end
+        id_, charge, balance = (end.result if end else None) or (None, None, None)
+        result = {"id": id_, "charge": charge, "balance": balance}
+        return Entry(
+            reference=self.claim.reference,
+            operation=operation,
+            members=tuple(member.hex() for member in self.members()),
+            state=self.state,
+            claimed_at=self.at,
+            try_number=self.try_number,
+            result={name: fact for name, fact in result.items() if fact is not None} or None,
+            reason=self.reason,
+            by_hand=end.by_hand if end else None,
+        )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Requests of one state together; ``recipients`` counts each once."""
+
+    operation: str
+    state: State
+    requests: int
+    recipients: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """The journal of a campaign.
+
+    A pack that was made again has its reference again, and is another request: decided are all of a reference that are
+    in doubt.
+
+    :param requests: by number
+    :param last: its last segment, and ``index`` which that is
+    """
+
+    requests: Mapping[int, Request]
+    last: Segment
+    index: int
+
+    @classmethod
+    def read(cls, get: Callable[[str], Any]) -> Self:
+        """Return what is stored.
+
+        :param get: returns what stands under a key, or ``None``
+        :raises ValueError: when it is no journal of this version
+        """
+        requests: dict[int, Request] = {}
+        index, last = 0, Segment.from_json(get(key_of(0)))
+        try:
+            _replay(last, requests)
+            while stored := get(key_of(index + 1)):
+                segment = Segment.from_json(stored)
+                if not segment.continues(last):
+                    break
+                _replay(segment, requests)
+                index, last = index + 1, segment
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it cannot be read ({type(error).__name__})") from None
+        return cls(requests, last, index)
+
+    @property
+    def operation(self) -> str:
+        """Return what its requests are."""
+        return self.last.operation
+
+    @property
+    def lost(self) -> str | None:
+        """Return why nobody can tell what was sent to people without a request, where that is so."""
+        return self.last.lost
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """Return the keys under which something else stands whenever it has changed: a full segment stays as it is."""
+        return tuple(dict.fromkeys((key_of(0), key_of(self.index), key_of(self.index + 1))))
+
+    def entries(self, *, in_doubt: bool = True) -> Iterator[Entry]:
+        """Yield all requests, in the order of their claims.
+
+        :param in_doubt: whether to yield those in doubt, too
+        """
+        return (request.as_entry(self.operation) for request in self._all(in_doubt))
+
+    def doubtful(self) -> tuple[Entry, ...]:
+        """Return the requests in doubt, in the order of their claims."""
+        return tuple(request.as_entry(self.operation) for request in self._doubtful())
+
+    def sums(self, *, in_doubt: bool = True) -> list[Sum]:
+        """Return how many requests there are of each state.
+
+        :param in_doubt: whether to count those in doubt
+        """
+        numbers: dict[State, int] = {}
+        members: dict[State, set[bytes]] = {}
+        for request in self._all(in_doubt):
+            numbers[request.state] = numbers.get(request.state, 0) + 1
+            members.setdefault(request.state, set()).update(request.members())
+        return [Sum(self.operation, state, numbers[state], len(members[state])) for state in State if state in numbers]
+
+    def decide(
+        self,
+        decision: Decision,
+        references: Sequence[str] = (),
+        *,
+        result_id: str | None = None,
+        now: datetime | None = None,
+    ) -> Decided:
+        """Return what is to be stored to decide requests in doubt, see ``by_hand.Journal.decide``."""
+        chosen = self._named(references) if references else self._doubtful()
+        if not chosen:
+            more = _AFTER_LOSS if self.lost else ""
+            raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}{more}")
+        before = tuple(request.as_entry(self.operation) for request in chosen)
+        if now is not None:
+            # Whoever has one of them under way may yet write the segment that the decision is to stand in.
+            claimed = [request for request in self.requests.values() if request.state is State.CLAIMED]
+            refuse_under_way([request.as_entry(self.operation) for request in claimed], now, others=False)
+        if result_id is not None:
+            refuse_id(decision, before)
+        result = None if result_id is None else (result_id, None, None)
+        decided = [_decided(request, decision, result) for request in chosen]
+        after = {**self.requests, **{request.claim.number: request for request in decided}}
+        left = dataclasses.replace(self, requests=after).doubtful()
+        members = _members(chosen)
+        recipients = len(members - self._reached(members))
+        ends = deque(request.end for request in decided if request.end)
+        return Decided(before, left, self._appended(ends, now or datetime.now(UTC)), recipients, self.lost)
+
+    def _named(self, references: Sequence[str]) -> list[Request]:
+        wanted = dict.fromkeys(references)
+        found: dict[str, list[Request]] = {}
+        for request in self.requests.values():
+            found.setdefault(request.claim.reference, []).append(request)
+        refuse_missing([reference for reference in wanted if reference not in found], list(found))
+        open_ = {name: [one for one in found[name] if one.state in IN_DOUBT] for name in wanted}
+        refuse_decided([found[name][-1].as_entry(self.operation) for name in wanted if not open_[name]])
+        return [request for name in wanted for request in open_[name]]
+
+    def _all(self, in_doubt: bool) -> Iterator[Request]:
+        left_out = set() if in_doubt else {request.claim.number for request in self._doubtful()}
+        return (request for number, request in self.requests.items() if number not in left_out)
+
+    def _doubtful(self) -> list[Request]:
+        """Return the requests in doubt that have somebody whom no other request surely reached."""
+        open_ = [request for request in self.requests.values() if request.state in IN_DOUBT]
+        reached = self._reached(_members(open_))
+        return [request for request in open_ if not reached.issuperset(request.members())]
+
+    def _reached(self, members: set[bytes]) -> set[bytes]:
+        """Return who of some surely got the message."""
+        found: set[bytes] = set()
+        if members:
+            for request in self.requests.values():
+                if request.state is State.SETTLED:
+                    found.update(members.intersection(request.members()))
+        return found
+
+    def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
+        """Return the segments to be written that ends are to stand in."""
+        segment, index = dataclasses.replace(self.last, batches=list(self.last.batches)), self.index
+        latest = Batch.from_json(segment.batches[-1])
+        written = {}
+        while ends:
+            if segment.size >= FULL:
+                # What a clear is told by stays as the tries noted it.
+                segment, index = dataclasses.replace(segment.emptied(), generation=segment.generation), index + 1
+            room = ROOM - segment.size
+            taken: list[End] = []
+            while ends and (not taken or room > ends[0].weight):
+                room -= ends[0].weight
+                taken.append(ends.popleft())
+            batch = dataclasses.replace(latest, at=at, claims=(), ends=taken).as_json()
+            segment.batches.append(batch)
+            segment.size += len(json.dumps(batch))
+            written[key_of(index)] = segment.as_json()
+        return written
+
+
+def is_log(stored: Any) -> bool:
+    """Tell whether what stands under the journal's first key is a campaign's."""
+    return isinstance(stored, Mapping) and stored.get("version") == VERSION
+
+
+def _replay(segment: Segment, requests: dict[int, Request]) -> None:
+    for batch in map(Batch.from_json, segment.batches):
+        for claim in batch.claims:
+            requests[claim.number] = Request(claim, batch.at, batch.try_number)
+        for end in batch.ends:
+            requests[end.number] = dataclasses.replace(requests[end.number], end=end)
+
+
+def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:
+    end = End(
+        request.claim.number,
+        decision.state,
+        result,
+        decision.reason(request.reason),
+        decision.value,
+    )
+    return dataclasses.replace(request, end=end)
+
+
+def _members(requests: Iterable[Request]) -> set[bytes]:
+    return {member for request in requests for member in request.members()}
