@@ -14,7 +14,7 @@ from cpaas_provider.provider_info import CONNECTION_FIELDS
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from cpaas_provider.api.settings import ClientOptions
+    from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +46,20 @@ class CpaasConnection:
         """What hashes at rest may be keyed with: the first for new ones, all for those that are there."""
         return *self.callback_secret, self.api_key
 
+    @property
+    def settings(self) -> ClientSettings:
+        """What a client of the connection is set up with, its defaults filled in."""
+        from cpaas_provider.api.settings import ClientSettings
+
+        return ClientSettings(self.base_url, self.api_key, **self.options)
+
     def without_repeats(self) -> CpaasConnection:
         """Return the same for a single attempt, as a check of the connection wants it."""
         return dataclasses.replace(self, options={**self.options, "repeats": 0})
 
     def shared_among(self, tasks: int) -> CpaasConnection:
         """Return the same with an equal share of rate and concurrency for each of several tasks at once."""
-        from cpaas_provider.api.settings import ClientSettings
-
-        settings = ClientSettings(self.base_url, self.api_key, **self.options)
+        settings = self.settings
         shares: ClientOptions = {
             "requests_per_second": settings.requests_per_second / tasks,
             "max_concurrency": max(1, settings.max_concurrency // tasks),

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
-    concurrency = connection.options.get("max_concurrency", 8)
+    settings = connection.settings
     window = operator.send_window
     zone = operator.timezone or (operator.timezone_column and "UTC")
     return Terms(
         recipients_per_request=connection.recipients_per_request,
-        window=operator.journal_window or concurrency,
+        window=operator.journal_window or settings.max_concurrency,
+        requests_per_second=settings.requests_per_second,
         if_unknown=IfUnknown(operator.if_unknown),
         settle_timeout=operator.settle_timeout,
         max_recipients=operator.max_recipients,

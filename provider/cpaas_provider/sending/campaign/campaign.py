@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -53,6 +54,7 @@ class Terms:
     """What the author asks for; the operator's documentation explains each.
 
     :param window: requests claimed and not settled, at most
+    :param requests_per_second: how fast requests may leave
     """
 
     recipients_per_request: int
@@ -67,6 +69,7 @@ class Terms:
     send_window: SendWindow | None = None
     test_only: bool = False
     progress_interval: float = 10.0
+    requests_per_second: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,7 @@ class Campaign:
                 self.stop,
                 line.client,
                 window=terms.window,
+                requests_per_second=terms.requests_per_second,
                 may_fail=self._may_fail() if terms.max_failure_ratio > 0 else None,
                 doubted=only is not None,
             )

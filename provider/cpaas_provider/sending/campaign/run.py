@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
+from cpaas_provider.api.limits import Pacer
 from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.keeper import Keeper
 from cpaas_provider.sending.campaign.ledger import Claim, End, Ledger
@@ -67,6 +68,7 @@ class Sending:
     """The requests of one try.
 
     :param window: how many requests may be claimed and not yet settled
+    :param requests_per_second: how fast they may leave; nothing is claimed much sooner
     :param may_fail: how many recipients may be rejected before the campaign ends; ``None`` lets it go on to its end
     :param doubted: whether these are people of unknown outcome, sent to again
     """
@@ -86,6 +88,7 @@ class Sending:
         client: _Client,
         *,
         window: int,
+        requests_per_second: float,
         may_fail: int | None = None,
         doubted: bool = False,
     ) -> None:
@@ -101,14 +104,17 @@ class Sending:
         self._stop = stop
         self._client = client
         self._window = window
+        self._pacer = Pacer(requests_per_second)
         self._may_fail = may_fail
         self._doubted = doubted
+        self.rejected_again = set[int]()
         self._accepted = standing.money()[2] > 0
         self._unknown_in_a_row = 0
         self._under_way = 0
         self._claimed = 0
         self._held_up = False
         self._end: Exception | None = None
+        self._ended = asyncio.Event()
         self._taking = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -164,6 +170,8 @@ class Sending:
                     return None
                 self._held_up = people == NOT_NOW
                 if isinstance(people, tuple):
+                    if not await self._its_turn():
+                        return None
                     pack = self._made(people)
                     self._under_way += 1
                     self._claimed += len(people)
@@ -186,6 +194,16 @@ class Sending:
             return None
         finally:
             self._progress.skipped = self._packer.left_out
+
+    async def _its_turn(self) -> bool:
+        """Wait until a request may leave, and tell whether it still may.
+
+        What is claimed long before its turn would only be in doubt should the task be killed meanwhile.
+        """
+        if (seconds := self._pacer.reserve()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), seconds)
+        return self._end is None
 
     def _made(self, people: People) -> _Pack:
         units = units_of(people)
@@ -314,9 +332,12 @@ class Sending:
             self._fate(pack.people, fate, end.number)
 
     def _fate(self, people: Iterable[Person], fate: Fate, request: int | None, reason: str | None = None) -> None:
+        places = [person.place for person in people]
         # That a repetition did not arrive says nothing about what it repeats.
         if not self._doubted or fate is Fate.SENT:
-            self._plan.settle([person.place for person in people], fate, request, reason)
+            self._plan.settle(places, fate, request, reason)
+        elif fate is Fate.REJECTED:
+            self.rejected_again.update(places)
 
     def _break_off(self) -> None:
         """End what cannot come to anything good."""
@@ -344,6 +365,7 @@ class Sending:
     def _finish(self, error: Exception) -> None:
         """Let nothing further be claimed; what comes first is the reason."""
         self._end = self._end or error
+        self._ended.set()
         self._tell()
 
     def _tell(self) -> None:
