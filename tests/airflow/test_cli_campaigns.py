@@ -1,0 +1,456 @@
+"""``airflow cpaas journal`` on the journals of real campaigns."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import airflow.state
+import pytest
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import select, update
+
+from cpaas_provider.operators import SmsCampaignOperator
+from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, Claim, End, Segment, key_of
+from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.fingerprints import MEMBER_BYTES
+from tests.airflow import test_cli_journal as of_single_requests
+from tests.airflow.stage import Stage, digits, fault, phone
+from tests.airflow.test_cli_journal import Journal
+from tests.airflow.tries import Run, Try, new_dag
+
+stage = of_single_requests.stage
+journal = of_single_requests.journal
+
+
+class Campaign:
+    """A campaign whose requests to two people each go one after the other."""
+
+    def __init__(self, stage: Stage, *names: str, **options: Any) -> None:
+        self.stage = stage
+        self.names = names
+        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id="tell", source=[phone(name) for name in names], content="Hello", **options)
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "tell"]
+
+    def loses_answers(self, count: int) -> Campaign:
+        """Have the next answers cut off, and run the try that ends by it."""
+        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=count))
+        self.once()
+        return self
+
+    def once(self) -> Try:
+        return self.run.once("tell")
+
+    def arrived(self) -> list[int]:
+        """Return how often each got the message."""
+        return [len(self.stage.arrived("sms", digits(name))) for name in self.names]
+
+    # -- the log as it is stored --------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> list[Segment]:
+        rows = {row.key: row.value for row in self.run.stored()}
+        return [Segment.from_json(json.loads(rows[key_of(index)])) for index in range(len(rows))]
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [Batch.from_json(batch) for segment in self.segments for batch in segment.batches]
+
+    @property
+    def states(self) -> dict[str, list[str]]:
+        """Return how the requests stand, by reference."""
+        claims = {claim.number: claim.reference for batch in self.batches for claim in batch.claims}
+        ends = {end.number: end.state.value for batch in self.batches for end in batch.ends}
+        found: dict[str, list[str]] = {}
+        for number, reference in claims.items():
+            found.setdefault(reference, []).append(ends.get(number, "claimed"))
+        return found
+
+    def in_state(self, state: str) -> list[str]:
+        """Return references."""
+        return [reference for reference, states in self.states.items() if state in states]
+
+    def rewrite(self, change: Callable[[dict[str, Any]], None], index: int = 0) -> None:
+        """Change a segment as it is stored."""
+        with create_session() as session:
+            mine = TaskStateStoreModel.run_id == self.run.run_id, TaskStateStoreModel.key == key_of(index)
+            row = session.scalars(select(TaskStateStoreModel).where(*mine)).one()
+            stored = json.loads(row.value)
+            change(stored)
+            row.value = json.dumps(stored)
+
+    def killed(self, *, seconds_ago: float) -> Campaign:
+        """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
+
+        def forget(stored: dict[str, Any]) -> None:
+            for batch in stored["batches"]:
+                batch["at"] = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
+                batch["ends"] = [end for end in batch["ends"] if end[1] != "unknown"]
+
+        self.rewrite(forget)
+        return self
+
+    def fill(self, size: int) -> None:
+        """Have the first segment as long as if the campaign had been large."""
+
+        def swell(stored: dict[str, Any]) -> None:
+            while (room := size - len(json.dumps(stored["batches"]))) > 0:
+                members = random.randbytes(MEMBER_BYTES * min(500, max(1, room // 20)))
+                number = sum(len(batch["claims"]) for batch in stored["batches"])
+                batch = Batch.from_json(stored["batches"][-1])
+                claim = Claim(number, f"cpaas-filled{number}", members)
+                end = End(number, State.SETTLED, ("m", 1.0, 1.0))
+                filling = Batch(batch.at, batch.try_number, batch.generation, batch.body, [claim], [end])
+                stored["batches"].append(filling.as_json())
+
+        self.rewrite(swell)
+
+    def put_in(self, state: str) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
+
+
+NAMES = [f"person {number}" for number in range(8)]
+
+
+@pytest.fixture
+def campaign(stage: Stage) -> Campaign:
+    """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
+    made = Campaign(stage, *NAMES).loses_answers(2)
+    assert list(made.states.values()) == [["unknown"], ["unknown"], ["settled"], ["settled"]]
+    return made
+
+
+class TestMarkUnsent:
+    def test_the_next_try_sends_to_exactly_those(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.in_state("unknown")
+        said = journal("mark-unsent", *campaign.ids, "--reference", first, "--yes")
+        assert said.status == 0, said.err
+        assert "Marked as unsent: 1 request to 2 recipients of tell in run" in said.out
+        assert f"In doubt still: 1 request to 2 recipients ({second})" in said.out
+        assert campaign.states[first] == ["not_sent"]
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.report["sent"], ended.report["unknown"]) == ("failed", 6, 2)
+        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+
+    def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert "Marked as unsent: 2 requests to 4 recipients" in said.out
+        assert "Next: clear the task; it then sends to these 4 recipients, if still on its list, and to" in said.out
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert "No request of this journal is in doubt" in journal("mark-unsent", *campaign.ids, "--yes").err
+
+    def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.put_in("up_for_retry")
+        assert "Next: nothing to do; the task's next try" in journal("mark-unsent", *campaign.ids, "--yes").out
+        assert campaign.once().state == "success"
+
+    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada", "obi").loses_answers(1)
+        reference = campaign.in_state("unknown")[0]
+
+        def reach_one(stored: dict[str, Any]) -> None:
+            batch = Batch.from_json(stored["batches"][-1])
+            (claim,) = (one for kept in stored["batches"] for one in Batch.from_json(kept).claims)
+            again = Claim(1, "cpaas-again", claim.members[:MEMBER_BYTES])
+            end = End(1, State.SETTLED, ("m", 4.0, 1.0))
+            stored["batches"].append(
+                Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_json()
+            )
+
+        campaign.rewrite(reach_one)
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert "Marked as unsent: 1 request to 2 recipients" in said.out
+        assert "it then sends to this recipient, if still on its list" in said.out
+        assert campaign.states[reference] == ["not_sent"]
+        assert campaign.run.clear().once().result["sent"] == 2
+        assert sum(campaign.arrived()) == 3
+
+    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada", "obi", if_unknown="resend").loses_answers(20)
+        (reference,) = campaign.states
+        assert set(campaign.states[reference]) == {"unknown"}
+        assert len(campaign.states[reference]) > 1
+        stage.sandbox.control("DELETE", "faults")
+        journal("mark-sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
+        assert set(campaign.states[reference]) == {"settled"}
+        before = campaign.arrived()
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == before
+
+
+class TestMarkSent:
+    def test_the_cleared_task_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("mark-sent", *campaign.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Next: clear the task; it then sends only to others on its list that nothing was sent to" in said.out
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert campaign.arrived() == [1] * 8
+
+    def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.in_state("unknown")
+        said = journal("mark-sent", *campaign.ids, "--id", "msg_9", "--yes")
+        assert (said.status, "An id belongs to one request, and 2 would be marked" in said.err) == (1, True)
+        assert journal("mark-sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
+        (end,) = (end for batch in campaign.batches for end in batch.ends if end.by_hand)
+        assert (end.state, end.result, end.by_hand) == (State.SETTLED, ("msg_9", None, None), "sent")
+        assert (end.reason or "").startswith("a person decided that it was sent (before: ")
+        assert campaign.states[second] == ["unknown"]
+
+    def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
+        reference = campaign.in_state("unknown")[0]
+        journal("mark-sent", *campaign.ids, "--reference", reference, "--yes")
+        said = journal("mark-unsent", *campaign.ids, "--reference", reference, "--yes")
+        assert (said.status, "a person marked it sent" in said.err) == (1, True)
+
+
+class TestWhereItIsWritten:
+    """A decision is added to the log and changes nothing that stands there."""
+
+    def test_in_the_last_segment(self, campaign: Campaign, journal: Journal) -> None:
+        (before,) = campaign.segments
+        journal("mark-unsent", *campaign.ids, "--yes")
+        (after,) = campaign.segments
+        assert after.batches[:-1] == before.batches
+        assert (after.generation, after.lost, after.edition) == (before.generation, before.lost, before.edition)
+        assert not campaign.batches[-1].claims
+        assert [row.expires_at for row in campaign.run.stored()] == [None]
+
+    def test_in_a_new_one_where_that_is_full(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.fill(FULL)
+        (full,) = campaign.segments
+        journal("mark-unsent", *campaign.ids, "--yes")
+        first, second = campaign.segments
+        assert (first.batches, len(second.batches)) == (full.batches, 1)
+        assert second.continues(first)
+        assert second.generation == first.generation
+        assert "Nothing is in doubt" in journal("show", *campaign.ids).out
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["unknown"]) == ("success", 0)
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+    def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada").loses_answers(1)
+
+        def multiply(stored: dict[str, Any]) -> None:
+            (claims,) = (batch["claims"] for batch in stored["batches"] if batch["claims"])
+            last = stored["batches"][-1]
+            last["claims"] = [
+                *last["claims"],
+                *([number, f"cpaas-{number}", claims[0][2], ""] for number in range(1, 700)),
+            ]
+            last["at"] = "2026-01-01T00:00:00+00:00"
+
+        campaign.rewrite(multiply)
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Marked as unsent: 700 requests to 1 recipient" in said.out
+        assert "  and 680 more\n" in said.out
+        assert len(campaign.segments) > 2
+        assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored() if row.key != key_of(0))
+        assert {states[0] for states in campaign.states.values()} == {"not_sent"}
+        assert campaign.run.clear().once().result["sent"] == 1
+
+    def test_after_a_repetition_of_the_whole_it_is_the_new_log_that_counts(
+        self, stage: Stage, journal: Journal
+    ) -> None:
+        campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
+        campaign.fill(FULL)
+        journal("mark-sent", *campaign.ids, "--yes")
+        assert len(campaign.segments) == 2
+        campaign.run.clear()
+        campaign.loses_answers(1)
+        (line,) = journal("list", "--output", "json").lines
+        old, stale = campaign.segments
+        assert not stale.continues(old)
+        said = journal("mark-sent", *campaign.ids, "--yes")
+        assert f"  {line['reference']}\n" in said.out
+        assert campaign.segments[1] == stale
+        campaign.put_in("up_for_retry")
+        assert campaign.once().state == "success"
+        assert campaign.arrived() == [2] * 8
+
+
+class TestRefused:
+    @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
+    def test_a_campaign_on_its_way(self, campaign: Campaign, journal: Journal, state: str) -> None:
+        campaign.put_in(state)
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+    def test_what_may_be_under_way_holds_up_all(self, campaign: Campaign, journal: Journal) -> None:
+        """The process that has it under way may write the segment a decision would stand in."""
+        unknown = campaign.in_state("unknown")[0]
+        campaign.killed(seconds_ago=20)
+        claimed = campaign.in_state("claimed")[1]
+
+        def know_one(stored: dict[str, Any]) -> None:
+            stored["batches"][-1]["ends"].append([0, "unknown", None, "the connection broke", None])
+
+        campaign.rewrite(know_one)
+        said = journal("mark-unsent", *campaign.ids, "--reference", unknown, "--yes")
+        assert (said.status, f"Claimed less than 60 seconds ago: {claimed}." in said.err) == (1, True)
+        assert said.err.endswith(" s.")
+        assert campaign.in_state("unknown") == [unknown]
+
+    def test_what_a_killed_try_claimed_is_in_doubt_a_minute_later(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.killed(seconds_ago=61)
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert (said.status, "Marked as unsent: 2 requests to 4 recipients" in said.out) == (0, True)
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+    @pytest.mark.parametrize("where", [0, 1])
+    def test_a_log_that_changed_meanwhile(
+        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: int
+    ) -> None:
+        if where:
+            campaign.fill(FULL)
+
+        def think(*_: object, **__: object) -> bool:
+            if where:
+                follower = campaign.segments[0].emptied()
+                follower.generation = 1
+                key, value = key_of(1), json.dumps(follower.as_json())
+                with create_session() as session:
+                    row = session.scalars(
+                        select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == campaign.run.run_id)
+                    ).one()
+                    names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index", "updated_at")
+                    same = {name: getattr(row, name) for name in names}
+                    session.add(TaskStateStoreModel(key=key, value=value, **same))
+            else:
+                campaign.rewrite(lambda stored: stored["batches"].append(stored["batches"][-1]))
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        said = journal("mark-unsent", *campaign.ids)
+        assert (said.status, "has changed meanwhile" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+    def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("mark-sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
+        assert (said.status, "no request cpaas-other" in said.err) == (1, True)
+
+    def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
+        settled = campaign.in_state("settled")[0]
+        said = journal("mark-unsent", *campaign.ids, "--reference", settled, "--yes")
+        assert (said.status, "the service carried it out" in said.err) == (1, True)
+
+    def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.run.clear(drop_state=True)
+        assert campaign.once().state == "failed"
+        said = journal("show", *campaign.ids)
+        assert "What was sent to people without a request here, nobody can tell: " in said.out
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert (said.status, "so no command decides it: start a new run, or clear the task" in said.err) == (1, True)
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda stored: stored["batches"][0].pop("claims"),
+            lambda stored: stored.pop("batches"),
+            lambda stored: stored["batches"][-1]["ends"].append([99, "unknown", None, None, None]),
+        ],
+    )
+    def test_what_cannot_be_read(self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]) -> None:
+        campaign.rewrite(spoil)
+        for command in (("show", *campaign.ids), ("mark-unsent", *campaign.ids, "--yes"), ("list",)):
+            said = journal(*command)
+            assert (said.status, "this version of the provider cannot read: it cannot be read" in said.err) == (1, True)
+
+    def test_a_database_that_fails_stores_nothing(
+        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
+        said = journal("mark-unsent", *campaign.ids, "--yes")
+        assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+
+class TestSeen:
+    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("list", "--output", "json")
+        assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
+        line = said.lines[0]
+        assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
+        assert (line["recipients"], line["try"]) == ("2", "1")
+        assert "the connection broke" in line["reason"]
+        assert line["claimed_at"].endswith("+00:00")
+        assert "4 requests in all: 2 settled (4 recipients), 2 unknown (4 recipients)." in said.err
+        assert "In doubt: 2 requests to 4 recipients" in said.err
+
+    def test_list_sums_up_unless_each_is_asked_for(self, campaign: Campaign, journal: Journal) -> None:
+        (line,) = journal("list", "--state", "settled", "--output", "json").lines
+        assert (line["reference"], line["recipients"], line["reason"]) == (None, "4", "2 requests together")
+        lines = journal("list", "--state", "settled", "--each", "--output", "json").lines
+        assert [line["reference"] for line in lines] == campaign.in_state("settled")
+        lines = journal("list", "--state", "all", "--output", "json").lines
+        assert [line["state"] for line in lines] == ["unknown", "unknown", "settled"]
+        assert journal("list", "--state", "rejected", "--output", "json").lines == []
+
+    def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
+        single = of_single_requests.Send(campaign.stage, phone("ada")).fails_unknown()
+        references = [line["reference"] for line in journal("list", "--output", "json").lines]
+        assert references == [single.reference, *campaign.in_state("unknown")]
+
+    def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
+        journal("mark-sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes")
+        lines = journal("show", *campaign.ids, "--output", "json").lines
+        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", "2"), ("settled", "6")]
+        lines = journal("show", *campaign.ids, "--each", "--output", "json").lines
+        assert [line["state"] for line in lines] == ["unknown", "settled", "settled", "settled"]
+        assert (lines[1]["by_hand"], lines[1]["result_id"]) == ("sent", "msg_9")
+        assert lines[2]["result"]["charge"] == "8.0"
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_in_every_form_and_without_a_hash_or_a_number_of_anybody(
+        self, campaign: Campaign, journal: Journal, output: str
+    ) -> None:
+        for command in (("show", *campaign.ids, "--each"), ("list", "--state", "all")):
+            said = journal(*command, "--output", output)
+            assert said.status == 0, said.err
+            assert campaign.in_state("unknown")[0] in said.out
+            for member, _ in (pair for batch in campaign.batches for claim in batch.claims for pair in claim.each()):
+                assert member.hex() not in said.out
+            assert campaign.batches[0].body not in said.out
+            assert "2348" not in said.out
+
+    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.killed(seconds_ago=1)
+        assert len(journal("list", "--output", "json").lines) == 2
+        campaign.put_in("running")
+        assert journal("list", "--output", "json").lines == []
+        assert "Nothing is in doubt." in journal("show", *campaign.ids).out
+
+
+class TestServersBackend:
+    """Where the state store's table cannot be read by whom it does not belong to."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
+
+    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, *NAMES).loses_answers(1)
+        ids = campaign.ids
+        (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
+        said = journal("mark-unsent", *ids, "--reference", line["reference"], "--yes")
+        assert said.status == 0, said.err
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
