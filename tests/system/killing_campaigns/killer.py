@@ -28,6 +28,7 @@ LOOK_AFTER_PARTS_SECONDS = 5.0
 # Longer than any task is deferred or waits for a slot here.
 STUCK_SECONDS = 45.0
 PLANNING, FIRST_CLAIM, MIDDLE, END = "in planning", "on the first claim", "in the middle", "at the end"
+FIRST_END = "as some are settled and some are not"
 AIMS = {PLANNING: 0.15, FIRST_CLAIM: 0.2, MIDDLE: 0.45, END: 0.2}
 DELAYS = {PLANNING: (0.0, 4.0), FIRST_CLAIM: (0.0, 0.3), MIDDLE: (0.2, 5.0), END: (0.0, 1.0)}
 VICTIMS = {TASK: 0.5, SUPERVISOR: 0.28, FROZEN_SUPERVISOR: 0.07, TOLD_TO_END: 0.15}
@@ -150,7 +151,7 @@ class Killer:
         delays = DELAYS[aim]
         if broken:
             # What both ways of breaking the promises are seen by.
-            victim, aim, delays = TASK, FIRST_CLAIM, (0.5, 1.5)
+            victim, aim, delays = TASK, FIRST_END, (0.0, 0.0)
         return Target(place, supervisor, task, victim, aim, self.chance.uniform(*delays), self._written(place))
 
     def _spared(self, place: Place, broken: bool) -> bool:
@@ -172,6 +173,9 @@ class Killer:
             return True
         if target.aim == END:
             return self._logbook(target.place).people >= 0.97 * self._everybody(target.place)
+        if target.aim == FIRST_END:
+            logbook = self._logbook(target.place)
+            return logbook.settled > 0 and logbook.open > 0
         return self._written(target.place) > target.written
 
     def _may_die(self, target: Target, task_instance: uuid.UUID) -> bool:

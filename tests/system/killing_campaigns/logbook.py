@@ -48,6 +48,11 @@ class Logbook:
         return sum(size for number, (_, _, size) in self.claims.items() if self.ends.get(number) != "not_sent")
 
     @property
+    def settled(self) -> int:
+        """How many requests are known to have been carried out."""
+        return sum(state == "settled" for state in self.ends.values())
+
+    @property
     def open(self) -> int:
         """How many requests are claimed whose end is not written."""
         return len(set(self.claims) - set(self.ends))

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 from tests.system.killing_campaigns.people import Row
@@ -30,10 +31,15 @@ def as_items(rows: list[Row]) -> list[dict[str, str]]:
     return [{"phone": row.written, "name": row.name} for row in rows]
 
 
+def tables_of(folder: Path) -> str:
+    """Return how the names of tables in PostgreSQL begin: two killings at once must not share any."""
+    return f"killed_{sha256(str(folder).encode()).hexdigest()[:10]}"
+
+
 def put(kind: str, name: str, folder: Path, rows: list[Row]) -> None:
     """Have the rows read from now on."""
     if kind == "postgres":
-        _put_into_postgres(f"killed_{name}", rows)
+        _put_into_postgres(f"{tables_of(folder)}_{name}", rows)
         return
     suffix, write = _FILES[kind]
     unfinished = folder / f"{name}.unfinished"
@@ -41,10 +47,11 @@ def put(kind: str, name: str, folder: Path, rows: list[Row]) -> None:
     unfinished.rename(folder / f"{name}.{suffix}")
 
 
-def drop_tables() -> None:
+def drop_tables(folder: Path) -> None:
     """Leave nothing of ours in PostgreSQL."""
+    tables = tables_of(folder)
     with closing(_postgres()) as database, database, database.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS killed_postgres, killed_postgres_mapped")
+        cursor.execute(f"DROP TABLE IF EXISTS {tables}_postgres, {tables}_postgres_mapped")
 
 
 def _write_list(path: Path, rows: list[Row]) -> None:

@@ -74,6 +74,7 @@ def told(story: Story) -> list[str]:
 class Plan:
     """What a round is made of.
 
+    :param each: strikes at one task instance at most
     :param size: people of a campaign
     :param broken: what is made to break the promises, to be found out
     """
@@ -83,6 +84,7 @@ class Plan:
     kills: int
     outages: int
     foul: bool
+    each: int = 5
     size: int = 10_000
     broken: tuple[str, ...] = ()
 
@@ -103,7 +105,7 @@ class Killing:
     def __enter__(self) -> Killing:
         self.tell(f"seed {self.seed}")
         self._chance = random.Random(self.seed)
-        folder = self.home / "campaigns"
+        folder = self._folder = self.home / "campaigns"
         folder.mkdir(parents=True)
         self._drawn = Drawn(folder, self._chance)
         names = [(kind, f"{kind}{suffix}") for kind in KINDS for suffix in ("", "_mapped")]
@@ -111,7 +113,7 @@ class Killing:
             (folder / f"{name}.terms").write_text(json.dumps(IDLE))
         self.sandbox = Sandbox(self.home / "sandbox.log").start()
         try:
-            settings = {"KILLED_CAMPAIGNS": str(folder)}
+            settings = {"KILLED_CAMPAIGNS": str(folder), "KILLED_TABLES": places.tables_of(folder)}
             for kind, name in names:
                 settings |= places.connection_of(kind, name, folder)
             for name, (size, rate) in PACES.items():
@@ -127,7 +129,7 @@ class Killing:
     def __exit__(self, *_: object) -> None:
         self.airflow.stop()
         self.sandbox.stop()
-        places.drop_tables()
+        places.drop_tables(self._folder)
 
     def until(self, kills: int, plans: Iterator[Plan], within: float) -> Outcome:
         """Hold rounds until so many processes died, or the time is over; what was found is told even when ended."""
@@ -148,7 +150,7 @@ class Killing:
         campaigns = {campaign.name: campaign for campaign in self._campaigns(plan)}
         refused = {name: self._begin(campaign, plan) for name, campaign in campaigns.items()}
         outages = Outages(self.airflow, self._chance, plan.outages)
-        killer = Killer(self.airflow, self._chance, campaigns, outages, plan.kills)
+        killer = Killer(self.airflow, self._chance, campaigns, outages, plan.kills, plan.each)
         if not killer.work(lambda: all(map(self._ended, campaigns.values())), ROUND_WITHIN):
             self.outcome.wrongs.append(f"Not all of {list(campaigns)} ended within {ROUND_WITHIN:g} s.")
         self._let_the_last_end()

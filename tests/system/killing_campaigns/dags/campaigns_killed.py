@@ -19,7 +19,7 @@ FILES = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet"}
 KINDS = ("list", "xcom", *FILES, "sqlite", "postgres")
 PARTS = 4
 # As in the oracle.
-RETRIES = 9
+TRIES = {"retries": 9, "retry_delay": timedelta(seconds=1)}
 
 
 class ForgetfulSms(SmsCampaignOperator):
@@ -51,7 +51,7 @@ OPERATORS = {
 }
 
 
-@task(task_id="people")
+@task(task_id="people", **TRIES)
 def people_of(file: str) -> list[dict[str, str]]:
     return list(json.loads(Path(file).read_text()))
 
@@ -65,7 +65,7 @@ def source_of(kind: str, name: str) -> Any:
         return people_of(str(listed))
     if kind in FILES:
         return str(FOLDER / f"{name}.{FILES[kind]}")
-    table = "people" if kind == "sqlite" else f"killed_{name}"
+    table = "people" if kind == "sqlite" else f"{os.environ.get('KILLED_TABLES', 'killed')}_{name}"
     return SqlSource(f"killed_{name}", f"SELECT phone, name FROM {table} ORDER BY place")
 
 
@@ -75,8 +75,7 @@ for kind in KINDS:
         given = json.loads((FOLDER / f"{name}.terms").read_text())
         operator = OPERATORS[given.pop("operator")]
         with DAG(name, schedule=None, max_active_tasks=16, max_active_runs=1):
-            given |= {"source": source_of(kind, name), "recipient_column": "phone", "task_id": "send"}
-            given |= {"retries": RETRIES, "retry_delay": timedelta(seconds=1)}
+            given |= {"source": source_of(kind, name), "recipient_column": "phone", "task_id": "send", **TRIES}
             if mapped:
                 operator.partial(**given).expand(partition=partitions(PARTS))
             else:
