@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -77,6 +77,6 @@ def _columns(operator: CampaignOperator, texts: list[str], placeholder_format: s
         return {name: name for text in texts for name in placeholders_in(text, placeholder_format)}
     if isinstance(given, Mapping):
         return {str(name): str(column) for name, column in given.items()}
-    if isinstance(given, str):
+    if isinstance(given, str) or not isinstance(given, Iterable):
         raise AirflowFailException("substitutions must be a mapping or a list of columns. Nothing was sent.")
     return {str(name): str(name) for name in given}

@@ -107,7 +107,8 @@ class Campaigning:
     def _draw_up(self) -> tuple[Campaign, Planner]:
         operator = self._operator
         message = message_of(operator, self._connection)
-        if message.texts and operator.substitutions is None:
+        if operator.substitutions:
+            # An empty list says that what looks like placeholders is none.
             refuse_unknown_placeholders(message)
         ledger = self._ledger(message.channel.operation)
         plan = self._open.enter_context(Plan(operator.spool_path))

@@ -57,7 +57,8 @@ class CampaignOperator(SendOperator):
     :param source: who it is for: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
         ``cpaas_provider.sources``, or a list of mappings or of plain recipients, e.g. from an upstream task (templated)
     :param substitutions: which column fills which placeholder, as a mapping, or as a list where they are called alike;
-        default: the placeholders of the text, each from the column of its name
+        default: the placeholders of the text, each from the column of its name; an empty list: there are none, whatever
+        looks like some
     :param substitution_defaults: what stands for a placeholder where a row has no value; without it such a row is set
         aside
     :param recipient_column: the column of the recipients

@@ -233,6 +233,8 @@ class Ledger:
             )
         elif first.lock != self.prints.lock:
             self._last.lost = REKEYED if first.lost or first.batches else None
+            # Should the secret be changed back, the segments that stand behind the first would be taken for its own.
+            self._last.edition = first.edition + 1
             begin_anew = first.generation != tries.max_tries
         else:
             self._earlier = self._last = first
