@@ -239,6 +239,17 @@ class TestWhatIsLost:
         third = TryFacts(3, 3, 3)
         assert len(replayed(store, third, secrets=SECRETS[1:2])) == 1
 
+    def test_nothing_of_long_ago_comes_back_with_a_secret_that_was_changed_and_changed_back(
+        self, store: MemoryStore
+    ) -> None:
+        filled(store, 3)
+        for number, secrets in ((2, SECRETS[1:2]), (3, SECRETS[:1])):
+            tries = TryFacts(number, 9, 9)
+            opened(store, tries, secrets).append(batch([claim(0, *phones(1))], tries=tries))
+        last = TryFacts(4, 9, 9)
+        assert len(replayed(store, last)) == 1
+        assert ledger(store, last).lost == REKEYED
+
 
 class TestResendOnClear:
     def test_without_a_clear_it_goes_on(self, store: MemoryStore) -> None:
