@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.state import TaskScope, get_state_backend
@@ -94,12 +95,21 @@ def read(instance: Instance, session: Session) -> Found:
     :raises JournalError: when there is none, or it cannot be read
     """
     stored = get_state_backend().get(instance.scope, JOURNAL_KEY, session=session)
-    if stored is None:
+    found = None if stored is None else _opened(instance, stored, session)
+    if (found is None or not any(found.journal.entries())) and _has_campaign_key(instance, session):
+        raise JournalError(
+            f"Task instance {instance} has a campaign_key: its journal is the campaign's, whatever run it belongs to, "
+            f"and lies in the provider's own store, where these commands do not look. {UNTOUCHED} What became of each "
+            "recipient is in the outcome file (results_path). What is in doubt the task decides by its if_unknown: "
+            "look into the service's own records, then clear it with if_unknown='skip' (nobody in doubt is sent to) "
+            "or 'resend' (everybody in doubt is)."
+        )
+    if found is None:
         raise JournalError(
             f"Task instance {instance} has no journal: it has requested nothing, its state was dropped, or it is none "
             f"of an operator that sends. {UNTOUCHED}"
         )
-    return _opened(instance, stored, session)
+    return found
 
 
 def refuse_on_its_way(instance: Instance) -> None:
@@ -211,6 +221,13 @@ def _opened(instance: Instance, first: str, session: Session) -> Found:
             f"{UNTOUCHED}"
         ) from None
     return Found(journal, {key: seen[key] for key in journal.telling})
+
+
+def _has_campaign_key(instance: Instance, session: Session) -> bool:
+    """Tell by what Airflow shows of its arguments whether a task instance is one of a campaign that happens once."""
+    rendered = RenderedTaskInstanceFields
+    fields = session.scalar(select(rendered.rendered_fields).where(*_is(rendered, instance)))
+    return bool(fields and fields.get("campaign_key"))
 
 
 def _stored(instance: Instance, key: str, session: Session) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from cpaas_provider.sending.by_hand import (
 )
 from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, Claim, End, Segment, key_of
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
+from cpaas_provider.sending.fingerprints import MEMBER_BYTES
 
 _AFTER_LOSS = (
     " Whom an earlier try sent to nobody can tell, so no command decides it: start a new run, or clear the task with "
@@ -51,9 +53,10 @@ class Request:
         """Return why it is not settled, in words."""
         return self.end.reason if self.end else None
 
-    def members(self) -> Iterator[bytes]:
-        """Yield the hashes of its recipients."""
-        return (member for member, _ in self.claim.each())
+    def members(self) -> list[bytes]:
+        """Return the hashes of its recipients."""
+        packed = self.claim.members
+        return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
 
     def as_entry(self, operation: str) -> Entry:
         """Return it as a journal of few requests has it."""
@@ -143,7 +146,7 @@ class Log:
 
     def doubtful(self) -> tuple[Entry, ...]:
         """Return the requests in doubt, in the order of their claims."""
-        return tuple(request.as_entry(self.operation) for request in self._doubtful())
+        return tuple(request.as_entry(self.operation) for request in self._doubtful)
 
     def sums(self, *, in_doubt: bool = True) -> list[Sum]:
         """Return how many requests there are of each state.
@@ -166,7 +169,7 @@ class Log:
         now: datetime | None = None,
     ) -> Decided:
         """Return what is to be stored to decide requests in doubt, see ``by_hand.Journal.decide``."""
-        chosen = self._named(references) if references else self._doubtful()
+        chosen = self._named(references) if references else self._doubtful
         if not chosen:
             more = _AFTER_LOSS if self.lost else ""
             raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}{more}")
@@ -197,9 +200,10 @@ class Log:
         return [request for name in wanted for request in open_[name]]
 
     def _all(self, in_doubt: bool) -> Iterator[Request]:
-        left_out = set() if in_doubt else {request.claim.number for request in self._doubtful()}
+        left_out = set() if in_doubt else {request.claim.number for request in self._doubtful}
         return (request for number, request in self.requests.items() if number not in left_out)
 
+    @functools.cached_property
     def _doubtful(self) -> list[Request]:
         """Return the requests in doubt that have somebody whom no other request surely reached."""
         open_ = [request for request in self.requests.values() if request.state in IN_DOUBT]
@@ -246,7 +250,8 @@ def _replay(segment: Segment, requests: dict[int, Request]) -> None:
         for claim in batch.claims:
             requests[claim.number] = Request(claim, batch.at, batch.try_number)
         for end in batch.ends:
-            requests[end.number] = dataclasses.replace(requests[end.number], end=end)
+            request = requests[end.number]
+            requests[end.number] = Request(request.claim, request.at, request.try_number, end)
 
 
 def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:
