@@ -12,8 +12,9 @@ from typing import Any
 
 import pendulum
 
-from cpaas_provider import operators, sensors
+from cpaas_provider import operators, sensors, sources
 from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.operators.campaigns import CampaignOperator
 from cpaas_provider.operators.journaled import JournaledOperator
 from cpaas_provider.operators.sends import SendOperator
 from cpaas_provider.provider_info import CONNECTION_FIELDS
@@ -22,10 +23,12 @@ README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- reference: made by `make docs` -->", "<!-- end of reference -->"
 
 _ORDER = (
-    "SendSmsOperator SendEmailOperator RequestOtpOperator VerifyOtpOperator GetOtpOperator FindOtpsOperator "
-    "RevokeOtpOperator BuyAirtimeOperator PhoneLookupOperator GetContactTableOperator GetContactRowOperator "
-    "CreateContactRowOperator UpdateContactRowOperator UpsertContactRowOperator DeleteContactRowOperator"
+    "SendSmsOperator SendEmailOperator SmsCampaignOperator EmailCampaignOperator RequestOtpOperator "
+    "VerifyOtpOperator GetOtpOperator FindOtpsOperator RevokeOtpOperator BuyAirtimeOperator "
+    "PhoneLookupOperator GetContactTableOperator GetContactRowOperator CreateContactRowOperator "
+    "UpdateContactRowOperator UpsertContactRowOperator DeleteContactRowOperator"
 )
+_SOURCES = "CsvSource JsonLinesSource ParquetSource SqlSource ListSource"
 _PARAM = re.compile(r":param (\w+): (.*?)(?=\n\s*:|\Z)", re.DOTALL)
 
 
@@ -53,18 +56,31 @@ def _classes() -> Iterator[str]:
     for name in _ORDER.split():
         yield from _class(getattr(operators, name))
     yield from _class(sensors.OtpStatusSensor)
+    for name in _SOURCES.split():
+        yield from _described(getattr(sources, name), "cpaas_provider.sources")
 
 
 def _shared() -> Iterator[str]:
     yield "### Arguments of every sending operator"
     yield ""
     yield (
-        "`SendSmsOperator`, `SendEmailOperator`, `RequestOtpOperator` and `BuyAirtimeOperator` take all of these, "
-        "`CreateContactRowOperator` and `UpsertContactRowOperator` the first four. What they mean on retry, clear and "
-        "backfill is under [What is promised about sending](#what-is-promised-about-sending)."
+        "`SendSmsOperator`, `SendEmailOperator`, both campaigns, `RequestOtpOperator` and `BuyAirtimeOperator` take "
+        "all of these, `CreateContactRowOperator` and `UpsertContactRowOperator` the first four. What they mean on "
+        "retry, clear and backfill is under [What is promised about sending](#what-is-promised-about-sending)."
     )
     yield ""
     yield from _table(list(SHARED.values()), documentation(JournaledOperator) | documentation(SendOperator))
+    yield "### Arguments of both campaigns"
+    yield ""
+    yield (
+        "`SmsCampaignOperator` and `EmailCampaignOperator` take these and those of every sending operator; "
+        "[docs/campaigns.md](docs/campaigns.md) explains them one by one."
+    )
+    yield ""
+    own_of_each = {argument.name for argument in own_arguments(operators.SmsCampaignOperator)}
+    both = [argument for name, argument in CAMPAIGN.items() if name == "source" or name not in own_of_each]
+    yield from _table(both, documentation(CampaignOperator))
+    yield from _described(operators.partitions, "cpaas_provider.operators")
 
 
 def _class(kind: type) -> Iterator[str]:
@@ -77,10 +93,34 @@ def _class(kind: type) -> Iterator[str]:
     yield re.sub(r"``", "`", doc.split(":param", 1)[0].strip())
     yield ""
     taken = arguments(kind)
-    yield from _table([argument for argument in taken if argument.name not in SHARED], described)
-    if any(argument.name in SHARED for argument in taken):
+    elsewhere = documented_elsewhere(kind)
+    yield from _table([argument for argument in taken if argument.name not in elsewhere], described)
+    if issubclass(kind, CampaignOperator):
+        yield (
+            "And [the arguments of both campaigns](#arguments-of-both-campaigns) and "
+            "[of every sending operator](#arguments-of-every-sending-operator)."
+        )
+        yield ""
+    elif any(argument.name in SHARED for argument in taken):
         yield "And [the arguments of every sending operator](#arguments-of-every-sending-operator)."
         yield ""
+
+
+def _described(what: Any, home: str) -> Iterator[str]:
+    """Yield the section of something that is no operator."""
+    yield f"### `{what.__name__}`"
+    yield ""
+    yield f"`from {home} import {what.__name__}`"
+    yield ""
+    text = (inspect.getdoc(what) or "").split(":param", 1)[0].strip()
+    text = re.sub(r"\.\. code-block:: python\n\n((?: +.*\n?)+)", _fenced, text)
+    yield re.sub(r"(?<!`)``(?!`)", "`", text)
+    yield ""
+    yield from _table(list(inspect.signature(what).parameters.values()), documentation(what))
+
+
+def _fenced(block: re.Match[str]) -> str:
+    return f"```python\n{inspect.cleandoc(block[1])}\n```\n"
 
 
 def _table(taken: list[inspect.Parameter], described: dict[str, str]) -> Iterator[str]:
@@ -125,8 +165,19 @@ def own_arguments(kind: type) -> list[inspect.Parameter]:
 SHARED = {one.name: one for kind in (JournaledOperator, SendOperator) for one in own_arguments(kind)}
 
 
-def documentation(kind: type) -> dict[str, str]:
-    """Return what a class's docstring says of each parameter."""
+CAMPAIGN = {one.name: one for one in own_arguments(CampaignOperator)}
+
+
+def documented_elsewhere(kind: type) -> set[str]:
+    """Return the arguments of a class that stand in a table of their own, for all who take them."""
+    campaign = (
+        set(CAMPAIGN) - {one.name for one in own_arguments(kind)} if issubclass(kind, CampaignOperator) else set()
+    )
+    return set(SHARED) | campaign
+
+
+def documentation(kind: Any) -> dict[str, str]:
+    """Return what the docstring of a class or function says of each parameter."""
     return {name: " ".join(text.split()) for name, text in _PARAM.findall(inspect.getdoc(kind) or "")}
 
 
@@ -135,7 +186,10 @@ def _shown(default: object) -> str:
         return "-"
     text = f"{default:g}" if isinstance(default, float) else str(default)
     if isinstance(default, timedelta):
-        text = pendulum.duration(seconds=default.total_seconds()).in_words()
+        days, rest = divmod(default, timedelta(days=1))
+        text = (
+            f"{days} day{'s' * (days > 1)}" if days and not rest else pendulum.duration(seconds=rest.seconds).in_words()
+        )
     text = text.lower() if isinstance(default, bool) else text
     return f"`{text}`" if text else "empty"
 

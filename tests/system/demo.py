@@ -1,4 +1,4 @@
-"""``make demo``: the customer campaign on a real Airflow against the sandbox, from start to table.
+"""``make demo``: the campaign examples on a real Airflow against the sandbox, from start to table.
 
 python -m tests.system.demo run [--keep] [--home FOLDER]
 python -m tests.system.demo stop [--home FOLDER]
@@ -22,13 +22,15 @@ import psutil
 
 from tests.processes import Started
 from tests.sandbox import Sandbox, SandboxError, connection_json
-from tests.system.demo_figures import Line, compare
-from tests.system.demo_view import View
+from tests.system.demo_figures import Line, compare, compare_parts, everything_in
+from tests.system.demo_view import View, named
 from tests.system.standalone import ENDED, USER, Standalone, StandaloneError, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "example_dags"
 DAG_ID = "customer_campaign"
+MAPPED_DAG_ID = "mapped_campaign"
+COLLEAGUE = "2348035550100"  # whom the campaign is tried with
 RUN_WITHIN = 600.0
 
 
@@ -117,15 +119,32 @@ class Demo:
         refused = self._refuse_somebody()
         self.airflow.wait_until_healthy()
         self.view.say(f"Both are up after {time.monotonic() - began:.0f} s. Running {DAG_ID} ...")
-        conf = {"folder": f"file://{self.home}/campaign", "max_rejected": len(refused)}
+        conf = {"folder": f"file://{self.home}/campaign"}
         run_id = self.airflow.trigger(DAG_ID, conf)
-        state = self._watch(run_id)
-        figures = self._figures(run_id)
+        state = self._watch(DAG_ID, run_id)
+        figures = self._figures(DAG_ID, run_id, "summarise")
         lines = compare(figures, self.sandbox, _rows(), refused) if figures else []
-        agreed = state == "success" and bool(lines) and all(line.agrees for line in lines)
-        self._show(run_id, state, lines, time.monotonic() - began)
+        runs = {DAG_ID: (run_id, state)}
+        if state == "success":
+            runs[MAPPED_DAG_ID], mapped = self._mapped_campaign(conf, refused)
+            lines += mapped
+        agreed = all(state == "success" for _, state in runs.values()) and all(line.agrees for line in lines)
+        self._show(runs, lines, time.monotonic() - began)
         self._keep_result(run_id, state, figures, lines, agreed)
         return agreed
+
+    def _mapped_campaign(
+        self, conf: dict[str, Any], refused: dict[str, list[str]]
+    ) -> tuple[tuple[str, str], list[Line]]:
+        """Run the mapped example after the other one; return its run, how it ended, and its lines of the table."""
+        self.view.say(f"Running {MAPPED_DAG_ID} ...")
+        before = self.sandbox.counters()
+        arrived = sum(1 for _ in everything_in(self.sandbox, "sms"))
+        run_id = self.airflow.trigger(MAPPED_DAG_ID, conf)
+        state = self._watch(MAPPED_DAG_ID, run_id)
+        figures = self._figures(MAPPED_DAG_ID, run_id, "sum_up")
+        lines = compare_parts(figures, self.sandbox, before, arrived, refused["sms"]) if figures else []
+        return (run_id, state), lines
 
     def _refuse_somebody(self) -> dict[str, list[str]]:
         """Have the service refuse two numbers and an address of the list, as happens; return them."""
@@ -135,39 +154,36 @@ class Demo:
         refused = {"sms": [phones[3], phones[-5]], "email": [emails[7]]}
         seeding = {
             # They must get as far as being written to.
-            "lookups": [{"phone": phone, "dnd": False} for phone in phones],
+            "lookups": [{"phone": phone, "dnd": False} for phone in [COLLEAGUE, *phones]],
             "refused_recipients": [*refused["sms"], *refused["email"]],
         }
         self.sandbox.control("POST", "seed", seeding)
         return refused
 
-    def _watch(self, run_id: str) -> str:
+    def _watch(self, dag_id: str, run_id: str) -> str:
         """Show the run's progress until it ends; return how it ended."""
         with self.view.watching() as show:
 
             def look() -> str | None:
-                tasks = self.airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances")["task_instances"]
-                state = str(self.airflow.api("GET", f"dags/{DAG_ID}/dagRuns/{run_id}")["state"])
+                tasks = self.airflow.api("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+                state = str(self.airflow.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"])
                 show(tasks, self.sandbox.counters())
                 return state if state in ENDED else None
 
             return wait_for("the campaign to end", look, RUN_WITHIN, every=0.5)
 
-    def _figures(self, run_id: str) -> dict[str, Any]:
-        path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/summarise/xcomEntries/summary"
+    def _figures(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/summary"
         entry = self.airflow.found(path)
         return entry["value"] if entry else {}
 
-    def _show(self, run_id: str, state: str, lines: list[Line], seconds: float) -> None:
+    def _show(self, runs: dict[str, tuple[str, str]], lines: list[Line], seconds: float) -> None:
         if lines:
             self.view.table(lines)
-        if state != "success":
-            path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances"
-            for task in self.airflow.api("GET", path)["task_instances"]:
-                if task["state"] == "failed":
-                    log = self.airflow.task_log(DAG_ID, run_id, task["task_id"])
-                    self.view.task_failed(task["task_id"], log)
-        self.view.verdict(state, lines, seconds)
+        for dag_id, (run_id, state) in runs.items():
+            if state != "success":
+                self._show_failures(dag_id, run_id)
+        self.view.verdict({dag_id: state for dag_id, (_, state) in runs.items()}, lines, seconds)
         self.view.where_to_look(
             {
                 "Lists and outcomes": self.home / "campaign",
@@ -175,6 +191,14 @@ class Demo:
                 "Airflow's own log": self.airflow.log,
             }
         )
+
+    def _show_failures(self, dag_id: str, run_id: str) -> None:
+        for task in self.airflow.api("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]:
+            if task["state"] == "failed":
+                index = task["map_index"] if task["map_index"] >= 0 else None
+                self.view.task_failed(
+                    named(task), self.airflow.task_log(dag_id, run_id, task["task_id"], map_index=index)
+                )
 
     def _keep_result(self, run_id: str, state: str, figures: dict[str, Any], lines: list[Line], agreed: bool) -> None:
         """Write down what came of it, and where the two are, for programs."""
@@ -198,9 +222,9 @@ def _customers() -> list[dict[str, str]]:
 
 
 def _rows() -> int:
-    """Count the rows of the CSV, empty ones included, without the header."""
+    """Count the rows of the CSV, without the header and lines that are empty."""
     with (EXAMPLES / "data" / "customers.csv").open(encoding="utf-8-sig", newline="") as file:
-        return sum(1 for _ in csv.reader(file)) - 1
+        return sum(1 for row in csv.reader(file) if row) - 1
 
 
 def _terminated(*_: object) -> None:

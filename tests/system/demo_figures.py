@@ -1,8 +1,11 @@
-"""The campaign's own figures beside those of the service, which counts what it really accepted."""
+"""The campaigns' own figures beside those of the service, which counts what it really accepted."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.sandbox import Sandbox
@@ -36,49 +39,77 @@ def everything_in(sandbox: Sandbox, box: str) -> Iterator[dict[str, Any]]:
 
 
 def compare(figures: dict[str, Any], sandbox: Sandbox, rows: int, refused: dict[str, list[str]]) -> list[Line]:
-    """Return the table's lines; what the service cannot know must add up instead.
+    """Return the table's lines of the customer campaign; what the service cannot know must add up instead.
 
     :param rows: rows of the CSV, counted by somebody else
     :param refused: the recipients the service was told to refuse, by channel
     """
     counters = sandbox.counters()
     lookups = list(everything_in(sandbox, "lookups"))
-    get = figures.get
+    check, contacts, sms, email = (figures[step] for step in ("check", "contacts", "sms", "email"))
+    outcomes = _outcomes(check)
     to_messages = round(counters["charged"] - sum(item["charge"] for item in lookups), 4)
-    in_list = [get(f"contacts_{outcome}") or 0 for outcome in ("created", "updated", "rejected", "unknown")]
+    disturbed = sum(item["answer"]["dnd"] for item in lookups)
     return [
-        Line("Rows read", get("read"), rows, "the file"),
-        Line("  bad, set aside", get("bad"), sum((get("bad_rows") or {}).values()), "sum over reasons"),
-        Line(
-            "  duplicates, set aside", get("duplicates"), rows - (get("bad") or 0) - (get("customers") or 0), "the rest"
-        ),
-        Line("Numbers looked up", get("looked_up"), counters["lookups"], "service"),
-        Line(
-            "  skipped: do not disturb", get("dnd_skipped"), sum(item["answer"]["dnd"] for item in lookups), "service"
-        ),
-        Line("  reachable", get("reachable"), sum(in_list), "sum of contacts"),
-        Line("Contacts created", get("contacts_created"), counters["contacts"]["created"], "service"),
-        Line("Contacts updated", get("contacts_updated"), counters["contacts"]["updated"], "service"),
-        *_messages("sms", "SMS", figures, sandbox, counters, refused["sms"]),
-        *_messages("email", "Emails", figures, sandbox, counters, refused["email"]),
-        Line("Charge for messages", get("charge"), to_messages, "service"),
-        Line("Balance", get("balance"), counters["balance"], "service"),
+        Line("Rows checked", _sum(check, "recipients", "bad_rows", "duplicates"), rows, "the file"),
+        Line("  bad, set aside", check.get("bad_rows"), outcomes["bad_row"], "outcome file"),
+        Line("  duplicates, set aside", check.get("duplicates"), outcomes["duplicate"], "outcome file"),
+        Line("Contacts created", contacts.get("created"), counters["contacts"]["created"], "service"),
+        Line("Contacts updated", contacts.get("updated"), counters["contacts"]["updated"], "service"),
+        Line("  of all that were sound", _sum(contacts, "created", "updated"), check.get("recipients"), "the check"),
+        Line("Numbers looked up", _sum(sms, "recipients", "do_not_disturb"), counters["lookups"], "service"),
+        Line("  skipped: do not disturb", sms.get("do_not_disturb"), disturbed, "service"),
+        *_messages("SMS", sms, sandbox, "sms", counters, refused["sms"]),
+        *_messages("Emails", email, sandbox, "email", counters, refused["email"]),
+        Line("Charge for messages", figures["charge"], to_messages, "service"),
+        Line("Balance", figures["balance"], counters["balance"], "service"),
+    ]
+
+
+def compare_parts(
+    figures: dict[str, Any], sandbox: Sandbox, before: dict[str, Any], arrived: int, refused: list[str]
+) -> list[Line]:
+    """Return the table's lines of the mapped campaign.
+
+    :param before: the service's counters before it
+    :param arrived: how many SMS had arrived before it
+    :param refused: the numbers the service was told to refuse
+    """
+    counters = sandbox.counters()
+    newest = list(everything_in(sandbox, "sms"))
+    reached = {item["recipient"] for item in newest[: len(newest) - arrived]}
+    sent = counters["sms"]["recipients"] - before["sms"]["recipients"]
+    charge = round(counters["charged"] - before["charged"], 4)
+    return [
+        Line(f"SMS sent in {figures['parts']} parts", figures["sent"], sent, "service"),
+        Line("  to different people", figures["sent"], len(reached), "inbox"),
+        Line("  rejected", figures["rejected"], len(set(refused) - reached), "refused, not in inbox"),
+        Line("  in doubt or not sent", _sum(figures, "unknown", "not_reached"), 0, "nothing went wrong"),
+        Line("  charge", figures["charge"], charge, "service"),
     ]
 
 
 def _messages(
-    channel: str, name: str, figures: dict[str, Any], sandbox: Sandbox, counters: dict[str, Any], refused: list[str]
+    name: str, report: dict[str, Any], sandbox: Sandbox, channel: str, counters: dict[str, Any], refused: list[str]
 ) -> list[Line]:
     reached = {item["recipient"] for item in everything_in(sandbox, channel)}
-    nothing = [recipient for recipient in refused if recipient not in reached]
     return [
-        Line(f"{name} sent", figures.get(f"{channel}_sent"), counters[channel]["recipients"], "service"),
-        Line("  to different people", figures.get(f"{channel}_sent"), len(reached), "inbox"),
-        Line("  rejected", figures.get(f"{channel}_rejected"), len(nothing), "refused, not in inbox"),
-        Line("  in doubt or not sent", _left(figures, channel), 0, "nothing went wrong"),
+        Line(f"{name} sent", report.get("sent"), counters[channel]["recipients"], "service"),
+        Line("  to different people", report.get("sent"), len(reached), "inbox"),
+        Line("  rejected", report.get("rejected"), len(set(refused) - reached), "refused, not in inbox"),
+        Line("  in doubt or not sent", _sum(report, "unknown", "not_reached"), 0, "nothing went wrong"),
     ]
 
 
-def _left(figures: dict[str, Any], channel: str) -> int | None:
-    counts = [figures.get(f"{channel}_{outcome}") for outcome in ("unknown", "not_sent")]
+def _outcomes(report: dict[str, Any]) -> Counter[str]:
+    """Count the outcomes in the file a campaign left."""
+    path = report.get("results_path")
+    if path is None:
+        return Counter()
+    with Path(path.removeprefix("file://")).open() as lines:
+        return Counter(json.loads(line)["outcome"] for line in lines)
+
+
+def _sum(report: dict[str, Any], *names: str) -> int | None:
+    counts = [report.get(name) for name in names]
     return None if None in counts else sum(count for count in counts if count)

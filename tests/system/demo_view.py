@@ -51,7 +51,7 @@ class View:
 
         def show(tasks: list[dict[str, Any]], counters: dict[str, Any]) -> None:
             for task in sorted(tasks, key=lambda task: task["start_date"] or "9"):
-                name, state = task["task_id"], task["state"]
+                name, state = named(task), task["state"]
                 if seen.get(name) != state and state in {"running", "success", "failed", "up_for_retry"}:
                     self.say(f"  {name:<16} {state:<14} {_counted(counters)}")
                 seen[name] = state
@@ -60,7 +60,7 @@ class View:
 
     def table(self, lines: list[Line]) -> None:
         """Show the campaign's figures beside what they were compared with."""
-        table = Table(title="Customer campaign", box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(title="The campaigns", box=box.SIMPLE_HEAD, title_justify="left")
         table.add_column("")
         table.add_column("campaign says", justify="right")
         table.add_column("counted", justify="right")
@@ -76,17 +76,18 @@ class View:
         self.problem(f"Task {task_id} failed. The end of its log:")
         self.say(log or "(it has none)")
 
-    def verdict(self, state: str, lines: list[Line], seconds: float) -> None:
+    def verdict(self, states: Mapping[str, str], lines: list[Line], seconds: float) -> None:
         """Show how it all ended."""
         wrong = [line.label.strip() for line in lines if not line.agrees]
-        if state != "success":
-            self.problem(f"The run ended as {state} after {seconds:.0f} s.")
+        failed = {dag_id: state for dag_id, state in states.items() if state != "success"}
+        for dag_id, state in failed.items():
+            self.problem(f"The run of {dag_id} ended as {state}, {seconds:.0f} s after the start.")
         if not lines:
             self.problem("The run left no summary.")
         if wrong:
             self.problem(f"Campaign and service do not agree on: {', '.join(wrong)}.")
-        if state == "success" and lines and not wrong:
-            self.say(f"The run succeeded and every figure agrees. {seconds:.0f} s in all.")
+        if lines and not failed and not wrong:
+            self.say(f"Both runs succeeded and every figure agrees. {seconds:.0f} s in all.")
 
     def where_to_look(self, places: Mapping[str, object]) -> None:
         """Show where the rest is."""
@@ -101,6 +102,11 @@ class View:
         )
 
 
+def named(task: Mapping[str, Any]) -> str:
+    """Return a task instance's name, with its place where it is one of several."""
+    return f"{task['task_id']} [{task['map_index']}]" if task["map_index"] >= 0 else str(task["task_id"])
+
+
 def _progress(tasks: list[dict[str, Any]], counters: dict[str, Any]) -> Group:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("task")
@@ -109,7 +115,7 @@ def _progress(tasks: list[dict[str, Any]], counters: dict[str, Any]) -> Group:
     for task in sorted(tasks, key=lambda task: task["start_date"] or "9"):
         state = task["state"] or "waiting"
         seconds = f"{task['duration']:.1f}" if task["duration"] else ""
-        table.add_row(task["task_id"], Text(state, style=_STYLES.get(state, "dim")), seconds)
+        table.add_row(named(task), Text(state, style=_STYLES.get(state, "dim")), seconds)
     return Group(table, Text(_counted(counters)))
 
 

@@ -30,6 +30,7 @@ class EmailCampaignOperator(CampaignOperator):
     :param reply_to: the address replies go to (templated)
     :param external_ref: your own reference; default: ours (templated)
     :param callback: URL that receives delivery reports (templated)
+    :param cpaas_conn_id: the connection to use (templated)
     """
 
     template_fields = (*CampaignOperator.template_fields, "subject", "from_name", "reply_to")

@@ -76,8 +76,8 @@ class SendMessageOperator(SendOperator):
         if len(everybody) > connection.recipients_per_request:
             raise AirflowFailException(
                 f"{len(everybody)} recipients are more than one request may name (recipients_per_request is "
-                f"{connection.recipients_per_request}). Nothing was sent. A list of this size is a campaign: use the "
-                "campaign operator where your version has it, or map this operator over smaller packs."
+                f"{connection.recipients_per_request}). Nothing was sent. A list of this size is a campaign: use "
+                "SmsCampaignOperator or EmailCampaignOperator."
             )
         allowed = client.settings.allowed
         chosen = [one for one in everybody if allowed is None or allowed.permits(one)]

@@ -39,6 +39,7 @@ class SmsCampaignOperator(CampaignOperator):
     :param skip_dnd: look every number up, and leave out those that must not be disturbed; look-ups cost money
     :param lookup_ttl: for how long a look-up holds, over all campaigns of this installation
     :param on_lookup_error: about a number that cannot be looked up: ``skip``, ``send`` or ``fail``
+    :param cpaas_conn_id: the connection to use (templated)
     """
 
     def __init__(
