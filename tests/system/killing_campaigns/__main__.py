@@ -20,7 +20,7 @@ def plans(size: int, kills: int) -> Iterator[Plan]:
     """Rounds without end, in fair and foul weather by turns; some show that what is broken is seen."""
     broken: Iterator[tuple[str, ...]] = itertools.chain([("forgetful",), ("credulous",)], itertools.repeat(()))
     for foul in itertools.cycle((False, True)):
-        yield Plan(whole=6, mapped=2, kills=kills, outages=3, foul=foul, size=size, broken=next(broken))
+        yield Plan(whole=6, mapped=2, kills=kills, outages=2, foul=foul, size=size, broken=next(broken))
 
 
 def main() -> int:

@@ -113,8 +113,8 @@ class Campaign:
 
     def replaced(self, version: Version) -> None:
         """Note that the source is another one now."""
-        if self.versions:
-            self.versions[-1].until = time.time()
+        for earlier in self.versions:
+            earlier.until = earlier.until or time.time()
         self.versions.append(version)
 
     def __str__(self) -> str:

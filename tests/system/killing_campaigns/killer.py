@@ -21,6 +21,7 @@ from tests.system.killing_campaigns import places
 from tests.system.killing_campaigns.campaigns import Campaign
 from tests.system.killing_campaigns.logbook import Logbook, written
 from tests.system.killing_campaigns.people import Version
+from tests.system.standalone import StandaloneError
 
 TICK_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -30,9 +31,9 @@ STUCK_SECONDS = 45.0
 PLANNING, FIRST_CLAIM, MIDDLE, END = "in planning", "on the first claim", "in the middle", "at the end"
 FIRST_END = "as some are settled and some are not"
 AIMS = {PLANNING: 0.15, FIRST_CLAIM: 0.2, MIDDLE: 0.45, END: 0.2}
-DELAYS = {PLANNING: (0.0, 4.0), FIRST_CLAIM: (0.0, 0.3), MIDDLE: (0.2, 5.0), END: (0.0, 1.0)}
-VICTIMS = {TASK: 0.5, SUPERVISOR: 0.28, FROZEN_SUPERVISOR: 0.07, TOLD_TO_END: 0.15}
-SHARE_OF_TRIES = 0.9
+DELAYS = {PLANNING: (0.0, 4.0), FIRST_CLAIM: (0.0, 0.3), MIDDLE: (0.2, 4.0), END: (0.0, 1.0)}
+VICTIMS = {TASK: 0.58, SUPERVISOR: 0.25, FROZEN_SUPERVISOR: 0.06, TOLD_TO_END: 0.11}
+SHARE_OF_TRIES = 0.95
 # Mostly for longer than Airflow waits for its heartbeat: then two tries of one task instance are alive at once.
 FROZEN_SECONDS = (5.0, 25.0)
 EDITS = 6
@@ -211,8 +212,13 @@ class Killer:
     def _edit_xcom(self, campaign: Campaign) -> None:
         rows, began = campaign.crowd.edit(campaign.rows), time.time()
         path = f"dags/{campaign.name}/dagRuns/{campaign.run_id}/taskInstances/people/xcomEntries/return_value"
-        self.airflow.api("PATCH", path, {"value": places.as_items(rows), "map_index": -1})
-        campaign.replaced(Version(rows, began))
+        try:
+            self.airflow.api("PATCH", path, {"value": places.as_items(rows), "map_index": -1})
+        except StandaloneError:
+            # A server at its limits: from now on either may be read.
+            campaign.versions.append(Version(rows, began))
+        else:
+            campaign.replaced(Version(rows, began))
 
     def _everybody(self, place: Place) -> float:
         campaign = self.campaigns[place.name]
