@@ -109,17 +109,24 @@ class TestTheDemo:
 
     def test_prints_figures_that_agree_with_the_service(self, kept):
         lines = kept.result["lines"]
-        assert len(lines) >= 15
+        assert len(lines) >= 20
         assert [line["label"] for line in lines if not line["agrees"]] == []
         assert "DISAGREES" not in kept.printed
         counters = kept.sandbox.counters()
-        assert f"{counters['sms']['recipients']:,}" in kept.printed
-        assert f"{counters['balance']:,.2f}" in kept.printed
+        sent = [line["campaign"] for line in lines if line["label"].startswith("SMS sent")]
+        assert len(sent) == 2
+        assert sum(sent) == counters["sms"]["recipients"]
+        assert all(f"{count:,}" in kept.printed for count in sent)
+        assert f"{kept.result['figures']['balance']:,.2f}" in kept.printed
 
     def test_shows_what_a_real_list_brings(self, kept):
-        figures = kept.result["figures"]
-        for name in ("bad", "duplicates", "dnd_skipped", "sms_rejected", "email_rejected"):
-            assert figures[name] > 0, name
+        sms, email = kept.result["figures"]["sms"], kept.result["figures"]["email"]
+        for name in ("bad_rows", "duplicates", "do_not_disturb", "rejected"):
+            assert sms[name] > 0, name
+        assert email["rejected"] > 0
+
+    def test_runs_the_mapped_example_too(self, kept):
+        assert "SMS sent in 4 parts" in kept.printed
 
     def test_says_where_to_look_and_how_to_end_it(self, kept):
         assert kept.airflow.url in kept.printed
@@ -130,6 +137,7 @@ class TestTheDemo:
         self._onboard_somebody(kept)
         secrets = Secrets.of(kept.sandbox)
         secrets.add_list(EXAMPLES / "data" / "customers.csv")
+        secrets.texts -= self._previewed(kept)
         assert len(secrets.numbers) > 1000
         assert len(secrets.addresses) > 500
         assert len(secrets.texts) > 100
@@ -137,6 +145,17 @@ class TestTheDemo:
         leaks, searched = look_through(kept.home / "airflow", kept.result["airflow"]["fernet"], secrets)
         assert leaks == []
         assert searched > 100_000
+
+    def _previewed(self, kept):
+        """Return what the example asked to see: two texts as customers read them, the numbers masked."""
+        path = f"dags/customer_campaign/dagRuns/{kept.result['run_id']}/taskInstances/check/xcomEntries/preview"
+        shown = kept.airflow.api("GET", path)["value"]
+        assert len(shown) == 2
+        asked_for = Secrets()
+        for one in shown:
+            assert "****" in one["recipient"]
+            asked_for.add_text("\n".join(one["texts"]))
+        return asked_for.texts
 
     def _onboard_somebody(self, kept):
         """Run the passcode example too, with the code entered by somebody outside."""
