@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from cpaas_provider.sending.campaign.plan import Person
 from cpaas_provider.sending.errors import LaterError
+
+if TYPE_CHECKING:
+    from cpaas_provider.sending.campaign.plan import Person
 
 
 class OutsideHoursError(LaterError):
