@@ -71,6 +71,13 @@ class TestOneTry:
         (one,) = stage.sandbox.inbox("sms")["items"]
         assert one["external_ref"].startswith("spring-tries_")
 
+    def test_what_else_the_author_says_goes_with_every_request(self, stage: Stage) -> None:
+        small_packs(stage)
+        sms(stage, rows(2), channel="whatsapp", sender_id="Other", callback="http://127.0.0.1:9/{{ 'reports' }}").once()
+        found = stage.sandbox.inbox("sms")["items"]
+        assert [(one["channel"], one["sender_id"]) for one in found] == [("whatsapp", "Other")] * 2
+        assert {one["callback"] for one in found} == {"http://127.0.0.1:9/reports"}
+
 
 class TestRetries:
     def test_those_who_are_left_are_sent_to(self, stage: Stage, tmp_path: Path) -> None:
