@@ -523,7 +523,9 @@ class World:
             if fate is Fate.SUPPRESSED and one not in self.banned:
                 say(f"{one} counts as suppressed")
         unknown = {one for one, fate in fates.items() if fate is Fate.UNKNOWN}
-        wanted = source - self.banned - self.bad
+        # Whom the service refused before is not tried again by a retry, though it might take them by now.
+        refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
+        wanted = source - self.banned - self.bad - refused
         if attempt.succeeded:
             if unknown and attempt.policy is not IfUnknown.SKIP:
                 say(f"it succeeded although {unknown} are unknown")
