@@ -74,7 +74,7 @@ def _shared() -> Iterator[str]:
     yield ""
     yield (
         "`SmsCampaignOperator` and `EmailCampaignOperator` take these and those of every sending operator; "
-        "[docs/campaigns.md](docs/campaigns.md) explains them one by one."
+        "[docs/campaigns.md](docs/campaigns.md) says how they go together."
     )
     yield ""
     own_of_each = {argument.name for argument in own_arguments(operators.SmsCampaignOperator)}
