@@ -105,14 +105,9 @@ class TestOnce:
         failed = sms(stage, rows(2), campaign_key=key).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
 
-    @pytest.mark.xfail(strict=True, reason="another max_tries is taken for a clear, also where it is another run's")
-    def test_with_resend_on_clear_another_run_is_no_clear(self, stage: Stage) -> None:
-        first = sms(stage, rows(2), **KEY, resend_on_clear=True)
-        first.once()
-        first.clear().once()
-        assert reached(stage) == Counter(digits(2) * 2)
-        sms(stage, rows(2), **KEY, resend_on_clear=True).once()
-        assert reached(stage) == Counter(digits(2) * 2)
+    def test_to_send_again_takes_another_key(self, stage: Stage) -> None:
+        with pytest.raises(ValueError, match="give it another one, not resend_on_clear"):
+            sms(stage, rows(2), **KEY, resend_on_clear=True)
 
 
 class TestTwoAtOnce:

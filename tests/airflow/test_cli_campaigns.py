@@ -208,10 +208,6 @@ class TestMarkSent:
         assert (end.reason or "").startswith("a person decided that it was sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
-    @pytest.mark.xfail(
-        strict=True,
-        reason="of a request settled without a charge told, by a person or by evidence, later tries count no cost",
-    )
     def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
         campaign = Campaign(stage, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
         assert sum(campaign.arrived()) == 4

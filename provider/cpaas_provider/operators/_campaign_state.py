@@ -36,8 +36,9 @@ def campaign_state(
     """
     if not isinstance(key, str) or not key.strip():
         raise AirflowFailException("campaign_key must be text that is not empty. Nothing was sent.")
-    # The key may say something; what lies in the store does not.
-    name = Fingerprints(connection.journal_secrets[-1], campaign_identity(key)).lock
+    # The key may say something; what lies in the store does not. Nor does it go by a secret: with a new API key this
+    # would be another campaign, and everybody be sent to again.
+    name = Fingerprints(connection.base_url, campaign_identity(key)).lock
     owner = f"task instance {address_of(context)}"
     try:
         database = open_things.enter_context(open_store())

@@ -118,7 +118,7 @@ class Campaigning:
             message,
             terms_of(operator, self._connection, self._partition),
             self._stop,
-            address_of(self._context),
+            address_of(self._context) if operator.campaign_key is None else None,
             may_begin=self._may_begin,
             evidence=operator.evidence(self._connection),
             publish=partial(_publish, _tags(self._context)),
@@ -143,14 +143,22 @@ class Campaigning:
         return campaign, planner
 
     def _source(self, field: str) -> Source | None:
-        given = self._operator.private(field)
+        given = self._given(field)
         try:
             return None if given is None else as_source(given)
         except ValueError as error:
             raise AirflowFailException(f"{field}: {error} Nothing was sent.") from None
 
+    def _given(self, field: str) -> Any:
+        """Return a field as rendered; what the author asked for is not passed over where it turns out as nothing."""
+        given = self._operator.private(field)
+        # Of what is there, Airflow is shown a summary.
+        if given is None and getattr(self._operator, field) is not None:
+            raise AirflowFailException(f"{field} is None once it is rendered or its task has run. Nothing was sent.")
+        return given
+
     def _tests(self) -> Source | None:
-        given = self._operator.private("test_recipients")
+        given = self._given("test_recipients")
         if given is None or self._partition.part:
             return None
         if isinstance(given, str) or not isinstance(given, Iterable):

@@ -220,6 +220,11 @@ class CampaignOperator(SendOperator):
         self._begun = begun
         return super().execute_after_wait(context, event, give_up_at)
 
+    def _note_no_claim(self, context: Context) -> None:
+        """Say so only where claims would stand beside it: those of a campaign that happens once lie elsewhere."""
+        if self.campaign_key is None:
+            super()._note_no_claim(context)
+
     def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
         """Return what a deferred task is told when it goes on: it has begun, or was about to, and in time."""
         return {**super().after_wait(give_up_at), "begun": True}
@@ -239,5 +244,7 @@ class CampaignOperator(SendOperator):
                 Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
+            if self.campaign_key is not None and self.resend_on_clear:
+                raise ValueError("campaign_key happens once; to send again, give it another one, not resend_on_clear.")
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None

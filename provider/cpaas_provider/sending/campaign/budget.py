@@ -26,6 +26,7 @@ class Budget:
     :param price: of one unit, as far as known; given by the author or seen
     :param spent: what answered requests of all tries have cost
     :param reserved: what requests under way may cost
+    :param unpriced: units of requests of earlier tries that were carried out without anybody telling the charge
     :param doubtful: units of requests nobody knows of, which may have been charged
     """
 
@@ -35,6 +36,7 @@ class Budget:
     spent: float = 0.0
     reserved: float = 0.0
     doubtful: int = 0
+    unpriced: int = 0
     balance: float | None = None
     under_way: int = 0
     told: bool = False
@@ -108,10 +110,13 @@ class Budget:
         """Return what is, or may be, spent beside what the service told."""
         return self.reserved + self.doubtful * (self.price or 0.0)
 
+    def _all_spent(self) -> float:
+        return self.spent + self.unpriced * (self.price or 0.0)
+
     def _left(self) -> list[float]:
         left = []
         if self.max_charge is not None:
-            left.append(self.max_charge - self.spent - self._claimed())
+            left.append(self.max_charge - self._all_spent() - self._claimed())
         if self.min_balance is not None and self.balance is not None:
             left.append(self.balance - self._claimed() - self.min_balance)
         return left or [math.inf]
@@ -120,10 +125,10 @@ class Budget:
         cost = least * (self.price or 0.0)
         price = f" One more would cost about {cost:g}." if cost else ""
         doubt = f", and up to {self._claimed():g} for requests nobody knows of" if self._claimed() else ""
-        if self.max_charge is not None and self.max_charge - self.spent - self._claimed() < (cost or 1e-9):
+        if self.max_charge is not None and self.max_charge - self._all_spent() - self._claimed() < (cost or 1e-9):
             return (
-                f"max_charge ({self.max_charge:g}) is reached: {self.spent:g} was charged{doubt}.{price} Raise it and "
-                "clear the task to send the rest."
+                f"max_charge ({self.max_charge:g}) is reached: {self._all_spent():g} was charged{doubt}.{price} "
+                "Raise it and clear the task to send the rest."
             )
         return (
             f"min_balance ({self.min_balance:g}) is reached: the balance is {self.balance or 0:g}{doubt}.{price} Top "

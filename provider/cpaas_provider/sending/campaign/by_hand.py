@@ -250,8 +250,9 @@ def _replay(segment: Segment, requests: dict[int, Request]) -> None:
         for claim in batch.claims:
             requests[claim.number] = Request(claim, batch.at, batch.try_number)
         for end in batch.ends:
-            request = requests[end.number]
-            requests[end.number] = Request(request.claim, request.at, request.try_number, end)
+            # A try that was told to stop notes the end of a claim, too, that it could no longer store.
+            if request := requests.get(end.number):
+                requests[end.number] = Request(request.claim, request.at, request.try_number, end)
 
 
 def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:

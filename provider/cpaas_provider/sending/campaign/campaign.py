@@ -94,7 +94,7 @@ class Campaign:
     """One try of a campaign.
 
     :param may_begin: called before anything is claimed; raises where nothing may be
-    :param address: the task instance as `airflow cpaas journal` takes it
+    :param address: the task instance as `airflow cpaas journal` takes it; ``None`` where its journal lies elsewhere
     """
 
     plan: Plan
@@ -102,7 +102,7 @@ class Campaign:
     message: Message
     terms: Terms
     stop: Stop
-    address: str
+    address: str | None
     may_begin: Callable[[], None] = lambda: None
     evidence: Sequence[Evidence] = ()
     publish: Publish = lambda figures: None
@@ -138,12 +138,17 @@ class Campaign:
             planner.read(tests, columns, test=True)
         planner.read(source, columns)
         if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
+            if not self.plan.bans():
+                raise CannotPlanError(
+                    f"None of the {bad} rows of the suppression list names anybody in the column {columns.recipient}, "
+                    "so everybody on it would be sent to. Nothing was sent."
+                )
             log.warning("%d rows of the suppression list name nobody.", bad)
         self.plan.database.execute("COMMIT")
         self.plan.leave_out()
         self.standing.restore()
         self.drawn_up = True
-        self._refuse_too_many()
+        self._refuse_too_many(planner.found.elsewhere)
         self._refuse_failed_tests()
 
     def send(self, open_line: OpenLine) -> None:
@@ -180,6 +185,7 @@ class Campaign:
             terms.price_per_page,
             spent or 0.0,
             doubtful=self.plan.units(Fate.UNKNOWN),
+            unpriced=self.plan.unpriced(),
         )
         async with open_line() as line, self._keeper() as keeper:
             packer = Packer(
@@ -267,17 +273,19 @@ class Campaign:
                 f"{self.doubts.words()} They were sent to {RESENDS} times more in this try; the task's retries go on."
             )
 
-    def _refuse_too_many(self) -> None:
-        recipients, limit = self.recipients(), self.terms.max_recipients
+    def _refuse_too_many(self, elsewhere: int) -> None:
+        """Raise where the whole campaign is for too many, its other parts included."""
+        recipients, limit = self.recipients() + elsewhere, self.terms.max_recipients
         if limit is not None and recipients > limit:
+            whole = " in all its parts, those named twice elsewhere counted twice" if elsewhere else ""
             raise TooManyRecipientsError(
-                f"The campaign is for {recipients} recipients, more than max_recipients ({limit}) allows. In this try "
-                "nothing was sent. Look at the source, or raise max_recipients and clear the task."
+                f"The campaign is for {recipients} recipients{whole}, more than max_recipients ({limit}) allows. In "
+                "this try nothing was sent. Look at the source, or raise max_recipients and clear the task."
             )
 
     def _refuse_failed_tests(self) -> None:
         """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
-        bad = [Fate.BAD_ROW, Fate.REJECTED]
+        bad = [Fate.BAD_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
         if self.terms.if_unknown is IfUnknown.FAIL:
             bad.append(Fate.UNKNOWN)
         if found := self.plan.tests(bad):

@@ -12,7 +12,7 @@ from cpaas_provider.sending.deed import Evidence, IfUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named
 from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.sending.once import AFTER_LOSS, BY_HAND
+from cpaas_provider.sending.once import BY_HAND
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Doubts:
 
     :param body: hash of what this try says to all
     :param lost: why nobody knows of anybody, where that is so
-    :param address: the task instance as `airflow cpaas journal` takes it
+    :param address: the task instance as `airflow cpaas journal` takes it; ``None`` where its journal lies elsewhere
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Doubts:
         body: str,
         *,
         lost: str | None,
-        address: str,
+        address: str | None,
     ) -> None:
         self._plan = plan
         self._standing = standing
@@ -144,4 +144,11 @@ class Doubts:
         )
 
     def _advice(self) -> str:
-        return (AFTER_LOSS if self._lost else BY_HAND).format(address=self._address)
+        if self._lost:
+            return (
+                "Look into the service's own records. To have it sent all the same, start a new run, or clear the task "
+                "with resend_on_clear=True"
+            )
+        if self._address is None:
+            return "Look into the service's own records, by recipient and time, or by the reference"
+        return BY_HAND.format(address=self._address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -12,6 +13,7 @@ from cpaas_provider.api.addresses import mask_email, normalise_email
 from cpaas_provider.api.numbers import mask_msisdn, normalise_msisdn
 from cpaas_provider.api.text import MessageText, SmsLength, measure_sms
 
+_HALF = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -68,6 +70,8 @@ class Message:
             word = written(value) or self.defaults.get(name, "")
             if not word:
                 raise ValueError(f"has no value for the placeholder {name}")
+            if not word.isascii() and _HALF.search(word):
+                raise ValueError(f"holds half a character for the placeholder {name}")
             words.append(word)
         return words
 

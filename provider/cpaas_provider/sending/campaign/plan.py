@@ -114,6 +114,10 @@ class Plan:
         """Note people who must not be sent to."""
         self.database.executemany("INSERT OR IGNORE INTO banned VALUES (?)", ((member,) for member in members))
 
+    def bans(self) -> bool:
+        """Tell whether anybody must not be sent to."""
+        return self.database.execute("SELECT 1 FROM banned LIMIT 1").fetchone() is not None
+
     def leave_out(self) -> None:
         """Decide whom the first line of several is for, and who is banned; once, when all lines are there."""
         self.database.execute("CREATE INDEX by_member ON person (member, place) WHERE member IS NOT NULL")
@@ -148,6 +152,15 @@ class Plan:
         """Return what the texts to people of a fate are paid for: pages, or recipients where pages are not known."""
         query = "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person WHERE fate = ?"
         units: int = self.database.execute(query, (fate,)).fetchone()[0]
+        return units
+
+    def unpriced(self) -> int:
+        """Return the units of requests that were carried out without anybody telling what they cost."""
+        query = (
+            "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person JOIN request ON number = request "
+            "WHERE fate = ? AND charge IS NULL"
+        )
+        units: int = self.database.execute(query, (Fate.SENT,)).fetchone()[0]
         return units
 
     def tests(self, fates: Sequence[Fate]) -> tuple[Fate, str | None] | None:

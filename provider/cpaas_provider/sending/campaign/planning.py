@@ -104,7 +104,7 @@ class Planner:
                 if address is None:
                     bad += 1
                 else:
-                    yield self._prints.member(self._message.channel.operation, address)
+                    yield self._member(address)
 
         with source.open() as table:
             self._refuse_missing(source, [column], table.columns)
@@ -132,10 +132,10 @@ class Planner:
             address = message.channel.normalise(row.values[0], self._region)
         except ValueError as error:
             return self._nobody(number, f"{columns.recipient} {error}")
-        if not test and not self._partition.holds(address):
+        if not test and not self._partition.holds(address.lower()):
             self.found.elsewhere += 1
             return None
-        member = self._prints.member(message.channel.operation, address)
+        member = self._member(address)
         if self._allowed is not None and not self._allowed.permits(address):
             return Planned(number, Fate.NOT_ALLOWED, member, address)
         words, zone = None, None
@@ -156,6 +156,10 @@ class Planner:
         """Return the line of a row that names nobody; it belongs to one part, too."""
         part = self._partition
         return Planned(number, Fate.BAD_ROW, reason=reason) if number % part.of == part.part else None
+
+    def _member(self, address: str) -> bytes:
+        """Return by what somebody is known. No mailbox tells capitals apart, and lists write them as they like."""
+        return self._prints.member(self._message.channel.operation, address.lower())
 
     def _address(self, value: Any) -> str | None:
         try:

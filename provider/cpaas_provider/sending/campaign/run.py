@@ -127,7 +127,10 @@ class Sending:
         conveyors = [asyncio.create_task(self._convey()) for _ in range(self._window)]
         watch = asyncio.create_task(self._watch(conveyors))
         try:
-            await asyncio.gather(*conveyors, return_exceptions=True)
+            for came_of_it in await asyncio.gather(*conveyors, return_exceptions=True):
+                if isinstance(came_of_it, Exception):
+                    # Whom it was about to send to would else be passed over in silence.
+                    self._finish(came_of_it)
         finally:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
