@@ -233,3 +233,10 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
     if decision is UNSENT and not names:
         sent_to = {name for name, entry in strongest(after).items() if entry.state is not State.SETTLED}
         assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})
+
+
+def test_the_end_of_a_claim_that_was_never_stored_is_passed_over() -> None:
+    kept = log_of(("ref-a", "a", State.UNKNOWN))
+    end = End(1, State.NOT_SENT, reason="the task was told to stop before")
+    opened(kept).append(Batch(AT, 1, 3, "body", ends=[end]))
+    assert stand(kept) == [("ref-a", State.UNKNOWN)]
