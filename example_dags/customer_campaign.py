@@ -40,7 +40,8 @@ calls to your family are free this weekend, from Friday 18:00 to Monday 06:00.
 To hear no more of us, just answer with STOP.
 """
 
-# Sent to before anybody else, and alone: where that fails, nobody else gets anything.
+# Sent to before anybody else, and alone: where that fails, nobody else gets anything. On a connection for
+# staging they have to be among its allowed_recipients.
 COLLEAGUES = [{"phone": "+234 803 555 0100", "email": "ada.colleague@example.com", "name": "Ada"}]
 
 GUARDS = {

@@ -72,8 +72,8 @@ def mapped_campaign():
         content="{{ params.text }}",
         sender_id="{{ params.sender_id }}",
         results_path="{{ run_folder(params, run_id) }}/part_{{ ti.map_index }}.jsonl",
-        max_recipients=100_000,  # in each part
-        max_charge=20_000,  # in all of them
+        max_recipients=100_000,  # in all of them
+        max_charge=20_000,  # of all of them
         max_failure_ratio=0.1,
     ).expand(partition=partitions(PARTS))
     send >> sum_up()

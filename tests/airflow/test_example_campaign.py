@@ -187,11 +187,13 @@ class TestTrouble:
         assert sandbox.counters()["sms"]["recipients"] == 0
 
     def test_a_staging_connection_reaches_only_its_own_people(self, campaign, sandbox, monkeypatch):
-        connection = connection_json(sandbox.connection, allowed_recipients=[f"+{NUMBERS[1]}", PEOPLE[2][1]])
+        colleague = [f"+{COLLEAGUE}", COLLEAGUE_S_ADDRESS]
+        allowed = [*colleague, f"+{NUMBERS[1]}", PEOPLE[2][1]]
+        connection = connection_json(sandbox.connection, allowed_recipients=allowed)
         monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
         run = campaign()
         assert run.state == "success"
         sms = xcom(run, "summarise", "summary")["sms"]
-        assert (sms["sent"], sms["not_allowed"]) == (1, 6)
-        assert list(sent_to(sandbox)) == [NUMBERS[1]]
-        assert list(sent_to(sandbox, "email")) == [PEOPLE[2][1]]
+        assert (sms["sent"], sms["not_allowed"]) == (2, 5)
+        assert sent_to(sandbox) == Counter([COLLEAGUE, NUMBERS[1]])
+        assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, PEOPLE[2][1]])
