@@ -24,6 +24,7 @@ from tests.system.standalone import StandaloneError, wait_for
 DAGS = Path(__file__).parent / "dags"
 ROUND_WITHIN = 600.0
 LAST_PROCESSES_WITHIN = 60.0
+BEGUN_WITHIN = 150.0
 ENDED = ("success", "failed")
 CONNECTION = {"timeout": 3, "sender_id": "Example", "email_sender_id": "news@example.com"}
 IDLE = {"operator": "sms", "content": "Hello"}
@@ -179,8 +180,15 @@ class Killing:
         if plan.foul:
             refused = set(self._chance.sample(sorted(campaign.versions[0].people), weather.REFUSED))
             weather.refuse(self.sandbox, sorted(refused))
-        campaign.run_id = self.airflow.trigger(campaign.name)
+        # A DAG is gone for a time where its file could not be read for once.
+        campaign.run_id = wait_for(f"{campaign.name} to begin", lambda: self._triggered(campaign), BEGUN_WITHIN)
         return refused
+
+    def _triggered(self, campaign: Campaign) -> str | None:
+        try:
+            return self.airflow.trigger(campaign.name)
+        except StandaloneError:
+            return None
 
     def _ended(self, campaign: Campaign) -> bool:
         query = "SELECT state FROM dag_run WHERE dag_id = ? AND run_id = ?"
