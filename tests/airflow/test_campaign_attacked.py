@@ -101,7 +101,6 @@ class TestOfACampaignThatHappensOnce:
         run.change(campaign_key=None).clear().once()
         assert reached(stage) == Counter(digits(2))
 
-    @pytest.mark.xfail(strict=True, reason="the task's state does not say that the campaign was begun elsewhere")
     def test_a_retry_on_a_worker_with_a_store_of_its_own_does_not_begin_anew(
         self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -115,7 +114,6 @@ class TestOfACampaignThatHappensOnce:
         assert set(reached(stage).values()) == {1}
 
 
-@pytest.mark.xfail(strict=True, reason="the other parts do not know whom part 0 tests with")
 def test_a_test_recipient_who_is_in_another_part_gets_one_message(stage: Stage) -> None:
     run = parts(stage, 4, rows(8), test_recipients=rows(8))
     for index in range(4):
@@ -123,7 +121,6 @@ def test_a_test_recipient_who_is_in_another_part_gets_one_message(stage: Stage) 
     assert reached(stage) == Counter(digits(8))
 
 
-@pytest.mark.xfail(strict=True, reason="people in doubt are not looked up before they are sent to again")
 def test_a_resend_after_a_lost_journal_disturbs_nobody_who_must_not_be(stage: Stage) -> None:
     disturbing(stage, digits(3)[1])
     run = sms(stage, rows(3), skip_dnd=True, if_unknown="resend")

@@ -119,10 +119,12 @@ def _frame(content: str, found: Iterable[re.Match[str]]) -> str:
 def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[str, ...]:
     """Return the names that stand as placeholders in a text, each once, in order of first occurrence.
 
-    A name is a run of letters, digits and underscores, of any script.
+    A name is a run of letters, digits and underscores, of any script; within a pair of marks such as braces blanks, dots
+    and hyphens may stand in it, as they do in the columns of spreadsheets.
     """
     before, *rest = map(re.escape, placeholder_format.split("name"))
     if not rest:
         return ()
-    pattern = before + r"(\w+)" + r"(?:\1)".join(rest)
+    name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"(\w+)"
+    pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))

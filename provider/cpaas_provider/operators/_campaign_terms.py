@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.campaign import Terms
 from cpaas_provider.sending.campaign.hours import SendWindow
+from cpaas_provider.sending.campaign.ledger import MOST_IN_A_CLAIM
 from cpaas_provider.sending.campaign.message import Message
 from cpaas_provider.sending.deed import IfUnknown
 
@@ -25,7 +26,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
     window = operator.send_window
     zone = operator.timezone or (operator.timezone_column and "UTC")
     return Terms(
-        recipients_per_request=connection.recipients_per_request,
+        recipients_per_request=min(connection.recipients_per_request, MOST_IN_A_CLAIM),
         window=operator.journal_window or settings.max_concurrency,
         requests_per_second=settings.requests_per_second,
         if_unknown=IfUnknown(operator.if_unknown),

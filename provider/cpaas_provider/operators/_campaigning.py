@@ -83,7 +83,8 @@ class Campaigning:
             campaign.send(self._line)
         self._write_outcomes(campaign)
         report = report_of(campaign, planner.found, self._operator)
-        if not campaign.recipients() and not self._operator.test_only:
+        # A part with nobody in it is no reason for tasks downstream not to run.
+        if not campaign.recipients() and not self._operator.test_only and self._partition.of == 1:
             self._push(report)
             raise AirflowSkipException("There is nobody to send to. Nothing was sent.")
         return report
@@ -139,7 +140,7 @@ class Campaigning:
         source = self._source("source")
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
-        campaign.draw_up(planner, source, columns, tests=self._tests(), banned=banned)
+        campaign.draw_up(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
         return campaign, planner
 
     def _source(self, field: str) -> Source | None:
@@ -159,7 +160,7 @@ class Campaigning:
 
     def _tests(self) -> Source | None:
         given = self._given("test_recipients")
-        if given is None or self._partition.part:
+        if given is None:
             return None
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
@@ -169,13 +170,14 @@ class Campaigning:
         operator, context = self._operator, self._context
         tries = try_facts(context, operator.retries)
         store: Store | None
+        self._refuse_lost_key()
         if operator.campaign_key is not None:
             from cpaas_provider.operators._campaign_state import campaign_state
 
             store = campaign_state(operator.campaign_key, self._partition, self._whole, context, self._open)
             identity = campaign_identity(operator.campaign_key)
-            # What is kept there is not dropped by a clear.
-            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries)
+            # What is kept there is not dropped by a clear; where it is not there, it lies in another store.
+            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, clear_number=int(store.lost))
         else:
             store = task_state(context)
             identity = identity_of(context)
@@ -189,6 +191,10 @@ class Campaigning:
             tries,
             resend_on_clear=operator.resend_on_clear,
         )
+
+    def _refuse_lost_key(self) -> None:
+        if self._operator.keyed and self._operator.campaign_key is None:
+            raise AirflowFailException("campaign_key is None once it is rendered. Nothing was sent.")
 
     def _may_begin(self) -> None:
         if not self._operator.__dict__.get("_begun"):

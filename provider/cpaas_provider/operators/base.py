@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -170,7 +171,10 @@ class CpaasOperator(BaseOperator):
         from cpaas_provider.api.scrub import scrub
 
         try:
-            return self.render_template(getattr(self, field), context, jinja_env, seen_oids)
+            given = getattr(self, field)
+            # Rendering fills such an object in place, and mapped instances in one process share it.
+            given = copy.copy(given) if hasattr(given, "template_fields") else given
+            return self.render_template(given, context, jinja_env, seen_oids)
         except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
             # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
             broken = type(error).__module__.startswith("jinja2")

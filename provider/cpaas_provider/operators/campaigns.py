@@ -158,6 +158,7 @@ class CampaignOperator(SendOperator):
         self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
         self.partition = partition
         self.campaign_key = campaign_key
+        self.keyed = campaign_key is not None
         self.journal_window = self._checked(arguments.or_none(arguments.whole_from(1)), journal_window=journal_window)
         self.spool_path = spool_path
         self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
@@ -229,6 +230,18 @@ class CampaignOperator(SendOperator):
         """Return what a deferred task is told when it goes on: it has begun, or was about to, and in time."""
         return {**super().after_wait(give_up_at), "begun": True}
 
+    def _refuse_wrong_kinds(self) -> None:
+        if not isinstance(self.recipient_column, str) or not self.recipient_column:
+            raise ValueError("recipient_column must be the name of a column.")
+        if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
+            raise ValueError("substitution_defaults must be a mapping from placeholders to words.")
+        parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
+        if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
+            raise ValueError(
+                "results_path must differ from part to part, or one would overwrite the other: put "
+                "{{ ti.map_index }} into it."
+            )
+
     def _refuse_what_cannot_be(self) -> None:
         """Refuse what can be told to be wrong where the DAG is written."""
         try:
@@ -244,6 +257,7 @@ class CampaignOperator(SendOperator):
                 Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
+            self._refuse_wrong_kinds()
             if self.campaign_key is not None and self.resend_on_clear:
                 raise ValueError("campaign_key happens once; to send again, give it another one, not resend_on_clear.")
         except ValueError as error:

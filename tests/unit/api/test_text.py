@@ -143,7 +143,7 @@ def test_a_text_knows_the_names_it_needs() -> None:
     ("content", "placeholder_format", "found"),
     [
         ("{b} and {a}, {b}", "{name}", ("b", "a")),
-        ("{Ẹni} {a1_} {a b} {} {a", "{name}", ("Ẹni", "a1_")),
+        ("{Ẹni} {a1_} {a b} {} {a", "{name}", ("Ẹni", "a1_", "a b")),
         ("%a% 100% %b%", "%name%", ("a", "b")),
         ("{{a}} {b}", "{{name}}", ("a",)),
         ("<a|a> <a|b>", "<name|name>", ("a",)),

@@ -46,6 +46,11 @@ class Budget:
         """Whether there is any bound to keep."""
         return self.max_charge is not None or self.min_balance is not None
 
+    @property
+    def unpriced_yet(self) -> bool:
+        """Whether there is a bound to keep and no price to keep it by."""
+        return self.bounded and not self.price
+
     def affordable(self, least: int = 1) -> float:
         """Return how many units may be claimed now.
 

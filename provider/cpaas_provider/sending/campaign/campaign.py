@@ -126,16 +126,26 @@ class Campaign:
         self._spent = lambda: self.standing.money()[:2]
 
     def draw_up(
-        self, planner: Planner, source: Source, columns: Columns, *, tests: Source | None, banned: Source | None
+        self,
+        planner: Planner,
+        source: Source,
+        columns: Columns,
+        *,
+        tests: Source | None,
+        testing: bool = True,
+        banned: Source | None,
     ) -> None:
         """Make the plan, and bring into it what earlier tries did.
 
+        :param testing: whether the test recipients are sent to by this part, or by another one
         :raises SendingError: when the plan cannot be made, or is too large
         :raises SourceError: when a source cannot be read
         """
         self.plan.database.execute("BEGIN")
-        if tests is not None:
+        if tests is not None and testing:
             planner.read(tests, columns, test=True)
+        elif tests is not None:
+            planner.suppress(tests, columns.recipient)
         planner.read(source, columns)
         if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
             if not self.plan.bans():
@@ -193,7 +203,7 @@ class Campaign:
                 terms.recipients_per_request,
                 budget,
                 window=terms.send_window if only is None else None,
-                do_not_disturb=line.do_not_disturb(self.plan) if line.do_not_disturb and only is None else None,
+                do_not_disturb=line.do_not_disturb(self.plan) if line.do_not_disturb else None,
                 only=only,
                 test_only=terms.test_only,
             )

@@ -100,7 +100,8 @@ class DoNotDisturb:
     def _sorted_out(
         self, people: Sequence[Person], hashes: Mapping[int, bytes], known: Mapping[bytes, bool]
     ) -> list[Person]:
-        permitted, disturbed, failed = [], [], []
+        permitted = list[Person]()
+        disturbed, failed = list[int](), list[int]()
         for person in people:
             dnd = known.get(hashes[person.place])
             if dnd:
@@ -109,8 +110,8 @@ class DoNotDisturb:
                 failed.append(person.place)
             else:
                 permitted.append(person)
-        self._plan.settle(disturbed, Fate.DO_NOT_DISTURB)
-        self._plan.settle(failed, Fate.LOOKUP_FAILED, reason="could not be looked up")
+        self._plan.leave_alone(disturbed, Fate.DO_NOT_DISTURB)
+        self._plan.leave_alone(failed, Fate.LOOKUP_FAILED, "could not be looked up")
         return permitted
 
     async def _ask(self, person: Person) -> bool | None:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
-from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
-from cpaas_provider.sending.campaign.standing import LEFT_OUT_SINCE, Doubt, Standing
+from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Person, Plan
+from cpaas_provider.sending.campaign.standing import Doubt, Standing
 from cpaas_provider.sending.deed import Evidence, IfUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named

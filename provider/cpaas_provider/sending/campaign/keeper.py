@@ -144,9 +144,11 @@ class Keeper:
         )
         try:
             await self._store(batch)
-        except SendingError as error:
-            self._ends.extendleft(reversed(ends))
+        except BaseException as error:
             self._claims.extendleft(reversed(claims))
+            self._ends.extendleft(reversed(ends))
+            if not isinstance(error, SendingError):
+                raise
             self._refuse(error)
             # What became of requests under way is tried to be stored at the end, once more.
             retry = isinstance(error, JournalUnavailableError) and not self._closing

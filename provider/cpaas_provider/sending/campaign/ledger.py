@@ -28,6 +28,9 @@ FULL = 32_000
 ROOM = 60_000
 """Bytes a segment may have; MySQL holds no more than 64 KB in one value of the state."""
 
+MOST_IN_A_CLAIM = 2_500
+"""Recipients of one request at most, so that a segment holds its claim."""
+
 _PER_CLAIM, _PER_END = 80, 150
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
@@ -34,14 +35,23 @@ def write_outcomes(path: Any, lines: Iterable[Mapping[str, Any]]) -> None:
         if target != path:
             target.rename(path)
     except ImportError:
+        _take_away(target, path)
         raise OutcomesNotWrittenError(
             "The outcome file could not be written: Parquet needs one more package, pip install "
             "'airflow-provider-cpaas[parquet]'."
         ) from None
     except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+        _take_away(target, path)
         raise OutcomesNotWrittenError(
             f"The outcome file could not be written ({type(error).__name__}). Look at results_path."
         ) from None
+
+
+def _take_away(target: Any, path: Any) -> None:
+    """Leave no half of a file behind, which has numbers in it."""
+    if target != path:
+        with contextlib.suppress(Exception):
+            target.unlink()
 
 
 def _write_json_lines(file: IO[bytes], lines: Iterable[Mapping[str, Any]]) -> None:

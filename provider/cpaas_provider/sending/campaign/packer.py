@@ -13,7 +13,8 @@ from typing import Literal
 from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.disturb import DoNotDisturb
 from cpaas_provider.sending.campaign.hours import OutsideHoursError, SendWindow
-from cpaas_provider.sending.campaign.plan import Person, Plan
+from cpaas_provider.sending.campaign.plan import LEFT_OUT, Person, Plan
+from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,12 @@ _LOOKED_UP_AT_ONCE = 100
 People = tuple[Person, ...]
 NotNow = Literal["not now"]
 NOT_NOW: NotNow = "not now"
+
+
+class TestLeftOutError(SendingError):
+    """A guard leaves out whom the campaign was to be tried with."""
+
+    for_good = True
 
 
 class Packer:
@@ -55,7 +62,7 @@ class Packer:
         self._parts: list[People] = []
         self._people: Iterator[Person] | None = None
         self._until: datetime | None = None
-        self._testing = False
+        self._testing = only is None
         self.left_out = 0
 
     def put_back(self, parts: Iterable[People]) -> None:
@@ -81,6 +88,11 @@ class Packer:
             # Those who test come first, and alone: what comes of them may end the campaign.
             self._return(people)
             return NOT_NOW
+        if self._testing and not tests and self._plan.tests(LEFT_OUT):
+            raise TestLeftOutError(
+                "A test recipient must not be disturbed, or could not be looked up, so nothing was tried. Nobody else "
+                "was sent to. Name another one."
+            )
         self._testing = tests
         if self._test_only and not self._testing:
             return None
@@ -94,7 +106,9 @@ class Packer:
         """Begin with those whose hours it is now."""
         self._ready.clear()
         self._parts.clear()
-        now, zones = self._clock(), self._plan.zones()
+        now = self._clock()
+        # Where there are some who test, nobody comes before their hours.
+        zones = self._plan.zones(tests=True) or self._plan.zones()
         is_open = [zone for zone in zones if window.is_open(now, zone)]
         if zones and not is_open:
             until = window.next_opening(now, zones)
@@ -147,6 +161,9 @@ class Packer:
         except Exception:
             self._return(people)
             raise
+        if self._budget.unpriced_yet:
+            # One recipient tells the price as well as many.
+            people = self._keep(people, 1)
         if math.isinf(units):
             return people
         taken, cost = 0, 0
@@ -155,6 +172,10 @@ class Packer:
             taken += 1
         self._return(people[taken:])
         return people[:taken] or NOT_NOW
+
+    def _keep(self, people: People, number: int) -> People:
+        self._return(people[number:])
+        return people[:number]
 
     def _return(self, people: People) -> None:
         self._ready.extendleft(reversed(people))

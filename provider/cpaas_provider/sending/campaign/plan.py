@@ -28,6 +28,10 @@ CREATE TABLE banned (member BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
+LEFT_OUT_SINCE = "left out by a guard since"
+"""Why somebody in doubt is not sent to again."""
+
+
 class Fate(IntEnum):
     """What became of one of those a campaign is for; the names stand in the outcome file."""
 
@@ -173,9 +177,9 @@ class Plan:
         found = self.database.execute(query, fates).fetchone()
         return None if found is None else (Fate(found[0]), found[1])
 
-    def zones(self) -> list[str | None]:
-        """Return the time zones of those who are not reached yet."""
-        query = "SELECT DISTINCT zone FROM person WHERE fate = ?"
+    def zones(self, *, tests: bool = False) -> list[str | None]:
+        """Return the time zones of those who are not reached yet, or of those among them who test."""
+        query = f"SELECT DISTINCT zone FROM person WHERE fate = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
         return [zone for (zone,) in self.database.execute(query, (Fate.NOT_REACHED,))]
 
     def not_reached(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Person]:
@@ -220,6 +224,17 @@ class Plan:
         self.database.executemany(
             "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?",
             ((fate, request, reason, place) for place in places),
+        )
+
+    def leave_alone(self, places: Iterable[int], fate: Fate, reason: str | None = None) -> None:
+        """Note that people are left out by a guard; who was in doubt stays so, and is not sent to again."""
+        self.database.executemany(
+            "UPDATE person SET reason = CASE fate WHEN :doubt THEN :since ELSE :reason END, "
+            "fate = CASE fate WHEN :doubt THEN :doubt ELSE :fate END WHERE place = :place",
+            (
+                {"place": place, "fate": fate, "reason": reason, "doubt": Fate.UNKNOWN, "since": LEFT_OUT_SINCE}
+                for place in places
+            ),
         )
 
     def first_rows(self, fate: Fate, limit: int) -> list[tuple[int, str | None]]:

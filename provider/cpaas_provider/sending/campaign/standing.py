@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
-from cpaas_provider.sending.campaign.plan import Fate, Plan
+from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Plan
 from cpaas_provider.sending.entries import State
 
 _STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
 _GONE = "no longer in the source"
-LEFT_OUT_SINCE = "left out by a guard since"
 _BROKE_OFF = "the try that made the request ended before its answer was noted"
 
 
