@@ -119,7 +119,7 @@ def _frame(content: str, found: Iterable[re.Match[str]]) -> str:
 def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[str, ...]:
     """Return the names that stand as placeholders in a text, each once, in order of first occurrence.
 
-    A name is a run of letters, digits and underscores, of any script; within a pair of marks such as braces blanks, dots
+    A name is a run of letters, digits and underscores, of any script; between marks such as braces, blanks, dots
     and hyphens may stand in it, as they do in the columns of spreadsheets.
     """
     before, *rest = map(re.escape, placeholder_format.split("name"))
