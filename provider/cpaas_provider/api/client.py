@@ -22,6 +22,9 @@ from cpaas_provider.api.transport import AsyncTransport, SyncTransport
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_NO_TIME = 0.001
+"""Seconds that are not worth setting a timer for, which rings no more exactly."""
+
 _TOLD_TO_STOP = "The client was told to stop before a request left. Nothing was sent."
 
 
@@ -176,7 +179,7 @@ class AsyncCpaasClient(_Client):
             return self._heard(left, await self._transport.send(step))
 
     async def _let_pass(self, seconds: float) -> None:
-        if seconds > 0 and not self._stopped.is_set():
+        if seconds > _NO_TIME and not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._stopped.wait()

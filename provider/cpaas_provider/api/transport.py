@@ -18,8 +18,9 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
 from cpaas_provider.api.settings import ClientSettings
 
-# One asynchronous httpx client slows down steeply with more requests than this in flight (encode/httpx#3215).
-_IN_FLIGHT_PER_CLIENT = 8
+# One asynchronous httpx client slows down steeply with more requests in flight (encode/httpx#3215); even of few
+# connections it looks at each that is idle before it takes one, which costs most where requests come in bursts.
+_IN_FLIGHT_PER_CLIENT = 1
 
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)

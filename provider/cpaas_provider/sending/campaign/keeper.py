@@ -48,6 +48,7 @@ class Keeper:
         self._thread = ThreadPoolExecutor(1, "cpaas-journal")
         self._error: SendingError | None = None
         self._closing = False
+        self._full = False
         self._task = asyncio.create_task(self._write_all())
 
     async def claim(self, claim: Claim) -> None:
@@ -115,7 +116,8 @@ class Keeper:
                 began = loop.time()
                 if not await self._write():
                     return
-                if self._closing:
+                # What did not fit into a write has nothing to wait for.
+                if self._closing or self._full:
                     continue
                 await self._pause(min(_SHARE * (loop.time() - began), _LONGEST_WAIT))
             if self._closing:
@@ -187,6 +189,7 @@ class Keeper:
             if not stored.cancelled():
                 room -= claim.weight
                 claims.append((claim, stored))
+        self._full = bool(self._claims)
         return claims, ends
 
     def _weight(self, end: End) -> int:

@@ -31,6 +31,9 @@ MOST_CLAIMED = 20_000
 """Recipients of requests that are claimed and not settled, about, however many requests that is: so many may be unknown
 after a kill."""
 
+_AHEAD = 0.05
+"""Seconds by which a claim may come before its turn: one at a time would wait for the loop more than for the turn."""
+
 _REJECTED_WITHOUT_SUCCESS = 50
 _UNKNOWN_IN_A_ROW = 10
 
@@ -203,9 +206,10 @@ class Sending:
 
         What is claimed long before its turn would only be in doubt should the task be killed meanwhile.
         """
-        if (seconds := self._pacer.reserve()) > 0:
+        if (seconds := self._pacer.reserve()) > _AHEAD:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._ended.wait()
         return self._end is None
 
     def _made(self, people: People) -> _Pack:
