@@ -234,7 +234,7 @@ class Campaign:
 
     @contextlib.asynccontextmanager
     async def _keeper(self) -> AsyncIterator[Keeper]:
-        keeper = Keeper(self.ledger, self._body, max(1, self.terms.window // 2))
+        keeper = Keeper(self.ledger, self._body, max(1, self.terms.window // 4))
         try:
             yield keeper
         finally:
