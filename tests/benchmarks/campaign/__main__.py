@@ -13,7 +13,14 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.campaign import table
-from tests.benchmarks.campaign.contenders import Contender, airflow_contenders, airflow_for, local_contenders
+from tests.benchmarks.campaign.contenders import (
+    RECIPIENTS,
+    Contender,
+    airflow_contenders,
+    airflow_for,
+    local_contenders,
+)
+from tests.benchmarks.campaign.in_process import planning_rate
 from tests.benchmarks.campaign.rounds import Measured, measure
 from tests.benchmarks.campaign.serving import BareServer
 
@@ -23,10 +30,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
         airflow = airflow_for(server.url, Path(folder) / "airflow")
         contenders = [*local_contenders(), *airflow_contenders(airflow)]
+        for contender in contenders:
+            contender.points = tuple(one for one in contender.points if one.recipients in arguments.recipients)
         print("Starting Airflow ...", flush=True)
         with airflow:
             measured = measure(server, contenders, arguments.rounds, arguments.seconds, _say)
     told, cleared = _told(measured, contenders, arguments, server.latency)
+    told += f"\nPlanning alone, from a CSV: {planning_rate():,.0f} recipients a second.\n"
     print(f"\n{told}")
     if arguments.markdown:
         arguments.markdown.write_text(told)
@@ -37,6 +47,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.campaign", description="How fast campaigns send")
     parser.add_argument("--rounds", type=int, default=5, help="how often everybody takes his turn")
     parser.add_argument("--seconds", type=float, default=4.0, help="about how long a turn is")
+    parser.add_argument("--recipients", type=int, nargs="+", default=RECIPIENTS, help="recipients a request")
     parser.add_argument("--markdown", type=Path, help="a file for the tables")
     return parser.parse_args()
 

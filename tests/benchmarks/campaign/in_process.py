@@ -147,7 +147,7 @@ def _room(file: str, name: str) -> str:
     parts = Path(file).parts
     if "cpaas_provider" in parts:
         return ".".join(parts[parts.index("cpaas_provider") :]).removesuffix(".py")
-    return parts[parts.index("site-packages") + 1] if "site-packages" in parts else parts[-2]
+    return parts[parts.index("site-packages") + 1] if "site-packages" in parts else "the standard library"
 
 
 if __name__ == "__main__":
