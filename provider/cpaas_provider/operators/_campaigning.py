@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,10 @@ class Campaigning:
             store = campaign_state(operator.campaign_key, self._partition, self._whole, context, self._open)
             identity = campaign_identity(operator.campaign_key)
             # What is kept there is not dropped by a clear; where it is not there, it lies in another store.
-            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, clear_number=int(store.lost))
+            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries)
+            if store.lost:
+                # Also where a deferred try goes on: it is the first, and not the beginning.
+                tries = dataclasses.replace(tries, number=max(2, tries.number), clear_number=1)
         else:
             store = task_state(context)
             identity = identity_of(context)
