@@ -15,7 +15,7 @@ from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
 from tests.airflow.stage import Stage
 from tests.airflow.tries import Run, new_dag
 
-TEXT = "Hello {name}, your parcel waits"
+TEXT = "Hello {name}, your order waits"
 PRICE = 4.0
 """What the sandbox charges for a page."""
 

@@ -39,7 +39,7 @@ class TestOneTry:
     def test_everybody_gets_their_own_words_in_one_request(self, stage: Stage) -> None:
         done = sms(stage, rows(6)).once()
         assert done.state == "success"
-        assert texts(stage) == {one: f"Hello Person {n}, your parcel waits" for n, one in enumerate(SIX)}
+        assert texts(stage) == {one: f"Hello Person {n}, your order waits" for n, one in enumerate(SIX)}
         assert requests(stage) == 1
         assert counts(done.result) == {"sent": 6}
         assert (done.result["requests"], done.result["charge"], done.result["recipients"]) == (1, 24.0, 6)
@@ -309,7 +309,7 @@ class TestALongRetryAfter:
         run = sms(stage, rows(3))
         deferred = run.once()
         kept = f"{deferred.trigger} {deferred.kept} {stored_words(run)}"
-        assert not [one for one in (*digits(3), "Person", "parcel") if one in kept]
+        assert not [one for one in (*digits(3), "Person", "order waits") if one in kept]
 
 
 class TestClears:
@@ -382,4 +382,4 @@ def test_the_state_holds_nothing_private_and_one_write_a_window(stage: Stage) ->
     run = sms(stage, rows(6))
     run.once()
     stored = stored_words(run)
-    assert not [one for one in (*SIX, "Person", "parcel", stage.sandbox.api_key) if one in stored]
+    assert not [one for one in (*SIX, "Person", "order waits", stage.sandbox.api_key) if one in stored]

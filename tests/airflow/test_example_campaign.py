@@ -144,7 +144,9 @@ class TestTrouble:
         assert (sms["sent"], sms["unknown"], sms["not_reached"]) == (5, 2, 0)
         assert sent_to(sandbox) == Counter([COLLEAGUE, *NUMBERS])
         told = by_recipient(tmp_path, "send_sms")
-        assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[:2]
+        # Several are under way at a time; which of them comes second is the service's affair.
+        unknown = [number for number in NUMBERS if told[number] == "unknown"]
+        assert unknown in [NUMBERS[place : place + 2] for place in range(0, len(NUMBERS), 2)]
 
     def test_a_colleague_who_gets_nothing_keeps_it_from_everybody_else(self, campaign, sandbox):
         sandbox.control("POST", "seed", {"refused_recipients": [COLLEAGUE]})
