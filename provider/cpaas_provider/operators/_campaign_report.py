@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate
+from cpaas_provider.sources.files import place_of
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.campaigns import CampaignOperator
@@ -41,7 +42,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
         "estimated_charge": _estimate(price, _units(campaign, lengths)),
         "unknown_references": references[:_NAMED],
-        "results_path": None if operator.results_path is None else str(operator.results_path).split("?")[0],
+        "results_path": None if operator.results_path is None else place_of(operator.results_path),
         "dry_run": operator.without_sending,
     }
 

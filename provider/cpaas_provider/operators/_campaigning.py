@@ -16,6 +16,7 @@ from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
 from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, try_facts
 from cpaas_provider.operators._task_state import task_state
+from cpaas_provider.operators.journaled import REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.ledger import Ledger
@@ -27,6 +28,7 @@ from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
 from cpaas_provider.sources import ListSource, as_source
+from cpaas_provider.sources.files import place_of
 from cpaas_provider.sources.rows import SourceError
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.campaigns import CampaignOperator
     from cpaas_provider.sending.stopping import Stop
     from cpaas_provider.sources.rows import Source
-
-REPORT_KEY = "report"
 
 
 class Campaigning:
@@ -276,7 +276,7 @@ class Campaigning:
 
         path = path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
         write_outcomes(path, campaign.plan.everybody())
-        self._operator.log.info("What became of each row is in %s.", _place(path))
+        self._operator.log.info("What became of each row is in %s.", place_of(path))
 
     def _push(self, report: Mapping[str, Any]) -> None:
         try:
@@ -301,8 +301,3 @@ def _tags(context: Context) -> dict[str, str]:
 def _in_words(report: Mapping[str, Any]) -> str:
     words = ("sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates")
     return ", ".join(f"{report[word]} {word.replace('_', ' ')}" for word in words)
-
-
-def _place(path: Any) -> str:
-    """Return a path without what may be a credential in it."""
-    return str(path).split("?")[0]

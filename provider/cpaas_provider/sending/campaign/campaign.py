@@ -144,8 +144,6 @@ class Campaign:
         self.plan.database.execute("BEGIN")
         if tests is not None and testing:
             planner.read(tests, columns, test=True)
-        elif tests is not None:
-            planner.suppress(tests, columns.recipient)
         planner.read(source, columns)
         if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
             if not self.plan.bans():
@@ -154,6 +152,9 @@ class Campaign:
                     "so everybody on it would be sent to. Nothing was sent."
                 )
             log.warning("%d rows of the suppression list name nobody.", bad)
+        # After the list itself, which must not look as if it named somebody because of them.
+        if tests is not None and not testing:
+            planner.suppress(tests, columns.recipient)
         self.plan.database.execute("COMMIT")
         self.plan.leave_out()
         self.standing.restore()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,8 +14,6 @@ from cpaas_provider.sending.campaign.disturb import DoNotDisturb
 from cpaas_provider.sending.campaign.hours import OutsideHoursError, SendWindow
 from cpaas_provider.sending.campaign.plan import LEFT_OUT, Person, Plan
 from cpaas_provider.sending.errors import SendingError
-
-log = logging.getLogger(__name__)
 
 _LOOKED_UP_AT_ONCE = 100
 

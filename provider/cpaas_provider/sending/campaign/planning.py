@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.allowed import AllowedRecipients
+from cpaas_provider.api.scrub import scrub
 from cpaas_provider.sending.campaign.message import Message, joined, written
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
@@ -171,8 +172,12 @@ class Planner:
         if there is None:
             return
         if missing := sorted(set(wanted) - set(there)):
+            no_header = "its first line holds a number or an address, so it seems to have no header"
+            # Without a header the first recipient stands in its place.
+            data = any(scrub(name, ()) != name for name in there)
+            has = f"it has: {', '.join(there) or 'none'}"
             raise CannotPlanError(
-                f"{source} has no column {', '.join(missing)}; it has: {', '.join(there) or 'none'}. Nothing was sent."
+                f"{source} has no column {', '.join(missing)}; {no_header if data else has}. Nothing was sent."
             )
 
 

@@ -113,6 +113,14 @@ class TestColumns:
         with pytest.raises(CannotPlanError, match=r"no column name, phone; it has: tel, x. Nothing was sent"):
             planner.read(Rows(columns=("tel", "x")), PHONE)
 
+    @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])
+    def test_are_not_shown_where_somebody_stands_in_place_of_the_header(self, data: str) -> None:
+        planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
+        with pytest.raises(CannotPlanError, match="it seems to have no header") as told:
+            planner.read(Rows(columns=(data, "Ada Obi")), PHONE)
+        assert data not in str(told.value)
+        assert "Ada" not in str(told.value)
+
     def test_of_a_list_may_differ_from_row_to_row(self) -> None:
         plan = plan_from({"phone": "08031200000", "name": "Ada"}, {"tel": "08031200001", "name": "Obi"})
         assert [line for line, _ in outcomes(plan)] == ["not_reached", "bad_row"]
