@@ -141,21 +141,20 @@ class Campaign:
         :raises SendingError: when the plan cannot be made, or is too large
         :raises SourceError: when a source cannot be read
         """
-        self.plan.database.execute("BEGIN")
-        if tests is not None and testing:
-            planner.read(tests, columns, test=True)
-        planner.read(source, columns)
-        if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
-            if not self.plan.bans():
-                raise CannotPlanError(
-                    f"None of the {bad} rows of the suppression list names anybody in the column {columns.recipient}, "
-                    "so everybody on it would be sent to. Nothing was sent."
-                )
-            log.warning("%d rows of the suppression list name nobody.", bad)
-        # After the list itself, which must not look as if it named somebody because of them.
-        if tests is not None and not testing:
-            planner.suppress(tests, columns.recipient)
-        self.plan.database.execute("COMMIT")
+        with self.plan.at_once():
+            if tests is not None and testing:
+                planner.read(tests, columns, test=True)
+            planner.read(source, columns)
+            if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
+                if not self.plan.bans():
+                    raise CannotPlanError(
+                        f"None of the {bad} rows of the suppression list names anybody in the column "
+                        f"{columns.recipient}, so everybody on it would be sent to. Nothing was sent."
+                    )
+                log.warning("%d rows of the suppression list name nobody.", bad)
+            # After the list itself, which must not look as if it named somebody because of them.
+            if tests is not None and not testing:
+                planner.suppress(tests, columns.recipient)
         self.plan.leave_out()
         self.standing.restore()
         self.drawn_up = True
@@ -227,7 +226,8 @@ class Campaign:
             )
             teller = asyncio.create_task(telling(progress, self._spent, terms.progress_interval))
             try:
-                await sending.run()
+                with self.plan.at_once():
+                    await sending.run()
             finally:
                 teller.cancel()
                 progress.tell(*self._spent())

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -106,6 +106,15 @@ class Plan:
         """Give the disk back."""
         self.database.close()
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Keep what changes in memory, as far as it has room, until the end: a write a change is dear."""
+        self.database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.database.execute("COMMIT")
+
     def add(self, lines: Iterable[Planned]) -> None:
         """Add lines at the end."""
         self.database.executemany(
@@ -203,15 +212,6 @@ class Plan:
                 return
             after = found[-1][0]
 
-    def of_members(self, members: Iterable[bytes]) -> dict[bytes, Person]:
-        """Return those of some people who are in the plan, each by their first line."""
-        query = (
-            "SELECT place, row, member, address, words, pages, zone FROM person WHERE member = ? AND fate != ? "
-            "ORDER BY place LIMIT 1"
-        )
-        rows = (self.database.execute(query, (member, Fate.DUPLICATE)).fetchone() for member in members)
-        return {row[2]: Person._make(row) for row in rows if row}
-
     def settle(self, places: Sequence[int], fate: Fate, request: int | None = None, reason: str | None = None) -> None:
         """Note what became of people, by their places, each of them once."""
         if len(places) > 1 and (last := max(places)) - (first := min(places)) == len(places) - 1:
@@ -236,11 +236,6 @@ class Plan:
                 for place in places
             ),
         )
-
-    def first_rows(self, fate: Fate, limit: int) -> list[tuple[int, str | None]]:
-        """Return the first rows of a fate, with their reasons."""
-        query = "SELECT row, reason FROM person WHERE fate = ? ORDER BY place LIMIT ?"
-        return self.database.execute(query, (fate, limit)).fetchall()
 
     def everybody(self) -> Iterator[Mapping[str, Any]]:
         """Yield every line with its request, in order."""

@@ -46,17 +46,16 @@ class Standing:
 
     def restore(self) -> None:
         """Go through what earlier tries stored, once, when the plan is made."""
-        self._database.execute("BEGIN")
-        for batch in self._ledger.replay():
-            for claim in batch.claims:
-                self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
-                self._database.executemany(
-                    "INSERT INTO standing VALUES (?, ?, ?)",
-                    ((member, claim.number, words) for member, words in claim.each()),
-                )
-            for end in batch.ends:
-                self.ended(self._reopened(end, batch))
-        self._database.execute("COMMIT")
+        with self._plan.at_once():
+            for batch in self._ledger.replay():
+                for claim in batch.claims:
+                    self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
+                    self._database.executemany(
+                        "INSERT INTO standing VALUES (?, ?, ?)",
+                        ((member, claim.number, words) for member, words in claim.each()),
+                    )
+                for end in batch.ends:
+                    self.ended(self._reopened(end, batch))
         if self.next_number:
             self._decide()
         if self._ledger.lost:
@@ -119,11 +118,6 @@ class Standing:
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
         ).fetchone()
         return (None if spent is None else round(spent, 6)), (last[0] if last else None), requests
-
-    def requests_now(self) -> int:
-        """Return how many requests this try made."""
-        found: int = self._database.execute("SELECT count(*) FROM request WHERE now = 1").fetchone()[0]
-        return found
 
     def _claimed(self, claim: Claim, body: str, at: datetime, *, end: End, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)

@@ -41,7 +41,6 @@ def test_rows_that_name_nobody_are_nobody_s_duplicates() -> None:
         plan.leave_out()
         counts = plan.counts()
         assert (counts[Fate.BAD_ROW], counts[Fate.DUPLICATE]) == (2, 0)
-        assert plan.first_rows(Fate.BAD_ROW, 1) == [(1, "x")]
 
 
 def test_counts_name_every_fate_also_where_there_is_none() -> None:
@@ -89,12 +88,6 @@ def test_everybody_is_named_with_what_became_of_them() -> None:
         assert (first["row"], first["recipient"], first["outcome"]) == (1, phones(1)[0], "rejected")
         assert (first["reason"], second["reason"]) == ("no such number", None)
         assert fates(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_reached"}
-
-
-def test_people_are_found_by_their_hashes() -> None:
-    with plan_of("2348030000001", "2348030000002", "2348030000001") as plan:
-        found = plan.of_members([member("2348030000001"), member("2348030000009")])
-        assert {one.row for one in found.values()} == {1}
 
 
 def test_no_file_is_left_even_while_it_is_used(tmp_path: Path) -> None:
