@@ -46,7 +46,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.campaign", description="How fast campaigns send")
     parser.add_argument("--rounds", type=int, default=5, help="how often everybody takes his turn")
-    parser.add_argument("--seconds", type=float, default=8.0, help="about how long a turn is; short ones measure the beginning")
+    parser.add_argument("--seconds", type=float, default=8.0, help="about how long a turn is")
     parser.add_argument("--recipients", type=int, nargs="+", default=RECIPIENTS, help="recipients a request")
     parser.add_argument("--markdown", type=Path, help="a file for the tables")
     return parser.parse_args()
