@@ -1,0 +1,39 @@
+"""A delivery report that is genuine and not stored yet, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Literal
+
+from cpaas_provider.delivery.reports import Report
+from cpaas_provider.delivery.tickets import Ticket
+
+Door = Literal["callback", "webhook"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An authentic report, as it came.
+
+    :param conn_id: the connection it came for
+    :param ticket: what the callback URL says; ``None`` at the account webhook
+    :param body: the raw JSON text
+    :param at: when it came, with its time zone
+    """
+
+    conn_id: str
+    door: Door
+    ticket: Ticket | None
+    report: Report
+    body: str
+    at: datetime
+
+
+class Kept(Enum):
+    """What the store made of it: all three are kept for good."""
+
+    NEW = "new"
+    REPEATED = "repeated"
+    UNREADABLE = "unreadable"

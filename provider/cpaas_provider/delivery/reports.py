@@ -1,0 +1,192 @@
+"""What a delivery report says, read leniently: nobody has published what they look like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+MAX_STATUS = 50
+MAX_ID = 100
+MAX_REASON = 300
+MAX_RECIPIENT = 254
+
+
+class State(IntEnum):
+    """What is known of a recipient, by rank: the greater wins, whatever arrives when."""
+
+    IN_FLIGHT = 0
+    UNDELIVERED = 10
+    DELIVERED = 20
+    BOUNCED = 30
+    OPENED = 40
+    CLICKED = 50
+
+    @property
+    def final(self) -> bool:
+        """Whether something became of it."""
+        return self is not State.IN_FLIGHT
+
+    @property
+    def delivered(self) -> bool:
+        """Whether it reached the recipient."""
+        return self in (State.DELIVERED, State.OPENED, State.CLICKED)
+
+
+STATES: dict[str, State] = {
+    **dict.fromkeys(("pending", "queued", "scheduled", "accepted", "submitted", "processing", "sent"), State.IN_FLIGHT),
+    **dict.fromkeys(("undelivered", "failed", "rejected", "expired", "error", "duplicate"), State.UNDELIVERED),
+    **dict.fromkeys(("delivered", "success"), State.DELIVERED),
+    "bounced": State.BOUNCED,
+    "opened": State.OPENED,
+    "clicked": State.CLICKED,
+}
+"""Which of the service's words means what."""
+
+_KINDS = {"sms": "sms", "text": "sms", "email": "email", "airtime": "airtime"}
+_IDS = ("id", "message_id", "transaction_id")
+_REFERENCES = ("external_ref", "client_ref")
+_RECIPIENTS = ("recipient", "to", "msisdn")
+_REASONS = ("description", "reason", "error", "status_desc")
+_TIMES = ("updated_datetime", "created_datetime", "timestamp")
+_CHANNELS = ("channel", "kind", "type")
+
+_NUMBER = re.compile(r"\+?[0-9][0-9 ().-]*")
+_NO_DIGIT = re.compile(r"[^0-9]")
+_LONGEST_NUMBER = 20
+_MILLISECONDS_FROM = 1e11
+
+Fields = tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report, as far as it can be read.
+
+    :param state: ``None`` where shape or status are unknown
+    :param status: the service's word, lower case, up to 50 characters
+    :param recipient: digits of a number without ``+``, or an address in lower case; empty where not told
+    :param message_id: the service's id, up to 100 characters
+    :param reference: what the sender called it, up to 100 characters
+    :param reason: why, in the service's words, up to 300 characters
+    :param kind: ``sms``, ``email`` or ``airtime``, where told
+    """
+
+    state: State | None
+    status: str = ""
+    recipient: str = ""
+    message_id: str | None = None
+    reference: str | None = None
+    reason: str | None = None
+    kind: str | None = None
+
+
+def read_report(body: Any) -> Report:
+    """Return what a report says, whatever JSON it is; what cannot be read stays empty."""
+    fields = _fields(body)
+    family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
+    status = _first(fields, ("status",), _status)
+    told = happened if happened in STATES else status or happened
+    return Report(
+        state=STATES.get(told),
+        status=told[:MAX_STATUS],
+        recipient=_first(fields, _RECIPIENTS, recipient_key) or "",
+        message_id=_first(fields, _IDS, _identifier),
+        reference=_first(fields, _REFERENCES, _identifier),
+        reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
+        kind=_KINDS.get(family) or _first(fields, _CHANNELS, lambda value: _KINDS.get(_word(value) or "")),
+    )
+
+
+def told_at(body: Any) -> datetime | None:
+    """Return the time a report gives itself, if it does; one without a zone is UTC."""
+    return _first(_fields(body), _TIMES, _moment)
+
+
+def recipient_key(value: Any) -> str | None:
+    """Return how a recipient is filed: a number's digits alone, an address in lower case, or ``None``."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    text = _text(value)
+    if not text or len(text) > MAX_RECIPIENT:
+        return None
+    if "@" in text:
+        return text.lower()
+    if not _NUMBER.fullmatch(text):
+        return None
+    # 00 is how a phone dials +; no number begins with 0 in its international form.
+    digits = _NO_DIGIT.sub("", text).removeprefix("00")
+    return digits if 0 < len(digits) <= _LONGEST_NUMBER else None
+
+
+def _fields(body: Any) -> Fields:
+    """The places a field may be in; the inner one knows more of the message, the outer one of the envelope."""
+    if not isinstance(body, Mapping):
+        return ()
+    inner = body.get("data")
+    return (inner, body) if isinstance(inner, Mapping) else (body,)
+
+
+def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
+    return next(_found(fields, names, read), None)
+
+
+def _found(fields: Fields, names: tuple[str, ...], read: Any) -> Iterator[Any]:
+    for place in fields:
+        for name in names:
+            value = place.get(name)
+            if value is not None and (found := read(value)) is not None:
+                yield found
+
+
+def _text(value: Any) -> str | None:
+    """Text that any database takes: no halves of characters, no NUL."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        # A longer one is nobody's number or id, and takes long to write down.
+        value = str(value) if value.bit_length() < 256 else None
+    if not isinstance(value, str):
+        return None
+    if not value.isprintable():
+        value = "".join(letter if letter.isprintable() else " " for letter in value)
+    return value.strip() or None
+
+
+def _word(value: Any) -> str | None:
+    text = _text(value) if isinstance(value, str) else None
+    return text.lower()[: 2 * MAX_STATUS] if text else None
+
+
+def _status(value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        return _word(value.get("text")) or _word(value.get("description"))
+    return _word(value)
+
+
+def _description(value: Any) -> str | None:
+    return _reason(value.get("description")) if isinstance(value, Mapping) else None
+
+
+def _identifier(value: Any) -> str | None:
+    # Cut short it would be another's.
+    text = _text(value)
+    return text if text and len(text) <= MAX_ID else None
+
+
+def _reason(value: Any) -> str | None:
+    text = _text(value) if isinstance(value, str) else None
+    return text[:MAX_REASON] if text else None
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000 if value >= _MILLISECONDS_FROM else value, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None

@@ -1,0 +1,83 @@
+"""Callback URLs nobody can guess: each says what request it belongs to, and proves that we made it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+MAX_RECIPIENTS = 100_000
+HANDSHAKE = "handshake"
+"""The campaign of tickets that ask the receiver which store it has."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_TICKET = re.compile(r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,100})\.([1-9][0-9]{0,5})\.([A-Za-z0-9_-]{27})")
+_PURPOSE = b"cpaas callback"
+_MAC_BYTES = 20
+
+
+class BadTicketError(Exception):
+    """The text is no ticket of ours. It never says which part was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a callback URL says.
+
+    :param campaign: what waiters wait for, up to 100 of ``A-Z a-z 0-9 _ -``
+    :param reference: our name of the request, of the same alphabet
+    :param recipients: how many the request names, 1 to 100,000
+    :raises ValueError: when one of them is not so
+    """
+
+    campaign: str
+    reference: str
+    recipients: int
+
+    def __post_init__(self) -> None:
+        if not (_NAME.fullmatch(self.campaign) and _NAME.fullmatch(self.reference)):
+            raise ValueError("Campaign and reference of a ticket are 1 to 100 letters, digits, hyphens or underscores.")
+        if not 1 <= self.recipients <= MAX_RECIPIENTS:
+            raise ValueError(f"A ticket is for 1 to {MAX_RECIPIENTS:,} recipients.")
+
+
+def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
+    """Return the URL that takes the delivery reports of one request. It is a credential: log it nowhere.
+
+    :param base: public URL the receiver is mounted at, with its path
+    :param secret: what signs, the newest of the connection's
+    :raises ValueError: when the secret is empty
+    """
+    if not secret:
+        raise ValueError("A callback URL needs a secret to be signed with.")
+    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{_mac(conn_id, ticket, secret)}"
+    return f"{base.rstrip('/')}/callback/{quote(conn_id, safe='')}/{text}"
+
+
+def read_ticket(conn_id: str, text: str, secrets: Sequence[str]) -> Ticket:
+    """Return what the last part of a callback URL says, once one of the secrets proves that we wrote it.
+
+    :param conn_id: the connection in whose name it came; a ticket of another's is bad
+    :raises BadTicketError: when none does
+    """
+    found = _TICKET.fullmatch(text)
+    if found is None or int(found[3]) > MAX_RECIPIENTS:
+        raise BadTicketError("The callback URL is not one of ours.")
+    ticket, mac = Ticket(found[1], found[2], int(found[3])), found[4]
+    # All are tried, so that the time tells nothing of which.
+    proofs = [hmac.compare_digest(mac, _mac(conn_id, ticket, secret)) for secret in secrets if secret]
+    if not any(proofs):
+        raise BadTicketError("The callback URL is not one of ours.")
+    return ticket
+
+
+def _mac(conn_id: str, ticket: Ticket, secret: str) -> str:
+    parts = (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients))
+    # Each with its length before it, or two different tickets could read the same.
+    whole = b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))
+    key = hmac.digest(secret.encode(), _PURPOSE, hashlib.sha256)
+    return urlsafe_b64encode(hmac.digest(key, whole, hashlib.sha256)[:_MAC_BYTES]).rstrip(b"=").decode()
