@@ -28,8 +28,6 @@ def _switch(label: str, description: str, default: bool) -> dict[str, object]:
     }
 
 
-_RECEIVER = " For the delivery receiver; has no effect in this version."
-
 # Fields whose names hold "secret" or "password" are masked by Airflow wherever a connection is shown.
 CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "auth_scheme": _text("Authorization scheme", "Word before the API key; empty sends the raw key.", default="Bearer"),
@@ -44,16 +42,23 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Recipients per request", "Recipients one send may name at most.", default=500, minimum=1
     ),
     "timeout": _number("Timeout", "Seconds to wait for an answer.", default=30, exclusiveMinimum=0),
-    "callback_url": _text("Callback URL", "Public base URL of the receiver." + _RECEIVER),
-    "webhook_secret": _text("Webhook secret", "Signs account webhooks." + _RECEIVER, format="password"),
-    "signature_header": _text("Signature header", "Header that carries the signature." + _RECEIVER),
+    "callback_url": _text(
+        "Callback URL", "Public base URL of the receiver of delivery reports, e.g. https://airflow.example.com/cpaas."
+    ),
+    "webhook_secret": _text(
+        "Webhook secret", "What the service signs the account's delivery reports with.", format="password"
+    ),
+    "signature_header": _text(
+        "Signature header", "Header that carries the signature of the account's delivery reports."
+    ),
     "verify": _text("TLS verification", "true, false, or the path of a CA bundle.", default="true"),
     "proxy": _text("Proxy", "URL of an HTTP proxy, without its password."),
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
         "Callback secrets",
-        "Comma-separated, newest first. Keys the hashes of the journal, which otherwise the API key does: with it, a "
-        "task's later tries know what earlier ones sent even if the API key was changed between them.",
+        "Comma-separated, newest first. Signs callback URLs and keys the hashes of the journal, which otherwise the "
+        "API key does: with it, delivery reports are still taken, and a task's later tries know what earlier ones "
+        "sent, even if the API key was changed between them.",
         format="password",
     ),
     "allowed_recipients": _text(

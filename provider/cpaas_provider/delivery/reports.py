@@ -47,7 +47,7 @@ STATES: dict[str, State] = {
 """Which of the service's words means what."""
 
 _KINDS = {"sms": "sms", "text": "sms", "email": "email", "airtime": "airtime"}
-_IDS = ("id", "message_id", "transaction_id")
+_IDS = ("message_id", "transaction_id", "id")  # where there are several, the bare one is the event's
 _REFERENCES = ("external_ref", "client_ref")
 _RECIPIENTS = ("recipient", "to", "msisdn")
 _REASONS = ("description", "reason", "error", "status_desc")
@@ -92,7 +92,7 @@ def read_report(body: Any) -> Report:
     told = happened if happened in STATES else status or happened
     return Report(
         state=STATES.get(told),
-        status=told[:MAX_STATUS],
+        status=told,
         recipient=_first(fields, _RECIPIENTS, recipient_key) or "",
         message_id=_first(fields, _IDS, _identifier),
         reference=_first(fields, _REFERENCES, _identifier),
@@ -123,7 +123,7 @@ def recipient_key(value: Any) -> str | None:
 
 
 def _fields(body: Any) -> Fields:
-    """The places a field may be in; the inner one knows more of the message, the outer one of the envelope."""
+    """Return the places a field may be in; the inner one knows more of the message, the outer of the envelope."""
     if not isinstance(body, Mapping):
         return ()
     inner = body.get("data")
@@ -156,7 +156,7 @@ def _text(value: Any) -> str | None:
 
 def _word(value: Any) -> str | None:
     text = _text(value) if isinstance(value, str) else None
-    return text.lower()[: 2 * MAX_STATUS] if text else None
+    return text.lower()[:MAX_STATUS] if text else None
 
 
 def _status(value: Any) -> str | None:

@@ -40,6 +40,9 @@ class CpaasConnection:
     recipients_per_request: int = DEFAULT_RECIPIENTS_PER_REQUEST
     placeholder_format: str = DEFAULT_PLACEHOLDER_FORMAT
     callback_secret: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    callback_url: str | None = None
+    webhook_secret: str | None = dataclasses.field(default=None, repr=False)
+    signature_header: str | None = None
 
     @property
     def journal_secrets(self) -> tuple[str, ...]:
@@ -160,6 +163,28 @@ def _word(value: Any) -> str:
     return value.strip()
 
 
+def _web_address(value: Any) -> str:
+    from urllib.parse import urlsplit
+
+    text = _word(value)
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be a URL that begins with https:// or http://, without a query")
+    return text.rstrip("/")
+
+
+def _header(value: Any) -> str:
+    text = _word(value)
+    if not text.isascii() or not text.replace("-", "").replace("_", "").isalnum():
+        raise ValueError("must be the name of a header: letters, digits and hyphens")
+    return text
+
+
 def _number(value: Any) -> float:
     try:
         return float(_no_switch(value))
@@ -199,7 +224,10 @@ def _list(value: Any) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
-_FOR_OPERATORS = ("sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret")
+_FOR_OPERATORS = (
+    "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
+    "webhook_secret", "signature_header",
+)  # fmt: skip
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "auth_scheme": _word,
     "default_region": _word,
@@ -217,4 +245,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "recipients_per_request": _whole,
     "placeholder_format": _word,
     "callback_secret": _list,
+    "callback_url": _web_address,
+    "webhook_secret": _word,
+    "signature_header": _header,
 }
