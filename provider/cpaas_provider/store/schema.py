@@ -5,6 +5,7 @@ A migration that changes a table writes out the earlier form in the migrations b
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -56,6 +57,9 @@ class Moment(TypeDecorator[datetime]):
 
 metadata = MetaData()
 
+CAMPAIGN_LENGTH = 120
+"""Characters of what waiters wait for: a reference of ours, or the id of a message nobody has noted yet, and a mark."""
+
 versions = Table(
     "cpaas_schema",
     metadata,
@@ -91,13 +95,103 @@ lookups = Table(
     Index("cpaas_lookups_at", "at"),
 )
 
+identities = Table(
+    "cpaas_identity",
+    metadata,
+    Column("name", String(20), primary_key=True),
+    Column("value", String(64), nullable=False),
+)
+
+# What a task sends with callbacks: a campaign, or a request that is one by itself.
+sends = Table(
+    "cpaas_sends",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("operation", String(40), nullable=False),
+    Column("conn_id", String(250), nullable=False),
+    Column("dag_id", String(250), nullable=False),
+    Column("run_id", String(250), nullable=False),
+    Column("task_id", String(250), nullable=False),
+    Column("map_index", Integer, nullable=False),
+    Column("began", Moment, nullable=False),
+    # How many were sent to, known when the task ended; whether all of them are final, found out afterwards.
+    Column("expected", Integer),
+    Column("ended", Moment),
+    Column("finished", Moment),
+    Index("cpaas_sends_began", "began"),
+)
+
+requests = Table(
+    "cpaas_requests",
+    metadata,
+    Column("reference", String(100), primary_key=True),
+    Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
+    Column("recipients", Integer, nullable=False),
+    Column("message_id", String(100)),
+    Column("noted", Moment, nullable=False),
+    Index("cpaas_requests_campaign", "campaign"),
+    Index("cpaas_requests_message_id", "message_id"),
+)
+
+# What became of each recipient, by the strongest word there was.
+deliveries = Table(
+    "cpaas_deliveries",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    # An address of e-mail has 254 characters at most; what is no recipient at all is cut.
+    Column("recipient", String(255), primary_key=True),
+    Column("reference", String(100)),
+    Column("message_id", String(100)),
+    Column("conn_id", String(250), nullable=False),
+    Column("kind", String(10)),
+    Column("state", Integer, nullable=False),
+    Column("status", String(50), nullable=False),
+    Column("reason", String(300)),
+    Column("delivered", Boolean, nullable=False),
+    Column("failed", Boolean, nullable=False),
+    Column("clicked", Boolean, nullable=False),
+    Column("reported", Moment, nullable=False),
+    Column("touched", Moment, nullable=False),
+    Index("cpaas_deliveries_touched", "touched"),
+    # Counting a campaign reads this alone.
+    Index("cpaas_deliveries_state", "campaign", "state"),
+    sqlite_with_rowid=False,
+)
+
+# Every report as it came, once, and how often.
+reports = Table(
+    "cpaas_reports",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("received", Moment, nullable=False),
+    Column("conn_id", String(250), nullable=False),
+    Column("door", String(10), nullable=False),
+    Column("campaign", String(CAMPAIGN_LENGTH)),
+    Column("recipient", String(255), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("times", Integer, nullable=False),
+    Index("cpaas_reports_received", "received"),
+)
+
 
 def _first(connection: Connection) -> None:
     for table in (campaigns, campaign_values, lookups):
         table.create(connection, checkfirst=True)
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first]
+def _deliveries(connection: Connection) -> None:
+    # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
+    if connection.dialect.name not in REPORTS_ON:
+        return
+    for table in (identities, sends, requests, deliveries, reports):
+        table.create(connection, checkfirst=True)
+    connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
+
+
+REPORTS_ON = ("sqlite", "postgresql")
+"""The databases that delivery reports can be kept in."""
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries]
 """What makes version n of version n-1, in order."""
 
 

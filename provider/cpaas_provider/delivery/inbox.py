@@ -1,0 +1,213 @@
+"""Where reports are kept: each as it came, and what they come to for each recipient, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Table, case, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cpaas_provider.delivery.arrivals import Arrival, Kept
+from cpaas_provider.delivery.reports import State
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.schema import REPORTS_ON, deliveries, reports, requests
+
+ORPHAN = "~"
+"""Stands before the id of a message nobody has noted yet, in the place of its campaign."""
+
+BATCH = 500
+"""Values one statement asks for; SQLite takes no more than some thousand."""
+
+_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Whose a report is."""
+
+    campaign: str | None = None
+    reference: str | None = None
+    recipients: int | None = None
+
+
+class Inbox:
+    """Keeps reports for good.
+
+    :param database: SQLite or PostgreSQL
+    :raises StoreError: when it is another database
+    """
+
+    def __init__(self, database: Database) -> None:
+        if database.engine.dialect.name not in REPORTS_ON:
+            raise StoreError(
+                f"Delivery reports can be kept in SQLite and PostgreSQL, not in {database.engine.dialect.name}. Set "
+                "[cpaas] store to one of these."
+            )
+        self._database = database
+
+    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+        """Store reports in one transaction, durable when this returns; say for each what became of it.
+
+        A repeat changes nothing but its count. What a recipient's state is goes by the rank of the reports, whatever
+        order they come in.
+
+        :raises StoreError: when that cannot be done; nothing of it is stored then
+        """
+        return self._database.write(partial(_keep, arrivals)) if arrivals else []
+
+
+def _keep(arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+    places = _places(connection, arrivals)
+    now = datetime.now(UTC)
+    digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
+    first = _note(connection, arrivals, places, digests)
+    kept, rows = [], dict[tuple[str, str], dict[str, Any]]()
+    for arrival, place, digest in zip(arrivals, places, digests, strict=True):
+        row = _row(arrival, place, now)
+        new = digest in first
+        first.discard(digest)
+        if row is None:
+            kept.append(Kept.UNREADABLE if new else Kept.REPEATED)
+            continue
+        kept.append(Kept.NEW if new else Kept.REPEATED)
+        if new:
+            key = row["campaign"], row["recipient"]
+            rows[key] = merged(rows[key], row) if key in rows else row
+    write_deliveries(connection, rows.values())
+    return kept
+
+
+def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
+    """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted."""
+    webhook = [arrival.report for arrival in arrivals if arrival.ticket is None]
+    by_reference = _noted(connection, "reference", {one.reference for one in webhook if one.reference})
+    by_id = _noted(connection, "message_id", {one.message_id for one in webhook if one.message_id})
+
+    def place_of(arrival: Arrival) -> _Place:
+        ticket, report = arrival.ticket, arrival.report
+        if ticket is not None:
+            return _Place(ticket.campaign, ticket.reference, ticket.recipients)
+        if found := by_reference.get(report.reference or "") or by_id.get(report.message_id or ""):
+            return found
+        return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
+
+    return [place_of(arrival) for arrival in arrivals]
+
+
+def _noted(connection: Connection, column: str, names: Iterable[str]) -> dict[str, _Place]:
+    found: dict[str, _Place] = {}
+    rest = iter(names)
+    while batch := list(islice(rest, BATCH)):
+        query = select(requests).where(requests.c[column].in_(batch))
+        for row in connection.execute(query):
+            found[getattr(row, column)] = _Place(row.campaign, row.reference, row.recipients)
+    return found
+
+
+def _digest(arrival: Arrival, place: _Place) -> bytes:
+    parts = (arrival.conn_id, arrival.door, place.reference or "", arrival.body)
+    return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))).digest()
+
+
+def _note(
+    connection: Connection, arrivals: Sequence[Arrival], places: Sequence[_Place], digests: Sequence[bytes]
+) -> set[bytes]:
+    """Store the reports as they came, and return which of them had never come before."""
+    rows: dict[bytes, dict[str, Any]] = {}
+    for arrival, place, digest in zip(arrivals, places, digests, strict=True):
+        if digest in rows:
+            rows[digest]["times"] += 1
+            continue
+        rows[digest] = {
+            "digest": digest,
+            "received": arrival.at,
+            "conn_id": arrival.conn_id,
+            "door": arrival.door,
+            "campaign": place.campaign,
+            "recipient": arrival.report.recipient,
+            "body": arrival.body,
+            "times": 1,
+        }
+    insert = upserting(connection, reports)
+    upsert = insert.on_conflict_do_update(
+        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
+    ).returning(reports.c.digest, reports.c.times)
+    # In one order, or two processes could wait for each other.
+    kept = connection.execute(upsert, [rows[digest] for digest in sorted(rows)])
+    return {row.digest for row in kept if row.times == rows[row.digest]["times"]}
+
+
+def _row(arrival: Arrival, place: _Place, now: datetime) -> dict[str, Any] | None:
+    """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
+    report = arrival.report
+    recipient = report.recipient
+    if not recipient and place.recipients == 1:
+        recipient = f"#{place.reference}"
+    if report.state is None or place.campaign is None or not (recipient or place.campaign.startswith(ORPHAN)):
+        return None
+    return {
+        "campaign": place.campaign,
+        "recipient": recipient,
+        "reference": place.reference,
+        "message_id": report.message_id,
+        "conn_id": arrival.conn_id,
+        "kind": report.kind,
+        "state": int(report.state),
+        "status": report.status,
+        "reason": report.reason,
+        "delivered": report.state.delivered,
+        "failed": report.state in (State.UNDELIVERED, State.BOUNCED),
+        "clicked": report.state is State.CLICKED,
+        "reported": arrival.at,
+        "touched": now,
+    }
+
+
+_FLAGS = ("delivered", "failed", "clicked")
+_OF_THE_STRONGEST = ("state", "status", "reason", "reported")
+_IF_TOLD = ("message_id", "reference", "kind")
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
+    strong, weak = (other, one) if other["state"] > one["state"] else (one, other)
+    return {
+        **strong,
+        **{flag: one[flag] or other[flag] for flag in _FLAGS},
+        **{name: strong[name] or weak[name] for name in _IF_TOLD},
+    }
+
+
+def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Bring what is known of recipients up to date; what is known already is not touched."""
+    ordered = sorted(rows, key=lambda row: (row["campaign"], row["recipient"]))
+    if not ordered:
+        return
+    insert = upserting(connection, deliveries)
+    there, new = deliveries.c, insert.excluded
+    stronger = new.state > there.state
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=[there.campaign, there.recipient],
+            set_={
+                **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
+                **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
+                **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
+                "touched": new.touched,
+            },
+            where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
+        ),
+        ordered,
+    )
+
+
+def upserting(connection: Connection, table: Table) -> Any:
+    """Return an insertion that may say what is to be done where a row is there already."""
+    return _INSERTS[connection.dialect.name](table)

@@ -1,0 +1,98 @@
+"""What senders note of what they send with callbacks, so that reports find their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, select, update
+
+from cpaas_provider.delivery.inbox import BATCH, ORPHAN, merged, upserting, write_deliveries
+from cpaas_provider.store.schema import deliveries, identities, requests, sends
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedSend:
+    """What a task sends: a campaign, or a request that is one by itself."""
+
+    campaign: str
+    operation: str
+    conn_id: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+
+class NotedRequest(NamedTuple):
+    """One request.
+
+    :param recipients: how many it names
+    :param message_id: the service's id of it, once known
+    """
+
+    reference: str
+    recipients: int
+    message_id: str | None = None
+
+
+def store_identity(connection: Connection) -> str:
+    """Return what tells this store from any other."""
+    name: str = connection.execute(select(identities.c.value).where(identities.c.name == "store")).scalar_one()
+    return name
+
+
+def note_send(connection: Connection, send: TrackedSend) -> None:
+    """Note that something is about to be sent; a later try of the same goes on with it."""
+    connection.execute(
+        upserting(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
+        [{**asdict(send), "began": datetime.now(UTC)}],
+    )
+
+
+def note_requests(connection: Connection, campaign: str, made: Sequence[NotedRequest]) -> None:
+    """Note requests of a campaign; reports that came under their messages' ids before are theirs from now on."""
+    if not made:
+        return
+    now = datetime.now(UTC)
+    insert = upserting(connection, requests)
+    known = requests.c.message_id
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=[requests.c.reference],
+            set_={"message_id": insert.excluded.message_id},
+            where=insert.excluded.message_id.is_not(None) & known.is_distinct_from(insert.excluded.message_id),
+        ),
+        [{"campaign": campaign, "noted": now, **one._asdict()} for one in sorted(made)],
+    )
+    _adopt(connection, campaign, {one.message_id: one for one in made if one.message_id}, now)
+
+
+def note_end(connection: Connection, campaign: str, expected: int) -> None:
+    """Note to how many was sent in all tries, so that it can be told when all of them are final."""
+    ended = update(sends).where(sends.c.campaign == campaign)
+    connection.execute(ended.values(expected=expected, ended=datetime.now(UTC), finished=None))
+
+
+def _adopt(connection: Connection, campaign: str, by_id: dict[str, NotedRequest], now: datetime) -> None:
+    """File under their campaign what was reported of messages before anybody had noted them."""
+    names = [f"{ORPHAN}{message_id}" for message_id in by_id]
+    for start in range(0, len(names), BATCH):
+        orphans = deliveries.c.campaign.in_(names[start : start + BATCH])
+        rows: dict[str, dict[str, Any]] = {}
+        for found in _of(connection, orphans):
+            request = by_id[found["campaign"].removeprefix(ORPHAN)]
+            if not (recipient := found["recipient"] or (f"#{request.reference}" if request.recipients == 1 else "")):
+                continue
+            row = {**found, "campaign": campaign, "recipient": recipient, "touched": now}
+            row["reference"] = request.reference
+            rows[recipient] = merged(rows[recipient], row) if recipient in rows else row
+        if rows:
+            write_deliveries(connection, rows.values())
+            connection.execute(delete(deliveries).where(orphans))
+
+
+def _of(connection: Connection, condition: Any) -> Iterable[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(select(deliveries).where(condition)).mappings()]

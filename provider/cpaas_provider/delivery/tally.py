@@ -1,0 +1,103 @@
+"""How far deliveries are: counted by campaign, for any number of waiters at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from cpaas_provider.delivery.inbox import BATCH
+from cpaas_provider.delivery.reports import State
+from cpaas_provider.store.schema import deliveries
+
+UNSEEN = timedelta(seconds=60)
+"""For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of how many recipients what is known.
+
+    :param touched: when that last changed
+    """
+
+    delivered: int = 0
+    undelivered: int = 0
+    in_flight: int = 0
+    touched: datetime | None = None
+
+    @property
+    def final(self) -> int:
+        """Of how many it is known what became of them."""
+        return self.delivered + self.undelivered
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return what both come to together."""
+        return Counts(
+            self.delivered + other.delivered,
+            self.undelivered + other.undelivered,
+            self.in_flight + other.in_flight,
+            max((one for one in (self.touched, other.touched) if one), default=None),
+        )
+
+
+def counts_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, Counts]:
+    """Return the counts of campaigns; one of which nothing is known is left out."""
+    found: dict[str, Counts] = {}
+    rest = iter(dict.fromkeys(campaigns))
+    while batch := list(islice(rest, BATCH)):
+        found |= _counted(connection, _counting().where(deliveries.c.campaign.in_(batch)))
+    return found
+
+
+def touched_since(connection: Connection, since: datetime) -> dict[str, Counts]:
+    """Return the counts of all campaigns of which something became known since, by one query.
+
+    What was written by then and could not be seen yet is counted, too.
+    """
+    fresh = select(deliveries.c.campaign).where(deliveries.c.touched >= since - UNSEEN).distinct()
+    return _counted(connection, _counting().where(deliveries.c.campaign.in_(fresh)))
+
+
+def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each recipient, campaign by campaign, as plain values.
+
+    Each has ``campaign``, ``recipient`` (empty where the service does not name it), ``outcome``, ``status``,
+    ``reason``, ``conflict`` (it was both delivered and failed), ``reported``, ``reference`` and ``message_id``.
+    """
+    for campaign in dict.fromkeys(campaigns):
+        query = select(deliveries).where(deliveries.c.campaign == campaign).order_by(deliveries.c.recipient)
+        for row in connection.execution_options(yield_per=1000).execute(query):
+            yield {
+                "campaign": row.campaign,
+                "recipient": "" if row.recipient.startswith("#") else row.recipient,
+                "outcome": State(row.state).name.lower(),
+                "status": row.status,
+                "reason": row.reason,
+                "conflict": row.delivered and row.failed,
+                "reported": row.reported.isoformat(),
+                "reference": row.reference,
+                "message_id": row.message_id,
+            }
+
+
+def _counting() -> Select[Any]:
+    columns = deliveries.c.campaign, deliveries.c.state
+    return select(*columns, func.count().label("number"), func.max(deliveries.c.touched).label("touched")).group_by(
+        *columns
+    )
+
+
+def _counted(connection: Connection, query: Select[Any]) -> dict[str, Counts]:
+    found: dict[str, Counts] = {}
+    for row in connection.execute(query):
+        state = State(row.state)
+        name = "delivered" if state.delivered else "undelivered" if state.final else "in_flight"
+        before = found.get(row.campaign, Counts())
+        one = replace(Counts(touched=row.touched), **{name: row.number})
+        found[row.campaign] = before + one
+    return found
