@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -59,7 +59,7 @@ _NO_DIGIT = re.compile(r"[^0-9]")
 _LONGEST_NUMBER = 20
 _MILLISECONDS_FROM = 1e11
 
-Fields = tuple[Mapping[str, Any], ...]
+Fields = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ def recipient_key(value: Any) -> str | None:
 
 def _fields(body: Any) -> Fields:
     """Return the places a field may be in; the inner one knows more of the message, the outer of the envelope."""
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         return ()
     inner = body.get("data")
-    return (inner, body) if isinstance(inner, Mapping) else (body,)
+    return (inner, body) if isinstance(inner, dict) else (body,)
 
 
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
@@ -160,13 +160,13 @@ def _word(value: Any) -> str | None:
 
 
 def _status(value: Any) -> str | None:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return _word(value.get("text")) or _word(value.get("description"))
     return _word(value)
 
 
 def _description(value: Any) -> str | None:
-    return _reason(value.get("description")) if isinstance(value, Mapping) else None
+    return _reason(value.get("description")) if isinstance(value, dict) else None
 
 
 def _identifier(value: Any) -> str | None:

@@ -1,0 +1,68 @@
+"""What the doors answer, ready to be sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_BODY = 256 * 1024
+BODY_SECONDS = 10.0
+RETRY_SECONDS = 10
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, headers and a small JSON body."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    @classmethod
+    def of(cls, status: int, said: dict[str, str], **headers: str) -> Answer:
+        """Return an answer; of a header's name the underscores are hyphens."""
+        body = json.dumps(said).encode()
+        more = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
+        fixed = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
+        return cls(status, fixed + more, body)
+
+    async def say(self, send: Send, *, close: bool) -> None:
+        """Send it.
+
+        :param close: let the connection go afterwards, as not all of the request was read
+        """
+        headers = [*self.headers, (b"connection", b"close")] if close else list(self.headers)
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class RefusalError(Exception):
+    """A report is not taken, and this is the answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+def _refusal(status: int, detail: str, **headers: str) -> Answer:
+    return Answer.of(status, {"detail": detail}, **headers)
+
+
+KEPT = Answer.of(200, {"status": "kept"})
+BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
+# The same for a connection that is not there, a bad ticket and a closed door: it tells nothing of which.
+NOT_FOUND = _refusal(404, "There is nothing here.")
+ONLY_POST = _refusal(405, "Delivery reports are posted.", allow="POST")
+TOO_SLOW = _refusal(408, f"The body did not come within {BODY_SECONDS:g} s.")
+TOO_LARGE = _refusal(413, f"The body is larger than {MAX_BODY} bytes.")
+NO_JSON_TYPE = _refusal(415, "Delivery reports are of type application/json, without a content encoding.")
+NOT_JSON = _refusal(422, "The body is not JSON in UTF-8.")
+BROKEN = _refusal(500, "Internal Server Error")
+FULL = _refusal(503, "Too much arrives at once. Send it again later.", retry_after=str(RETRY_SECONDS))
+NO_STORE = _refusal(503, "Nothing can be stored now. Send it again later.", retry_after=str(RETRY_SECONDS))
+NO_KEYS = _refusal(503, "Nothing can be proved now. Send it again later.", retry_after=str(RETRY_SECONDS))

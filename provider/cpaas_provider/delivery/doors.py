@@ -1,0 +1,178 @@
+"""The two doors delivery reports come in by, as ASGI applications: what is measured is what stands between them.
+
+No request is logged: a callback URL is a credential.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from cpaas_provider.delivery.answers import (
+    BAD_SIGNATURE,
+    BROKEN,
+    FULL,
+    KEPT,
+    NO_KEYS,
+    NO_STORE,
+    NOT_FOUND,
+    ONLY_POST,
+    Answer,
+    RefusalError,
+    Send,
+)
+from cpaas_provider.delivery.arrivals import Arrival, Door, Kept
+from cpaas_provider.delivery.complaints import Complaints
+from cpaas_provider.delivery.desk import DeskFullError, TakesArrivals
+from cpaas_provider.delivery.keys import ConnectionKeys, KeyRing, KeysUnreadableError
+from cpaas_provider.delivery.posted import Posted, Receive, Room, Scope, SenderGoneError, read_json
+from cpaas_provider.delivery.reports import read_report, told_at
+from cpaas_provider.delivery.signatures import verify
+from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
+from cpaas_provider.store.errors import StoreError
+
+complaints = Complaints(logging.getLogger(__name__))
+
+Observe = Callable[[str, "int | float"], None]
+
+
+class _Way:
+    """What both doors do. Each has a room of its own, so that a crowd at one leaves the other free."""
+
+    door: Door
+
+    def __init__(self, ring: KeyRing, desk: TakesArrivals, observe: Observe) -> None:
+        self._ring = ring
+        self._desk = desk
+        self._observe = observe
+        self._room = Room()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        posted: Posted | None = None
+        try:
+            try:
+                if scope["method"] != "POST":
+                    raise RefusalError(ONLY_POST)
+                posted = Posted(scope, receive, self._room)
+                answer = await self._answer(scope["path_params"], posted)
+            except SenderGoneError:
+                return
+            except Exception as error:  # noqa: BLE001 - whoever sent it is told nothing of our insides
+                answer = self._refusal(error)
+            await answer.say(send, close=posted is None or not posted.read_whole)
+        finally:
+            if posted is not None:
+                posted.done()
+
+    async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
+        raise NotImplementedError
+
+    async def _keep(self, conn_id: str, posted: Posted, raw: bytes, ticket: Ticket | None) -> Answer:
+        """Store an authentic report, and only then say so."""
+        posted.check_type()
+        text, body = read_json(raw)
+        arrival = Arrival(conn_id, self.door, ticket, read_report(body), text, datetime.now(UTC))
+        kept = await self._desk.hand_in(arrival)
+        self._observe("received", 1)
+        if kept is not Kept.NEW:
+            self._observe(kept.value, 1)
+        if told := told_at(body):
+            self._observe("lag", max(0.0, (datetime.now(UTC) - told).total_seconds()))
+        return KEPT
+
+    def _refusal(self, error: Exception) -> Answer:
+        answer = _answer_to(error)
+        self._observe(f"refused.{answer.status}", 1)
+        return answer
+
+
+class CallbackDoor(_Way):
+    """Takes reports at the URL that was given with the request; the URL itself is the proof."""
+
+    door = "callback"
+
+    def __init__(
+        self, ring: KeyRing, desk: TakesArrivals, observe: Observe, store_name: Callable[[], Awaitable[str]]
+    ) -> None:
+        super().__init__(ring, desk, observe)
+        self._store_name = store_name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and leave its ticket to nobody who logs it afterwards."""
+        scope["path"] = scope["path"].rpartition("/")[0] + "/..."
+        scope["raw_path"] = scope["path"].encode()
+        await super().__call__(scope, receive, send)
+
+    async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
+        conn_id = place["conn_id"]
+        ticket = await self._ticket(conn_id, place["ticket"])
+        raw = await posted.body()
+        if ticket.campaign == HANDSHAKE:
+            return Answer.of(200, {"store": await self._store_name()})
+        return await self._keep(conn_id, posted, raw, ticket)
+
+    async def _ticket(self, conn_id: str, text: str) -> Ticket:
+        keys = await self._ring.keys_of(conn_id)
+        if keys is None:
+            raise RefusalError(NOT_FOUND)
+        try:
+            return read_ticket(conn_id, text, keys.callback_secrets)
+        except BadTicketError:
+            newer = await self._ring.keys_after_doubt(conn_id, keys)
+        return read_ticket(conn_id, text, newer.callback_secrets if newer else ())
+
+
+class WebhookDoor(_Way):
+    """Takes reports at the URL of the account; the signature over the body is the proof."""
+
+    door = "webhook"
+
+    async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
+        conn_id = place["conn_id"]
+        keys = await self._open_keys(conn_id)
+        raw = await posted.body()
+        if not _signed(keys, posted, raw):
+            newer = await self._ring.keys_after_doubt(conn_id, keys)
+            if newer is None or not _signed(newer, posted, raw):
+                raise RefusalError(BAD_SIGNATURE)
+        return await self._keep(conn_id, posted, raw, None)
+
+    async def _open_keys(self, conn_id: str) -> ConnectionKeys:
+        keys = await self._ring.keys_of(conn_id)
+        if keys and not _is_open(keys):
+            keys = await self._ring.keys_after_doubt(conn_id, keys)
+        if not keys or not _is_open(keys):
+            raise RefusalError(NOT_FOUND)
+        return keys
+
+
+def _is_open(keys: ConnectionKeys) -> bool:
+    return bool(keys.webhook_secret and keys.signature_header)
+
+
+def _signed(keys: ConnectionKeys, posted: Posted, raw: bytes) -> bool:
+    signature = posted.header((keys.signature_header or "").lower().encode())
+    return verify(raw, signature, keys.webhook_secret or "")
+
+
+def _answer_to(error: Exception) -> Answer:
+    match error:
+        case RefusalError():
+            return error.answer
+        case BadTicketError():
+            return NOT_FOUND
+        case DeskFullError():
+            return FULL
+        case KeysUnreadableError():
+            return NO_KEYS
+        case StoreError():
+            complaints.say("store", f"Delivery reports are not stored; their senders are asked to try again. {error}")
+            return NO_STORE
+    # Its words may show what was sent.
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} at {place.name}:{place.lineno}"
+    complaints.say("broken", f"A delivery report was not taken: {where}.")
+    return BROKEN

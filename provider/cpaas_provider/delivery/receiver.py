@@ -1,0 +1,89 @@
+"""The receiver of delivery reports: a web application with two public doors, mounted by Airflow or run by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from cpaas_provider import __version__
+from cpaas_provider.delivery.description import describe_doors
+from cpaas_provider.delivery.desk import DeskWhenNeeded, TakesArrivals
+from cpaas_provider.delivery.doors import CallbackDoor, Observe, WebhookDoor
+from cpaas_provider.delivery.keys import ConnectionKeys, KeyRing
+
+
+def receiver(
+    keys: Callable[[str], ConnectionKeys | None],
+    desk: Callable[[], TakesArrivals],
+    *,
+    guard: Callable[..., Any] | None,
+    store_name: Callable[[], str],
+    observe: Observe,
+    prefix: str = "",
+    described: bool = False,
+) -> FastAPI:
+    """Return the application. Everything on it but the two doors is behind the guard.
+
+    :param keys: reads what proves the reports of a connection; called in a thread, ``None`` for no such connection
+    :param desk: opens what stores them; called in a thread by the first report
+    :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
+    :param store_name: names the store that reports go to; called in a thread
+    :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds
+    :param prefix: path before all others, where nobody mounts it under one
+    :param described: publish the description of the doors also without a guard
+    """
+    waiting_desk = DeskWhenNeeded(desk)
+
+    @contextlib.asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await waiting_desk.close()
+
+    app = FastAPI(
+        title="CPaaS delivery reports",
+        version=__version__,
+        lifespan=running,
+        redirect_slashes=False,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
+    ring = KeyRing(keys)
+    callback = CallbackDoor(ring, waiting_desk, observe, lambda: asyncio.to_thread(store_name))
+    # A connection's id may hold slashes. They are plain routes: what FastAPI adds costs more than the door does.
+    app.router.routes.append(Route(prefix + "/callback/{conn_id:path}/{ticket}", callback))
+    app.router.routes.append(Route(prefix + "/webhook/{conn_id:path}", WebhookDoor(ring, waiting_desk, observe)))
+    closed = [] if guard is None else [Depends(guard)]
+
+    @app.get(prefix + "/health", dependencies=closed)
+    async def health() -> dict[str, str]:
+        return {"status": "ok"} | ({"version": __version__} if guard else {})
+
+    if guard or described:
+        _add_description(app, prefix, closed)
+    return app
+
+
+def _add_description(app: FastAPI, prefix: str, closed: list[Any]) -> None:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    document["paths"] |= describe_doors(prefix)
+
+    @app.get(prefix + "/openapi.json", dependencies=closed, include_in_schema=False)
+    async def description() -> dict[str, Any]:
+        return document
+
+    @app.get(prefix + "/docs", dependencies=closed, include_in_schema=False)
+    async def pages(request: Request) -> HTMLResponse:
+        root: str = request.scope.get("root_path", "")
+        return get_swagger_ui_html(openapi_url=f"{root}{prefix}/openapi.json", title=app.title)

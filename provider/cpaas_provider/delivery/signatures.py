@@ -1,0 +1,22 @@
+"""How the service signs what it sends to the account's webhook: Base64 of HMAC-SHA512 over the body as it came."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+
+
+def sign(raw: bytes, secret: str) -> str:
+    """Return the signature of a body."""
+    return b64encode(hmac.digest(secret.encode(), raw, hashlib.sha512)).decode()
+
+
+def verify(raw: bytes, signature: str | None, secret: str) -> bool:
+    """Tell, in constant time, whether a body was signed with the secret; without either nothing was.
+
+    :param signature: what the header says; ``None`` where it is missing
+    """
+    if not signature or not secret:
+        return False
+    return hmac.compare_digest(signature.strip().encode(errors="replace"), sign(raw, secret).encode())
