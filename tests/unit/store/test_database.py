@@ -25,6 +25,10 @@ def _versions(database: Database) -> list[int]:
         return list(connection.execute(sqlalchemy.select(schema.versions.c.version)).scalars())
 
 
+def _all_of_them() -> list[int]:
+    return list(range(1, len(schema.MIGRATIONS) + 1))
+
+
 def _remove(database: Database) -> None:
     if database.engine.dialect.name != "sqlite":
         schema.metadata.drop_all(database.engine)
@@ -62,7 +66,7 @@ def test_sqlite_writes_ahead_and_waits_for_the_disk(sqlite_url: str) -> None:
 def test_opening_again_changes_nothing(url: str) -> None:
     for _ in range(2):
         with open_store(url) as database:
-            assert _versions(database) == list(range(1, len(schema.MIGRATIONS) + 1))
+            assert _versions(database) == _all_of_them()
 
 
 def test_a_transaction_is_all_or_nothing(database: Database) -> None:
@@ -102,26 +106,41 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
             worker.tell("open", url)
         assert [worker.hear() for worker in crowd] == ["opened"] * len(crowd)
         with open_store(url) as database:
-            assert _versions(database) == [1]
+            assert _versions(database) == _all_of_them()
             _remove(database)
 
 
 def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(lambda _: open_store(url), range(8)))
-    assert _versions(opened[0]) == [1]
+    assert _versions(opened[0]) == _all_of_them()
     for database in opened:
         database.close()
 
 
 def test_migrations_are_made_in_order_and_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store(url).close()
-    made: list[int] = []
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: made.append(2), lambda _: made.append(3)])
+    made: list[str] = []
+    further = [lambda _: made.append("one"), lambda _: made.append("two")]
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, *further])
     for _ in range(2):
         with open_store(url) as database:
-            assert _versions(database) == [1, 2, 3]
-    assert made == [2, 3]
+            assert _versions(database) == _all_of_them()
+    assert made == ["one", "two"]
+
+
+def test_a_database_of_every_earlier_version_comes_to_have_all_tables(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in range(1, len(schema.MIGRATIONS)):
+        with monkeypatch.context() as patched:
+            patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:version])
+            open_store(url).close()
+        with open_store(url) as database:
+            assert _versions(database) == _all_of_them()
+            there = sqlalchemy.inspect(database.engine).get_table_names()
+            assert set(there) >= set(schema.metadata.tables)
+            _remove(database)
 
 
 def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +155,7 @@ def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.Mo
         with pytest.raises(StoreError, match="half"):
             open_store(url)
     with open_store(url) as database:
-        assert _versions(database) == [1]
+        assert _versions(database) == _all_of_them()
         assert not sqlalchemy.inspect(database.engine).has_table("half")
 
 
@@ -144,8 +163,11 @@ def test_a_newer_database_is_refused_in_words(url: str, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: None])
         open_store(url).close()
-    with pytest.raises(StoreError, match=r"newer version .* tables are of version 2; this one knows them up to 1"):
+    with pytest.raises(
+        StoreError, match=r"newer version .* tables are of version (\d+); this one knows them up to"
+    ) as found:
         open_store(url)
+    assert f"version {len(schema.MIGRATIONS) + 1};" in str(found.value)
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
