@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.triggers._otp_poller import OtpPoller, OtpWaiter
+from cpaas_provider.triggers._shared import WaitEndedError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
 
-SHORTEST_INTERVAL = 1.0
 LAST_READ = 5.0
 """Seconds a read may go on past the deadline: the last one begins there."""
 TIMED_OUT = "timed_out"
@@ -57,6 +58,9 @@ class OtpWatch:
 
 class OtpStatusTrigger(BaseTrigger):
     """Read a passcode's record until it is final, its time is over, or the deadline has come. Only reads.
+
+    All triggers of a process that wait on one connection share a client and its rate: each passcode is read once a
+    round, which takes as long as there are passcodes for the rate, the soonest to expire first.
 
     Fires one event, plain JSON without code or number: ``{"outcome", "id", "status", "status_desc"}``, or
     ``{"outcome": "timed_out", "id"}``, or ``{"outcome": "error", "id", "message"}``.
@@ -102,36 +106,25 @@ class OtpStatusTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Read until there is something to tell."""
+        """Have the passcode read until there is something to tell."""
         try:
-            yield TriggerEvent(await self._wait())
-        except CpaasError as error:
-            yield TriggerEvent({"outcome": ERROR, "id": self.otp_id, "message": str(error)})
+            result = await self._wait()
+        except WaitEndedError as ended:
+            if not isinstance(ended.__cause__, CpaasError):
+                raise
+            result = {"outcome": ERROR, "id": self.otp_id, "message": str(ended)}
+        yield TriggerEvent(result or {"outcome": TIMED_OUT, "id": self.otp_id})
 
-    async def _wait(self) -> dict[str, Any]:
-        from cpaas_provider.hooks.cpaas import CpaasHook
-
+    async def _wait(self) -> dict[str, Any] | None:
+        """Return what became of the passcode, or ``None`` where it is open at the deadline."""
         watch = OtpWatch(self.expires_in, self.success_statuses, self.failure_statuses)
         deadline = datetime.fromisoformat(self.deadline)
-        async with await CpaasHook(self.cpaas_conn_id).get_async_conn() as client:
-            while True:
-                pause = max(self.poke_interval, SHORTEST_INTERVAL)
-                left = (deadline - timezone.utcnow()).total_seconds()
-                try:
-                    # A service that says nothing, or wants to be asked later, does not push the deadline out.
-                    async with asyncio.timeout(max(left, 0.0) + LAST_READ):
-                        result = watch.judge(await client.get_otp(self.otp_id), timezone.utcnow())
-                except TimeoutError:
-                    result = None
-                except CpaasError as error:
-                    if not error.retryable:
-                        raise
-                    pause = max(pause, error.retry_after or 0.0)
-                    self.log.warning("%s The wait goes on.", error)
-                    result = None
-                if result is not None:
-                    return result
-                left = (deadline - timezone.utcnow()).total_seconds()
-                if left <= 0:
-                    return {"outcome": TIMED_OUT, "id": self.otp_id}
-                await asyncio.sleep(min(pause, left))
+        waiter = OtpWaiter(self.otp_id, watch, self.poke_interval, deadline)
+        with OtpPoller.joined(self.cpaas_conn_id, waiter) as poller:
+            with contextlib.suppress(TimeoutError):
+                return await waiter.answer(deadline)
+            if poller.hurry(waiter, LAST_READ):
+                with contextlib.suppress(TimeoutError):
+                    # From now on: a triggerer that was down may be late already.
+                    return await waiter.answer(timezone.utcnow() + timedelta(seconds=LAST_READ))
+        return None

@@ -1,0 +1,95 @@
+"""How fast those who wait on a connection can be read for, and what of that is told."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.triggers._shared import backoff
+
+TELL_AGAIN = 60.0
+"""Seconds between two log lines about reads that fail."""
+
+log = logging.getLogger(__name__)
+
+
+class Trouble:
+    """Reads that fail in passing: how long all reading pauses for them; told now and then, not each time."""
+
+    def __init__(self, conn_id: str) -> None:
+        self.conn_id = conn_id
+        self.held_until = -math.inf
+        """The monotonic time before which nothing is to be read."""
+        self._in_a_row = 0
+        self._noted = -math.inf
+        self._untold = 0
+        self._told = -math.inf
+
+    def met(self, error: CpaasError, began: float) -> None:
+        """Take note of a read that failed.
+
+        One failure alone pauses nothing, and reads that were under way together count as one.
+
+        :param began: the monotonic time at which that read began
+        """
+        now = time.monotonic()
+        if error.retry_after:
+            self.held_until = max(self.held_until, now + error.retry_after)
+        elif began > self._noted:
+            self._noted = now
+            self._in_a_row += 1
+            if self._in_a_row > 1:
+                self.held_until = max(self.held_until, now + backoff(self._in_a_row - 1))
+        self._tell(error, now)
+
+    def over(self) -> None:
+        """Take note of a read that succeeded."""
+        self._in_a_row = 0
+
+    def _tell(self, error: CpaasError, now: float) -> None:
+        self._untold += 1
+        if now - self._told < TELL_AGAIN:
+            return
+        log.warning(
+            "%s The waits on connection %r go on. Reads that failed since this was last told: %d.",
+            error, self.conn_id, self._untold,
+        )  # fmt: skip
+        self._untold, self._told = 0, now
+
+
+class RoundLength:
+    """Tells how long a round takes where waiters want more reads than the rate lets through: at every doubling."""
+
+    def __init__(self, conn_id: str) -> None:
+        self.conn_id = conn_id
+        self._waiters = 0
+        self._wanted = 0.0
+        self._told = 0.0
+
+    def came(self, interval: float) -> None:
+        """Count one who wants to be read every so many seconds."""
+        self._waiters += 1
+        self._wanted += 1.0 / interval
+
+    def left(self, interval: float) -> None:
+        """Count him no more."""
+        self._waiters -= 1
+        self._wanted = self._wanted - 1.0 / interval if self._waiters else 0.0
+
+    def tell(self, rate: float) -> None:
+        """Tell it, if it has changed much.
+
+        :param rate: reads a second at most
+        """
+        length = self._waiters / rate
+        if self._wanted <= rate / 2:
+            self._told = 0.0
+        elif self._wanted > rate and not self._told / 2 < length < self._told * 2:
+            self._told = length
+            log.warning(
+                "%d passcodes wait on connection %r; at %g requests a second a round takes %.0f s. Raise "
+                "requests_per_second, if the service permits it, to be told sooner.",
+                self._waiters, self.conn_id, rate, length,
+            )  # fmt: skip

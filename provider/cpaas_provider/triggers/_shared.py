@@ -1,0 +1,208 @@
+"""Triggers that wait for the same thing share one poller: a task that reads for all of them.
+
+A triggerer runs its triggers as tasks of one event loop in one thread; ``dag.test()`` and tests open loops of their
+own, one after another or in several threads. So a poller belongs to the loop it was started on, and nothing but that
+loop's thread ever touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+
+from airflow.sdk import timezone
+
+T = TypeVar("T")
+W = TypeVar("W", bound="Waiter[Any]")
+
+LONGEST_NAP = 60.0
+"""Seconds after which a clock is looked at again, because the wall clock may be set meanwhile."""
+LINGER = 5.0
+"""Seconds a poller stays after the last waiter has left, as the next one often comes soon."""
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 30.0
+_MOST_DOUBLINGS = 16
+_CROWD = 100
+"""Waiters that are told at once; the loop gets a turn after each such crowd."""
+
+log = logging.getLogger(__name__)
+
+_pollers: dict[tuple[asyncio.AbstractEventLoop, type[Poller[Any]], str], Poller[Any]] = {}
+
+
+class WaitEndedError(Exception):
+    """The wait cannot come to its answer; ``__cause__`` is what ended it."""
+
+
+class Waiter(Generic[T]):
+    """One who waits, made on the event loop it waits on. Pollers derive theirs, which say what is waited for."""
+
+    def __init__(self) -> None:
+        self._answer: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._ended_by: BaseException | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer, or an error in its place."""
+        return self._answer.done()
+
+    def tell(self, answer: T | None) -> None:
+        """Give the answer; only the first counts."""
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+    def end(self, cause: BaseException) -> None:
+        """End the wait without an answer."""
+        if not self._answer.done():
+            self._ended_by = cause
+            self._answer.set_result(None)
+
+    async def answer(self, until: datetime) -> T | None:
+        """Return the answer as soon as it is there.
+
+        :param until: how long to wait for it, with a time zone
+        :raises TimeoutError: when it was not there in time; it may be waited for again
+        :raises WaitEndedError: when there will be none
+        """
+        while not self._answer.done():
+            left = (until - timezone.utcnow()).total_seconds()
+            if left <= 0:
+                raise TimeoutError
+            await asyncio.wait((self._answer,), timeout=min(left, LONGEST_NAP))
+        if self._ended_by is not None:
+            # An error of its own for each: one that thousands raise grows with every raise.
+            raise WaitEndedError(str(self._ended_by)) from self._ended_by
+        return self._answer.result()
+
+
+class Poller(ABC, Generic[W]):
+    """Reads for all who wait on one key, from the first waiter until soon after the last.
+
+    A kind of poller says what a round is. Rounds follow one another in one task, so they need no lock. One that fails
+    is logged, the first in a row alone, and repeated, later each time; one that raises ``WaitEndedError`` ends all
+    waits with its cause.
+
+    :param key: what the waiters have in common, such as the id of a connection; shown in logs
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.waiters: set[W] = set()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def round(self) -> float:
+        """Read what is due, tell those whom it answers, and return the seconds until the next round at the latest."""
+
+    def came(self, waiter: W) -> None:
+        """Take note of a new waiter."""
+
+    def left(self, waiter: W) -> None:
+        """Forget a waiter who was answered, whose time was over, or who was cancelled."""
+
+    async def close(self) -> None:
+        """Close what the rounds needed."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def joined(cls, key: str, waiter: W) -> Iterator[Self]:
+        """Have a waiter read for while the block runs, by the poller of the running loop."""
+        poller = cls._of_this_loop(key)
+        poller.waiters.add(waiter)
+        poller.came(waiter)
+        poller._start()
+        poller.wake()
+        try:
+            yield poller
+        finally:
+            poller.waiters.discard(waiter)
+            poller.left(waiter)
+            if not poller.waiters:
+                poller.wake()
+
+    def wake(self) -> None:
+        """Let the next round begin now."""
+        self._news.set()
+
+    async def nap(self, seconds: float) -> None:
+        """Let time pass until somebody wakes the poller."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, LONGEST_NAP)):
+                await self._news.wait()
+        self._news.clear()
+
+    async def rest(self, seconds: float) -> None:
+        """Let time pass whatever happens."""
+        await asyncio.sleep(seconds)
+
+    async def end_waits(self, cause: BaseException) -> None:
+        """End all waits there are, without holding the loop up."""
+        for number, waiter in enumerate(tuple(self.waiters), 1):
+            waiter.end(cause)
+            if number % _CROWD == 0:
+                await asyncio.sleep(0)
+
+    @classmethod
+    def _of_this_loop(cls, key: str) -> Self:
+        loop = asyncio.get_running_loop()
+        poller = _pollers.get((loop, cls, key))
+        if poller is None:
+            for place in [place for place in tuple(_pollers) if place[0].is_closed()]:
+                _pollers.pop(place, None)
+            poller = _pollers[loop, cls, key] = cls(key)
+        assert isinstance(poller, cls)  # noqa: S101 - for the type checker: the class is part of the place
+        return poller
+
+    def _start(self) -> None:
+        if self._task is None:
+            # In a context of its own: the first waiter's would send all log lines to that one task's log.
+            loop, context = asyncio.get_running_loop(), contextvars.Context()
+            self._task = loop.create_task(self._run(), name=f"{type(self).__name__} {self.key}", context=context)
+
+    async def _run(self) -> None:
+        place = (asyncio.get_running_loop(), type(self), self.key)
+        failures = 0
+        try:
+            while await self._wanted():
+                failures = await self._one_round(failures)
+        finally:
+            # From here on whoever comes gets another poller.
+            if _pollers.get(place) is self:
+                del _pollers[place]
+            for waiter in tuple(self.waiters):
+                waiter.end(RuntimeError(f"What reads for all who wait on {self.key!r} was ended."))
+            await self.close()
+
+    async def _wanted(self) -> bool:
+        if not self.waiters:
+            await self.nap(LINGER)
+        return bool(self.waiters)
+
+    async def _one_round(self, failures: int) -> int:
+        """Carry out a round and the pause after it; return how many have failed in a row."""
+        try:
+            pause = await self.round()
+        except WaitEndedError as ended:
+            await self.end_waits(ended.__cause__ or ended)
+        except Exception:  # the waiters' deadlines are what ends it
+            if not failures:
+                log.exception("Reading for all who wait on %r failed. The waits go on; it is tried again.", self.key)
+            await self.rest(backoff(failures + 1))
+            return failures + 1
+        else:
+            await self.nap(pause)
+        return 0
+
+
+def backoff(failures: int) -> float:
+    """Return the seconds to let pass after so many failures in a row (at least 1): twice as many each time, blurred."""
+    longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+    return random.uniform(longest / 2, longest)  # noqa: S311 - no secret
