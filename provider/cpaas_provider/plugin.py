@@ -15,27 +15,21 @@ URL_PREFIX = "/cpaas"
 
 
 class CpaasPlugin(AirflowPlugin):
-    """Mounts our pages on the API server."""
+    """Mounts the receiver of delivery reports on the API server."""
 
     name = "cpaas"
 
     @functools.cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow's is a plain list
         """The applications to mount; built when the API server asks."""
-        return [{"app": _pages(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
+        return [{"app": _receiver(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
 
 
-def _pages() -> Any:
-    """Build the application. Nothing on it answers without an Airflow login, its own documentation included."""
+def _receiver() -> Any:
+    """Build the application. But for the two doors, nothing on it answers without an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
-    from fastapi import Depends, FastAPI
 
-    from cpaas_provider import __version__
+    from cpaas_provider.delivery.assembly import assemble
+    from cpaas_provider.hooks.receiving import connection_of_reports, observe
 
-    app = FastAPI(title="CPaaS", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok", "version": __version__}
-
-    return app
+    return assemble(connection_of_reports, guard=get_user, observe=observe)

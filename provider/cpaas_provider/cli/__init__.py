@@ -53,6 +53,18 @@ _FILTERS = (
         help="Show so many requests at most, newest first (default: %(default)s)",
     ),
 )
+_RECEIVER = (
+    Arg(("--host",), default="127.0.0.1", help="Address to listen on (default: %(default)s)"),
+    Arg(("--port",), type=positive_int(allow_zero=False), default=8099, help="Port (default: %(default)s)"),
+    Arg(("--workers",), type=positive_int(allow_zero=False), default=1, help="Processes (default: %(default)s)"),
+    Arg(
+        ("--prefix",),
+        default="/cpaas",
+        help="Path before the two doors; the default is where Airflow's API server has them, so that either can stand "
+        "behind the same public address (default: %(default)s)",
+    ),
+    Arg(("--describe",), action="store_true", help="Also answer PREFIX/docs and PREFIX/openapi.json, to anybody"),
+)
 _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
 _DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
 
@@ -62,7 +74,7 @@ def get_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="cpaas",
-            help="Messaging service: check a connection, decide what became of requests",
+            help="Messaging service: check a connection, decide what became of requests, receive delivery reports",
             subcommands=(
                 ActionCommand(
                     name="ping",
@@ -73,6 +85,17 @@ def get_cli_commands() -> list[CLICommand]:
                     ),
                     func=lazy_load_command("cpaas_provider.cli.ping.ping"),
                     args=(_CONN_ID,),
+                ),
+                ActionCommand(
+                    name="receiver",
+                    help="Receive delivery reports in processes of their own",
+                    description=(
+                        "Receive delivery reports as Airflow's API server does under /cpaas, but without the server, "
+                        "for more of them than it takes. It keeps them where [cpaas] store says. On SIGTERM and Ctrl-C "
+                        "it stores what it has taken and ends."
+                    ),
+                    func=lazy_load_command("cpaas_provider.cli.receiver.cpaas_receiver"),
+                    args=_RECEIVER,
                 ),
                 GroupCommand(
                     name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()

@@ -39,8 +39,8 @@ def describe_doors(prefix: str) -> dict[str, Any]:
     webhook = _operation(
         "take_webhook",
         "A delivery report to the account's webhook",
-        "Its signature, Base64 of HMAC-SHA512 over the body with the connection's webhook_secret, is in the header that "
-        "the connection's signature_header names. While either is unset, this door is closed.",
+        "Its signature, Base64 of HMAC-SHA512 over the body with the connection's webhook_secret, is in the header "
+        "that the connection's signature_header names. While either is unset, this door is closed.",
         (_CONNECTION,),
         _UNSIGNED | _REFUSALS,
         _object("status", const="kept"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from asyncio import Task
 from collections.abc import Callable
@@ -19,6 +20,9 @@ DOUBT_SECONDS = 5.0
 READ_SECONDS = 10.0
 MOST_REMEMBERED = 1000
 MOST_READS = 16
+
+_CONN_ID = re.compile(r"[\w#!()\-.:/\\]{1,250}")
+"""What Airflow lets a connection be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class KeyRing:
         remembered = self._known.get(conn_id) or self._unknown.get(conn_id)
         if remembered is not None and self._clock() < remembered.until:
             return remembered.keys
+        if not _CONN_ID.fullmatch(conn_id):
+            return None
         return await self._read_shared(conn_id)
 
     async def keys_after_doubt(self, conn_id: str, doubted: ConnectionKeys) -> ConnectionKeys | None:

@@ -103,7 +103,8 @@ def read_report(body: Any) -> Report:
 
 def told_at(body: Any) -> datetime | None:
     """Return the time a report gives itself, if it does; one without a zone is UTC."""
-    return _first(_fields(body), _TIMES, _moment)
+    moment: datetime | None = _first(_fields(body), _TIMES, _moment)
+    return moment
 
 
 def recipient_key(value: Any) -> str | None:

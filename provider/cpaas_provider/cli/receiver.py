@@ -1,0 +1,91 @@
+"""``airflow cpaas receiver``: the application that Airflow's API server mounts, by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+DRAIN_SECONDS = 30
+
+# How the processes that uvicorn starts are told; they begin with nothing but their environment.
+_PREFIX = "CPAAS_RECEIVER_PREFIX"
+_DESCRIBED = "CPAAS_RECEIVER_DESCRIBED"
+
+
+def cpaas_receiver(args: Any) -> None:
+    """Receive until a signal comes, and end with status 0, or 1 where it cannot begin."""
+    import uvicorn
+
+    os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
+    os.environ[_DESCRIBED] = "1" if args.describe else ""
+    store = _check(args.host, args.port)
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    sys.stdout.write(
+        f"Receiving delivery reports at http://{host}:{args.port}{prefix} with {args.workers} worker(s), "
+        f"into {store}.\n"
+        "Publish these two paths, over https and nothing beside them, and set the connection's callback_url to the "
+        f"public address with {prefix or 'no path'}:\n"
+        f"  POST {prefix}/callback/...\n"
+        f"  POST {prefix}/webhook/...\n"
+    )
+    sys.stdout.flush()
+    # uvicorn drains and then raises the signal again, for whoever was to have it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.run(
+            f"{__name__}:application",
+            factory=True,
+            host=args.host,
+            port=args.port,
+            workers=args.workers,
+            # It would show callback URLs, which are credentials.
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+
+
+def application() -> FastAPI:
+    """Return the application of one worker."""
+    from cpaas_provider.delivery.assembly import assemble
+    from cpaas_provider.hooks.receiving import connection_of_reports, observe, publish_metrics
+
+    # As Airflow's API server says it, whose connections these are: in its database too.
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    publish_metrics()
+    prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
+    return assemble(connection_of_reports, guard=None, observe=observe, prefix=prefix, described=described)
+
+
+def _check(host: str, port: int) -> str:
+    """Return where reports go, once they can: better said now than to whoever sends the first."""
+    from cpaas_provider.delivery.inbox import Inbox
+    from cpaas_provider.store.database import open_store
+    from cpaas_provider.store.errors import StoreError
+
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    try:
+        with open_store() as database:
+            Inbox(database)
+            where = database.url_for_people
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        sys.stderr.write(f"Cannot listen on {host}:{port} ({why}). Name another by --host and --port.\n")
+    else:
+        return where
+    raise SystemExit(1)

@@ -1,0 +1,96 @@
+"""The receiver with all it needs behind it: the store that Airflow's configuration names, and its inbox."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cpaas_provider.delivery.doors import Observe
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from cpaas_provider.delivery.desk import Desk
+    from cpaas_provider.store.database import Database
+
+
+class ProvesReports(Protocol):
+    """A connection, as far as reports are proved with it."""
+
+    @property
+    def journal_secrets(self) -> tuple[str, ...]:
+        """What signs and verifies callback URLs."""
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What account webhooks are signed with."""
+
+    @property
+    def signature_header(self) -> str | None:
+        """The header their signature is in."""
+
+
+def assemble(
+    connections: Callable[[str], ProvesReports | None],
+    *,
+    guard: Callable[..., Any] | None,
+    observe: Observe,
+    prefix: str = "",
+    described: bool = False,
+) -> FastAPI:
+    """Return the receiver. Its store is opened by the first report.
+
+    :param connections: reads a connection, which may block; ``None`` where there is no such connection
+    :param guard: as ``receiver``, like the rest
+    """
+    from cpaas_provider.delivery.keys import ConnectionKeys
+    from cpaas_provider.delivery.receiver import receiver
+
+    opened = _OpenedOnce()
+
+    def keys(conn_id: str) -> ConnectionKeys | None:
+        found = connections(conn_id)
+        if found is None:
+            return None
+        return ConnectionKeys(found.journal_secrets, found.webhook_secret, found.signature_header)
+
+    return receiver(
+        keys,
+        opened.desk,
+        guard=guard,
+        store_name=lambda: opened.database().identity,
+        observe=observe,
+        prefix=prefix,
+        described=described,
+    )
+
+
+class _OpenedOnce:
+    """The store, opened by whoever needs it first, in a process that was forked before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+
+    def database(self) -> Database:
+        """Return it.
+
+        :raises StoreError: when it cannot be opened; the next who asks tries again
+        """
+        from cpaas_provider.store.database import open_store
+
+        with self._lock:
+            if self._database is None:
+                self._database = open_store()
+            return self._database
+
+    def desk(self) -> Desk:
+        """Return a desk that stores there.
+
+        :raises StoreError: when it cannot be opened
+        """
+        from cpaas_provider.delivery.desk import Desk
+        from cpaas_provider.delivery.inbox import Inbox
+
+        return Desk(Inbox(self.database()).keep)
