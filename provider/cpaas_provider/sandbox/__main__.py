@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cpaas_provider.sandbox.account import MAX_MONEY
@@ -16,6 +16,13 @@ from cpaas_provider.sandbox.database import UnusableDatabaseError
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 from cpaas_provider.sandbox.settings import SETTINGS
 from cpaas_provider.sandbox.state import Options
+
+# option -> the setting it sets, and the variable it may come from
+_WEBHOOK: dict[str, tuple[str, str | None]] = {
+    "--webhook-url": ("webhook_url", None),
+    "--webhook-secret": ("webhook_secret", "CPAAS_SANDBOX_WEBHOOK_SECRET"),
+    "--signature-header": ("signature_header", None),
+}
 
 
 def _port(text: str) -> int:
@@ -54,6 +61,11 @@ def _setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{name}: {error}") from error
 
 
+def _value_of(name: str) -> Callable[[str], Any]:
+    """Return what reads a setting's value where it has an option of its own."""
+    return lambda text: _setting(f"{name}={text}")[1]
+
+
 def _json_word(name: str, value: str) -> Any:
     try:
         return json.loads(value.lower())
@@ -86,8 +98,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="a setting, see below"
     )
+    for flag, (name, variable) in _WEBHOOK.items():
+        parser.add_argument(
+            flag,
+            dest=name,
+            metavar=name.rpartition("_")[2].upper(),
+            type=_value_of(name),
+            default=os.environ.get(variable) if variable else None,
+            help=SETTINGS[name].means + (f" (here or as {variable} in the environment)" if variable else ""),
+        )
     parser.add_argument(
-        "--allow-remote-callbacks", action="store_true", help="also call callback URLs that are not on this machine"
+        "--allow-remote-callbacks", action="store_true", help="also send reports to URLs that are not on this machine"
     )
     parser.add_argument("--access-log", action="store_true", help="log operation and status of every request")
     return parser
@@ -99,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.api_key is None:
         parser.error("the following arguments are required: --api-key")
-    options = Options(given.api_key, given.db, given.balance, dict(given.set), given.allow_remote_callbacks)
+    settings = dict(given.set)
+    settings |= {name: getattr(given, name) for name, _ in _WEBHOOK.values() if getattr(given, name) is not None}
+    options = Options(given.api_key, given.db, given.balance, settings, given.allow_remote_callbacks)
     try:
         listener = bind(given.host, given.port)
     except OSError as error:
@@ -109,6 +132,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnusableDatabaseError as error:
         listener.close()
         parser.error(f"cannot use --db: {error}")
+    except ValueError as error:
+        listener.close()
+        parser.error(str(error))
     url = url_of(listener)
     sys.stdout.write(f"cpaas-sandbox: service at {url}  inbox {url}/  control {url}/_control/\n")
     sys.stdout.flush()

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.sandbox.account import Charge, to_amount, to_units
 from cpaas_provider.sandbox.clock import timestamp
 from cpaas_provider.sandbox.database import Row
+from cpaas_provider.sandbox.outcomes import IN_FLIGHT, Fate, fate, reason_of
+from cpaas_provider.sandbox.reports import Notice, Subject
 
 if TYPE_CHECKING:
     from cpaas_provider.sandbox.exchange import Request
     from cpaas_provider.sandbox.state import Sandbox
 
-OUTCOMES = ("success", "failed", "error")
 _REFUNDED = ("failed", "error")
 
 _INSERT = """
-INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, due, created)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, reason, due, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 # A purchase that failed does not stand in the way of another try.
 _SAME = """
 SELECT 1 FROM airtime
@@ -34,16 +35,17 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
     charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
     status = "duplicate" if duplicate else "pending"
-    outcome = status if duplicate else sandbox.outcomes("airtime").get(body["recipient"], "success")
+    comes = _duplicate(sandbox, body["recipient"]) if duplicate else fate(sandbox, "airtime", body["recipient"])
     due = None if duplicate else now + settings["airtime_sent_seconds"]
-    purchase_id, optional = uuid.uuid4().hex, [body.get("external_ref"), body.get("callback")]
-    values = [purchase_id, body["recipient"], body["network"], amount, *optional, status, outcome, due, now]
+    purchase_id, optional = uuid.uuid4().hex, (body.get("external_ref"), body.get("callback"))
+    what = (purchase_id, body["recipient"], body["network"], amount)
+    values = [*what, *optional, status, comes.outcome, comes.reason, due, now]
     sandbox.database.execute(_INSERT, values)
     sandbox.counters.add("airtime.duplicates" if duplicate else "airtime.purchases")
     if duplicate:
-        _report(sandbox, purchase_id, body.get("callback"), body.get("external_ref"), body["recipient"], status)
+        _report(sandbox, Subject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
     else:
-        sandbox.wake_at(now + settings["airtime_sent_seconds"])
+        sandbox.alarm.ring_by(now + settings["airtime_sent_seconds"])
     record = {"id": purchase_id, "recipient": body["recipient"], "status": status, "network": body["network"]}
     record |= {name: body[name] for name in ("external_ref", "callback") if name in body}
     money = {
@@ -56,11 +58,17 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     return record | {"created_datetime": timestamp(now), "meta": meta}
 
 
-def _report(
-    sandbox: Sandbox, purchase_id: str, url: str | None, reference: str | None, recipient: str, status: str
-) -> None:
-    if url:
-        sandbox.callbacks.book("airtime", purchase_id, url, reference, [(recipient, status)])
+def _duplicate(sandbox: Sandbox, recipient: str) -> Fate:
+    return Fate(("duplicate",), reason_of(sandbox.settings["report_seed"], "duplicate", recipient))
+
+
+def _report(sandbox: Sandbox, purchase: Subject, recipient: str, status: str, reason: str | None = None) -> None:
+    due = sandbox.clock.now()
+    if status != IN_FLIGHT:
+        due += sandbox.settings["report_delay_seconds"]
+    elif not sandbox.settings["report_in_flight"]:
+        return
+    sandbox.reports.book(purchase, [Notice(recipient, status, due, reason)])
 
 
 def settle(sandbox: Sandbox) -> None:
@@ -68,15 +76,17 @@ def settle(sandbox: Sandbox) -> None:
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
         final = row["created"] + sandbox.settings["airtime_final_seconds"]
+        purchase = Subject("airtime", row["id"], row["external_ref"], row["callback"])
         if row["status"] == "pending" and now < final:
-            _move(sandbox, row, "sent", final)
+            _move(sandbox, row, IN_FLIGHT, final)
+            _report(sandbox, purchase, row["recipient"], IN_FLIGHT)
         else:
             _move(sandbox, row, row["outcome"], None)
             sandbox.counters.add(f"airtime.{row['outcome']}")
             if row["outcome"] in _REFUNDED:
                 sandbox.account.refund(row["amount"])
                 sandbox.counters.add("airtime.refunded")
-            _report(sandbox, row["id"], row["callback"], row["external_ref"], row["recipient"], row["outcome"])
+            _report(sandbox, purchase, row["recipient"], row["outcome"], row["reason"])
 
 
 def _move(sandbox: Sandbox, row: Row, status: str, due: float | None) -> None:
@@ -84,4 +94,4 @@ def _move(sandbox: Sandbox, row: Row, status: str, due: float | None) -> None:
     sql = "UPDATE airtime SET status = ?, due = ?, updated = ?, refunded = ? WHERE id = ?"
     sandbox.database.execute(sql, values)
     if due is not None:
-        sandbox.wake_at(due)
+        sandbox.alarm.ring_by(due)

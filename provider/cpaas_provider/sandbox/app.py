@@ -29,7 +29,6 @@ class App:
         self.sandbox = sandbox
         self.service = Service(sandbox)
         self._control = control_app(sandbox)
-        self._time: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's scope."""
@@ -48,16 +47,18 @@ class App:
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and end with the server."""
         await receive()
-        self._time = asyncio.create_task(self.sandbox.run())
-        self._time.add_done_callback(_report_failure)
+        sandbox = self.sandbox
+        going = [asyncio.create_task(sandbox.run()), asyncio.create_task(sandbox.dispatch.run())]
+        for task in going:
+            task.add_done_callback(_report_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        self.sandbox.closing.set()
-        self._time.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._time
-        await self.sandbox.callbacks.close()
-        self.sandbox.close()
+        sandbox.closing.set()
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+        await sandbox.dispatch.close()
+        sandbox.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _steer(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +143,7 @@ class App:
         return answer, outcome == "accepted"
 
 
-def _report_failure(time: asyncio.Task[None]) -> None:
-    """Say so when time has stopped passing for another reason than the server's end."""
-    if not time.cancelled() and time.exception() is not None:
-        log.error("delivery reports and airtime have stopped", exc_info=time.exception())
+def _report_failure(task: asyncio.Task[None]) -> None:
+    """Say so when airtime or reports have stopped for another reason than the server's end."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("delivery reports or airtime have stopped", exc_info=task.exception())

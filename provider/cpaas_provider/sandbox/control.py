@@ -1,9 +1,13 @@
-"""The control API under /_control/: what was accepted, faults, clock, money, settings, seeding. It asks for no key."""
+"""The control API under /_control/: what was accepted and reported, faults, clock, money, settings, seeding.
+
+It asks for no key.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -16,7 +20,9 @@ from starlette.exceptions import HTTPException
 from cpaas_provider.sandbox import contacts, faults, inbox
 from cpaas_provider.sandbox.account import to_amount
 from cpaas_provider.sandbox.conditions import add_setting_up, add_time_and_money, one_of
+from cpaas_provider.sandbox.exchange import dump
 from cpaas_provider.sandbox.operations import NAMES
+from cpaas_provider.sandbox.reporting import add_reporting
 from cpaas_provider.sandbox.state import Sandbox
 
 Kind = Annotated[str, one_of(faults.KINDS)]
@@ -95,14 +101,23 @@ def control_app(sandbox: Sandbox) -> FastAPI:
     _faults(app, sandbox)
     add_setting_up(app, sandbox)
     add_time_and_money(app, sandbox)
+    add_reporting(app, sandbox)
     return app
+
+
+def _unless_known(request: Request, body: dict[str, Any]) -> Response:
+    """Answer with a body and its tag, or that whoever asks has it already: pages ask every second."""
+    raw = dump(body)
+    tag = f'"{blake2b(raw, digest_size=12).hexdigest()}"'
+    known = request.headers.get("if-none-match") == tag
+    return Response(None if known else raw, 304 if known else 200, {"etag": tag}, "application/json")
 
 
 def counters(sandbox: Sandbox) -> dict[str, Any]:
     """Return what was really accepted, and the money."""
     account = sandbox.account
     money = {"charged": to_amount(account.charged), "balance": to_amount(account.balance)}
-    return sandbox.counters.snapshot() | money
+    return sandbox.counters.snapshot(sandbox.clock.now()) | money
 
 
 def _watching(app: FastAPI, sandbox: Sandbox) -> None:
@@ -119,8 +134,8 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         }
 
     @app.get("/_control/counters")
-    async def get_counters() -> dict[str, Any]:
-        return counters(sandbox)
+    async def get_counters(request: Request) -> Response:
+        return _unless_known(request, counters(sandbox))
 
     @app.get("/_control/table")
     async def get_table() -> dict[str, Any]:
@@ -133,14 +148,17 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.get("/_control/inbox/{box}")
     async def get_inbox(
+        request: Request,
         box: Box,
         recipient: str | None = None,
         external_ref: str | None = None,
+        message_id: str | None = None,
         search: Annotated[str | None, Query(max_length=200)] = None,
         limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
-    ) -> dict[str, Any]:
-        return inbox.look(sandbox, box, recipient, external_ref, search, limit, offset)
+    ) -> Response:
+        page = inbox.look(sandbox, box, recipient, external_ref, search, limit, offset, message_id)
+        return _unless_known(request, page)
 
 
 def _faults(app: FastAPI, sandbox: Sandbox) -> None:

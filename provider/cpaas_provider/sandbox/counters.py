@@ -20,7 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "airtime": ("purchases", "duplicates", "success", "failed", "error", "refunded"),
     "otp": ("requested", "verified", "wrong_attempts", "failed", "revoked"),
     "contacts": ("rows", "created", "updated", "deleted"),
-    "callbacks": ("delivered", "failed", "pending"),
+    "reports": ("booked", "pending", "due", "sent", "acknowledged", "refused", "given_up"),
 }
 
 
@@ -36,8 +36,8 @@ class Counters:
         counted += [(name.replace("__", "."), n) for name, n in amounts.items()]
         self._database.many(_ADD, counted)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the counts as groups; the present sizes (rows, pending callbacks) are looked up."""
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """Return the counts as groups; the present sizes (rows, pending reports and those due now) are looked up."""
         groups: dict[str, Any] = {group: dict.fromkeys(names, 0) for group, names in GROUPS.items()}
         groups["lookups"] = 0
         kept: dict[str, int] = defaultdict(int)
@@ -50,6 +50,7 @@ class Counters:
             else:
                 groups[group] = n
         groups["contacts"]["rows"] = self._database.number("SELECT count(*) FROM contacts")
-        pending = "SELECT count(*) FROM callbacks WHERE state = 'pending'"
-        groups["callbacks"]["pending"] = self._database.number(pending)
+        pending = "SELECT count(*) FROM reports WHERE state = 'pending'"
+        groups["reports"]["pending"] = self._database.number(pending)
+        groups["reports"]["due"] = self._database.number(f"{pending} AND due <= ?", [now])
         return groups

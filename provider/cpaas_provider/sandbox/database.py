@@ -12,7 +12,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-VERSION = 1
+VERSION = 2
 
 # Money is kept in whole ten-thousandths, moments in seconds since 1970.
 TABLES = """
@@ -25,7 +25,7 @@ CREATE INDEX IF NOT EXISTS messages_ref ON messages (external_ref);
 CREATE TABLE IF NOT EXISTS deliveries (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, kind TEXT NOT NULL, recipient TEXT NOT NULL,
     subject TEXT, text TEXT NOT NULL, encoding TEXT, length INTEGER, pages INTEGER, charge INTEGER NOT NULL,
-    outcome TEXT NOT NULL);
+    outcome TEXT NOT NULL, reason TEXT);
 CREATE INDEX IF NOT EXISTS deliveries_recipient ON deliveries (kind, recipient);
 CREATE INDEX IF NOT EXISTS deliveries_kind ON deliveries (kind);
 CREATE INDEX IF NOT EXISTS deliveries_message ON deliveries (message_id);
@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS otps_recipient ON otps (recipient);
 CREATE TABLE IF NOT EXISTS airtime (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, recipient TEXT NOT NULL, network TEXT NOT NULL,
     amount INTEGER NOT NULL, external_ref TEXT, callback TEXT, status TEXT NOT NULL, outcome TEXT NOT NULL,
-    refunded INTEGER NOT NULL DEFAULT 0, due REAL, created REAL NOT NULL, updated REAL);
+    refunded INTEGER NOT NULL DEFAULT 0, due REAL, created REAL NOT NULL, updated REAL, reason TEXT);
 CREATE INDEX IF NOT EXISTS airtime_recipient ON airtime (recipient);
 CREATE INDEX IF NOT EXISTS airtime_due ON airtime (due) WHERE due IS NOT NULL;
 CREATE TABLE IF NOT EXISTS contacts (
@@ -47,11 +47,15 @@ CREATE TABLE IF NOT EXISTS lookups (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, recipient TEXT NOT NULL, answer TEXT NOT NULL, charge INTEGER NOT NULL,
     created REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS lookups_recipient ON lookups (recipient);
-CREATE TABLE IF NOT EXISTS callbacks (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, message_id TEXT NOT NULL, recipient TEXT NOT NULL,
-    external_ref TEXT, url TEXT NOT NULL, body TEXT NOT NULL, due REAL NOT NULL, state TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, result TEXT, updated REAL);
-CREATE INDEX IF NOT EXISTS callbacks_pending ON callbacks (due) WHERE state = 'pending';
+CREATE TABLE IF NOT EXISTS reports (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, door TEXT NOT NULL, origin TEXT NOT NULL, kind TEXT NOT NULL,
+    message_id TEXT NOT NULL, recipient TEXT NOT NULL, external_ref TEXT, status TEXT NOT NULL, url TEXT NOT NULL,
+    body TEXT NOT NULL, turn REAL NOT NULL, first REAL NOT NULL, due REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'pending', attempts INTEGER NOT NULL DEFAULT 0, result TEXT, created REAL NOT NULL,
+    updated REAL);
+CREATE INDEX IF NOT EXISTS reports_pending ON reports (due, turn, seq) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS reports_message ON reports (message_id, recipient);
+CREATE INDEX IF NOT EXISTS reports_recipient ON reports (recipient);
 CREATE TABLE IF NOT EXISTS templates (
     id TEXT PRIMARY KEY, channel TEXT NOT NULL, subject TEXT, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS seeded_lookups (phone TEXT PRIMARY KEY, answer TEXT NOT NULL);
@@ -59,8 +63,19 @@ CREATE TABLE IF NOT EXISTS outcomes (
     kind TEXT NOT NULL, recipient TEXT NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (kind, recipient));
 """
 
+# The reports of version 1 were given up within seconds; none is worth carrying over.
+_FROM_1 = """
+BEGIN IMMEDIATE;
+DROP TABLE callbacks;
+DELETE FROM counters WHERE name LIKE 'callbacks.%';
+ALTER TABLE deliveries ADD COLUMN reason TEXT;
+ALTER TABLE airtime ADD COLUMN reason TEXT;
+PRAGMA user_version = 2;
+COMMIT;
+"""
+
 # What the service holds of its customers' doings; the rest is how it was set up.
-TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "callbacks", "counters")
+TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "reports", "counters")
 SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "keep")
 
 
@@ -81,10 +96,12 @@ class Database:
 
     def _open(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, VERSION):
+        if version not in (0, 1, VERSION):
             raise sqlite3.DatabaseError(f"written by another version of the sandbox ({version}, not {VERSION})")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        if version == 1:
+            self._connection.executescript(_FROM_1)
         self._connection.executescript(TABLES)
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -27,6 +27,9 @@ _MOMENTS = {"created": "created_datetime", "updated": "updated_datetime", "expir
 _MONEY = ("charge", "amount")
 
 
+Show = Callable[["Sandbox", Row], dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """Where one kind of item is found, by what, and how it is shown; ``reference`` is a whole condition."""
@@ -35,7 +38,8 @@ class Box:
     count: str
     recipient: str | None
     reference: str | None
-    show: Callable[[Sandbox, Row], dict[str, Any]]
+    show: Show
+    message: str | None = None
     order: str = "seq"
     only: tuple[str, ...] = ()
 
@@ -71,28 +75,31 @@ def _lookup(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return _plain(sandbox, row) | {"answer": json.loads(row["answer"])}
 
 
-def _callback(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    return _plain(sandbox, row) | {"body": json.loads(row["body"]), "due_datetime": timestamp(row["due"])}
+def _report(sandbox: Sandbox, row: Row) -> dict[str, Any]:
+    item = {name: value for name, value in _plain(sandbox, row).items() if name not in ("first", "turn")}
+    return item | {"body": json.loads(row["body"]), "due_datetime": timestamp(row["due"])}
 
 
 def _of_deliveries(kind: str) -> Box:
     reference = "d.message_id IN (SELECT id FROM messages WHERE external_ref = ?)"
     only = (f"d.kind = '{kind}'",)
-    return Box(_DELIVERIES, "SELECT count(*) FROM deliveries d", "d.recipient", reference, _delivery, "d.seq", only)
+    count = "SELECT count(*) FROM deliveries d"
+    return Box(_DELIVERIES, count, "d.recipient", reference, _delivery, "d.message_id", "d.seq", only)
 
 
-def _of(table: str, show: Callable[[Sandbox, Row], dict[str, Any]], recipient: str, reference: str | None) -> Box:
-    return Box(f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}", recipient, reference, show)  # noqa: S608 - names of ours
+def _of(table: str, show: Show, recipient: str, reference: str | None = None, message: str | None = None) -> Box:
+    rows, count = f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}"  # noqa: S608 - names of ours
+    return Box(rows, count, recipient, reference, show, message)
 
 
 BOXES: dict[str, Box] = {
     "sms": _of_deliveries("sms"),
     "email": _of_deliveries("email"),
-    "otp": _of("otps", _otp, "recipient", None),
-    "airtime": _of("airtime", _airtime, "recipient", "external_ref = ?"),
-    "contacts": _of("contacts", _contact, "columns", None),
-    "lookups": _of("lookups", _lookup, "recipient", None),
-    "callbacks": _of("callbacks", _callback, "recipient", "external_ref = ?"),
+    "otp": _of("otps", _otp, "recipient"),
+    "airtime": _of("airtime", _airtime, "recipient", "external_ref = ?", "id"),
+    "contacts": _of("contacts", _contact, "columns"),
+    "lookups": _of("lookups", _lookup, "recipient"),
+    "reports": _of("reports", _report, "recipient", "external_ref = ?", "message_id"),
 }
 
 
@@ -109,6 +116,7 @@ def look(
     search: str | None = None,
     limit: int = 50,
     offset: int = 0,
+    message_id: str | None = None,
 ) -> dict[str, Any]:
     """Return a page of a box; raise ValueError where the box knows no such filter."""
     box = BOXES[name]
@@ -125,6 +133,11 @@ def look(
             raise ValueError(f"{name} have no external_ref")
         where.append(box.reference)
         values.append(external_ref)
+    if message_id is not None:
+        if box.message is None:
+            raise ValueError(f"{name} have no message_id")
+        where.append(f"{box.message} = ?")
+        values.append(message_id)
     if search:
         where.append(f"{box.recipient} LIKE ? ESCAPE '\\'")
         values.append(_like(search))

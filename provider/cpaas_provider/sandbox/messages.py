@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sandbox.account import Charge, to_amount
 from cpaas_provider.sandbox.clock import timestamp
+from cpaas_provider.sandbox.outcomes import fate
+from cpaas_provider.sandbox.reports import Notice, Subject, notices_of
 from cpaas_provider.sandbox.text import Size, measure, renderer
 
 if TYPE_CHECKING:
@@ -19,12 +21,11 @@ INSERT INTO messages
     (id, kind, channel, sender_id, from_name, reply_to, template_id, external_ref, callback, is_trackable, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DELIVERY = """
-INSERT INTO deliveries (message_id, kind, recipient, subject, text, encoding, length, pages, charge, outcome)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO deliveries (message_id, kind, recipient, subject, text, encoding, length, pages, charge, outcome, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 # Fields of a request that its record shows again (sections 2.2 and 2.3).
 _SHOWN = ("external_ref", "callback", "template_id", "personalisation")
-OUTCOMES = {"sms": ("delivered", "undelivered"), "email": ("delivered", "bounced")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,20 @@ def _keep(
     channel = body.get("channel", kind)
     values = [message_id, kind, channel, body["sender_id"], *optional, body.get("is_trackable"), now]
     sandbox.database.execute(_MESSAGE, values)
-    forced = sandbox.outcomes(kind)
-    default = OUTCOMES[kind][0]
-    deliveries, reports = [], []
+    # an email's links need no mark to be followed
+    trackable = kind == "email" or body.get("is_trackable", False)
+    deliveries, notices = [], list[Notice]()
     for copy, size, charge in rows:
         measured = (size.encoding, size.length, size.pages) if size else (None, None, None)
-        outcome = forced.get(copy.recipient, default)
-        deliveries.append((message_id, kind, copy.recipient, copy.subject, copy.text, *measured, charge, outcome))
-        reports.append((copy.recipient, outcome))
+        comes = fate(sandbox, kind, copy.recipient, trackable)
+        shown = (copy.recipient, copy.subject, copy.text, *measured, charge, comes.outcome, comes.reason)
+        deliveries.append((message_id, kind, *shown))
+        notices += notices_of(sandbox, copy.recipient, comes)
     sandbox.database.many(_DELIVERY, deliveries)
-    if body.get("callback"):
-        sandbox.callbacks.book(kind, message_id, body["callback"], body.get("external_ref"), reports)
+    sandbox.reports.book(Subject(kind, message_id, body.get("external_ref"), body.get("callback")), notices)
     sandbox.counters.add(f"{kind}.requests", **{f"{kind}__recipients": len(rows)})
     record = {"id": message_id, "recipients": [copy.recipient for copy, _, _ in rows], "sender_id": body["sender_id"]}
-    shown = {name: body[name] for name in _SHOWN if name in body}
-    return record | shown | {"created_datetime": timestamp(now)}
+    return record | {name: body[name] for name in _SHOWN if name in body} | {"created_datetime": timestamp(now)}
 
 
 def _meta(request: Request, charge: Charge, **estimate: Any) -> dict[str, Any]:

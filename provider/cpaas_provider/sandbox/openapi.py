@@ -17,7 +17,10 @@ _CHALLENGE = {"schema": {"type": "string"}}
 _INTRODUCTION = """\
 SMS, email, one-time passcodes, airtime, one contact list and phone look-up, served by a local sandbox.
 
-Nothing leaves the machine: what is sent lands in the inbox page at `/`. Request and response bodies are JSON."""
+Nothing is sent to anybody: it lands in the inbox page at `/`. Request and response bodies are JSON.
+
+Delivery reports are POSTed to the `callback` of a request and to the account's webhook, where there are such. 200, 201
+and 202 acknowledge them; otherwise they are repeated, by default every hour for a day."""
 
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cpaas_provider.sandbox import airtime, contacts, messages, requests
+from cpaas_provider.sandbox import contacts, requests
 from cpaas_provider.sandbox.cells import COLUMN_TYPES, Column, cell_schema
 from cpaas_provider.sandbox.errors import FieldError
+from cpaas_provider.sandbox.outcomes import OUTCOMES
 from cpaas_provider.sandbox.schema import compile_schema
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[str, Field(pattern=requests.MSISDN_PATTERN)]
-
-OUTCOMES: dict[str, tuple[str, ...]] = {
-    "sms": messages.OUTCOMES["sms"],
-    "email": messages.OUTCOMES["email"],
-    "airtime": airtime.OUTCOMES,
-}
 
 
 class _Strict(BaseModel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -12,20 +11,18 @@ from typing import Any
 
 from cpaas_provider.sandbox import airtime, seeds
 from cpaas_provider.sandbox.account import Account
-from cpaas_provider.sandbox.callbacks import Callbacks
+from cpaas_provider.sandbox.alarm import Alarm
 from cpaas_provider.sandbox.cells import Column
 from cpaas_provider.sandbox.clock import Clock
 from cpaas_provider.sandbox.counters import Counters
 from cpaas_provider.sandbox.database import SEEDED, TRAFFIC, Database, Row
+from cpaas_provider.sandbox.dispatch import Dispatch
 from cpaas_provider.sandbox.errors import FieldError, invalid, invalid_field
 from cpaas_provider.sandbox.faults import Faults
+from cpaas_provider.sandbox.reports import Reports
 from cpaas_provider.sandbox.settings import Settings
 
-_LONGEST_NAP = 60.0
-_NEXT = """
-SELECT min(due) AS due FROM (
-    SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL
-    UNION ALL SELECT min(due) FROM callbacks WHERE state = 'pending')"""
+_NEXT = "SELECT min(due) AS due FROM airtime WHERE due IS NOT NULL"
 
 
 @dataclass(slots=True)
@@ -57,15 +54,15 @@ class Sandbox:
         self.started = time.monotonic()
         self.database = Database(options.database)
         self.clock = Clock(self.database)
-        self.settings = Settings(self.database)
+        self.settings = Settings(self.database, options.allow_remote_callbacks)
         self.account = Account(self.database)
         self.counters = Counters(self.database)
         self.faults = Faults()
-        self.callbacks = Callbacks(self, options.allow_remote_callbacks)
+        self.alarm = Alarm(self.clock)
+        self.reports = Reports(self)
+        self.dispatch = Dispatch(self, options.allow_remote_callbacks)
         self.closing = asyncio.Event()
         self.version = 0
-        self._wake = asyncio.Event()
-        self._wake_at = -math.inf
         self.table: Table
         self.templates: dict[str, Row]
         self._outcomes: dict[str, dict[str, str]]
@@ -161,41 +158,24 @@ class Sandbox:
 
     # -- time passing ---------------------------------------------------------------------------------------------
 
-    def wake_at(self, moment: float) -> None:
-        """See to it that `tick` runs when the clock reaches a moment."""
-        if moment < self._wake_at:
-            self._wake_at = moment
-            self._wake.set()
-
     def wake(self) -> None:
-        """See to it that `tick` runs now."""
-        self._wake_at = -math.inf
-        self._wake.set()
+        """See to it that whatever is due happens now."""
+        self.alarm.ring()
+        self.dispatch.alarm.ring()
 
     def tick(self) -> None:
         """Let what is due happen; cheap when nothing is."""
-        if self.clock.now() >= self._wake_at:
+        if self.alarm.due:
             with self.database.transaction():
-                self._wake_at = math.inf
+                self.alarm.set(None)
                 airtime.settle(self)
-                due = (self.database.row(_NEXT) or {}).get("due")
-                self._wake_at = math.inf if due is None else min(due, self._wake_at)
+                self.alarm.set((self.database.row(_NEXT) or {}).get("due"))
 
     async def run(self) -> None:
         """Let time pass until the server ends."""
         while not self.closing.is_set():
-            self._wake.clear()
             self.tick()
-            if await self.callbacks.deliver_due():
-                continue
-            nap = self._wake_at - self.clock.now()
-            frozen = self.clock.frozen_at is not None
-            limit = _LONGEST_NAP if frozen else min(max(nap, 0.0), _LONGEST_NAP)
-            try:
-                async with asyncio.timeout(limit):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await self.alarm.sleep()
 
     def close(self) -> None:
         """End: wake all that waits, and let the database go."""

@@ -14,6 +14,7 @@ import pytest
 
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 from cpaas_provider.sandbox.state import Options
+from tests.unit.sandbox.receiver import Receiver
 
 KEY = "sk_test_unit"
 ADA, BAYO = "2348030000001", "2348030000002"
@@ -77,6 +78,18 @@ class Harness:
     def settings(self, **changes: Any) -> None:
         self.control("PUT", "settings", changes)
 
+    def reported(self) -> dict[str, int]:
+        """Wait until no report is due any more and return the counts."""
+
+        def done() -> dict[str, int] | None:
+            counts = dict(self.counters()["reports"])
+            return None if counts.pop("due") else counts
+
+        return dict(until(done))
+
+    def advance(self, seconds: float) -> None:
+        self.control("POST", "clock/advance", {"seconds": seconds})
+
     def sms(self, **more: Any) -> httpx.Response:
         return self.call("POST", "/sms/send", {"recipients": ADA, "sender_id": "Acme", "content": "Hello"} | more)
 
@@ -109,6 +122,13 @@ def sandbox(_server: Harness) -> Harness:
     """The shared sandbox, as new."""
     _server.control("POST", "reset")
     return _server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    one = Receiver()
+    yield one
+    one.close()
 
 
 class Raw:

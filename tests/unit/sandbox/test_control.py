@@ -36,7 +36,7 @@ def test_a_fresh_sandbox_has_counted_nothing(sandbox: Harness) -> None:
         "airtime": {"purchases": 0, "duplicates": 0, "success": 0, "failed": 0, "error": 0, "refunded": 0},
         "otp": {"requested": 0, "verified": 0, "wrong_attempts": 0, "failed": 0, "revoked": 0},
         "contacts": {"rows": 0, "created": 0, "updated": 0, "deleted": 0},
-        "callbacks": {"delivered": 0, "failed": 0, "pending": 0},
+        "reports": {"booked": 0, "pending": 0, "due": 0, "sent": 0, "acknowledged": 0, "refused": 0, "given_up": 0},
         "lookups": 0,
         "charged": 0.0,
         "balance": 100_000_000.0,

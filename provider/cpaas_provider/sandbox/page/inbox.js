@@ -2,10 +2,10 @@
 "use strict";
 
 const PAGE = 50;
-const EVERY_MS = 2000;
+const EVERY_MS = 1000;
 
-const GOOD = new Set(["delivered", "success", "VERIFIED"]);
-const BAD = new Set(["undelivered", "bounced", "failed", "error", "duplicate", "EXPIRED", "FAILED", "REVOKED"]);
+const GOOD = new Set(["delivered", "opened", "clicked", "success", "acknowledged", "VERIFIED"]);
+const BAD = new Set(["undelivered", "bounced", "failed", "error", "duplicate", "given up", "EXPIRED", "FAILED", "REVOKED"]);
 
 const money = (n) => n.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
 const count = (n) => n.toLocaleString("en");
@@ -50,18 +50,21 @@ const BOXES = {
     line: (m) => [m.recipient, [m.answer.operator, m.answer.country].filter(Boolean).join(", "), m.answer.dnd ? "do not disturb" : ""],
     detail: (m) => [head(m.recipient, "phone look-up"), table(Object.entries(m.answer).map(([k, v]) => [k, cell(v)])), facts(m, {})],
   },
-  callbacks: {
-    title: "Callbacks", none: "No delivery report has been booked.",
-    total: (c) => c.callbacks.delivered + c.callbacks.failed + c.callbacks.pending,
-    line: (m) => [m.recipient, m.url, m.state],
-    detail: (m) => [head(m.recipient, `delivery report to ${m.url}`), el("pre", "bubble", JSON.stringify(m.body, null, 2)),
-      facts(m, { State: m.state, Result: m.result, Attempts: m.attempts })],
+  reports: {
+    title: "Reports", none: "No delivery report has been booked.", total: (c) => c.reports.booked,
+    line: (m) => [m.recipient, `${m.status}, ${doorOf(m)}`, stateOf(m)],
+    detail: (m) => [head(m.recipient, `${m.status}, reported to ${m.url}`), el("pre", "bubble", JSON.stringify(m.body, null, 2)),
+      facts(m, { State: stateOf(m), Result: m.result, Attempts: m.attempts, Door: doorOf(m),
+        [m.state === "pending" ? "Next attempt" : "Was due"]: moment(m.due_datetime) })],
   },
   counters: { title: "Counters", total: () => null },
 };
 
 const $ = (id) => document.getElementById(id);
-const view = { box: "sms", offset: 0, search: "", open: null, items: [], kept: null, shown: "" };
+const view = { box: "sms", offset: 0, search: "", open: null, items: [], kept: null, reports: [], shown: "" };
+const REPORTED = new Set(["sms", "email", "airtime"]);
+const stateOf = (report) => report.state.replace("_", " ");
+const doorOf = (report) => (report.origin === "first" ? report.door : `${report.door}, ${report.origin}`);
 let names = {};
 let counters = null;
 
@@ -119,10 +122,19 @@ function badge(word) {
   return el("span", `badge ${GOOD.has(word) ? "good" : BAD.has(word) ? "bad" : "wait"}`, word);
 }
 
+// path -> what it last answered, and under which tag: what has not changed is not sent again
+const known = new Map();
+
 async function get(path) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const last = known.get(path);
+  const headers = { Accept: "application/json", ...(last && { "If-None-Match": last.tag }) };
+  const answer = await fetch(path, { headers, cache: "no-store" });
+  if (answer.status === 304 && last) return last.value;
   if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-  return answer.json();
+  const value = await answer.json();
+  if (known.size > 100) known.clear();
+  if (answer.headers.get("etag")) known.set(path, { tag: answer.headers.get("etag"), value });
+  return value;
 }
 
 function drawTabs() {
@@ -149,10 +161,11 @@ function drawCounts() {
   $("charged").textContent = money(counters.charged);
 }
 
-function drawItems(page) {
+function drawItems(page, reports) {
   const box = BOXES[view.box];
   view.items = page.items;
-  const shown = JSON.stringify([view.box, view.open, page]);
+  view.reports = reports;
+  const shown = JSON.stringify([view.box, view.open, page, reports]);
   if (shown === view.shown) return; // nothing new: leave scrolling and selection alone
   view.shown = shown;
   const rows = page.items.map((m) => {
@@ -161,7 +174,7 @@ function drawItems(page) {
     row.tabIndex = 0;
     row.dataset.seq = m.seq;
     if (m.seq === view.open) row.setAttribute("aria-current", "true");
-    row.append(el("span", "who", who), el("time", "when", shortMoment(m.created_datetime || m.due_datetime)),
+    row.append(el("span", "who", who), el("time", "when", shortMoment(m.updated_datetime || m.created_datetime)),
       el("span", "what", what), word ? badge(word) : el("span"));
     return row;
   });
@@ -181,8 +194,28 @@ function drawDetail() {
   // what is being read stays, also when newer messages have pushed it off this page of the list
   view.kept = view.items.find((m) => m.seq === view.open) || (view.kept?.seq === view.open ? view.kept : null);
   const open = view.kept;
-  const nodes = open ? BOXES[view.box].detail(open) : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
+  const nodes = open ? [...BOXES[view.box].detail(open), ...told(view.reports)] : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
   $("detail").replaceChildren(...nodes);
+}
+
+function told(reports) {
+  if (!reports.length) return [];
+  const group = el("div", "told");
+  const list = el("ol");
+  for (const report of reports) {
+    const row = el("li");
+    row.append(el("span", "", report.status), badge(stateOf(report)),
+      el("span", "under", [doorOf(report), `attempts: ${report.attempts}`, report.result].filter(Boolean).join(", ")));
+    list.append(row);
+  }
+  group.append(el("h3", "", "Delivery reports"), list);
+  return [group];
+}
+
+async function reportsOf(item) {
+  if (!item || !REPORTED.has(view.box)) return [];
+  const query = new URLSearchParams({ message_id: item.message_id || item.id, recipient: item.recipient, limit: PAGE });
+  return (await get(`/_control/inbox/reports?${query}`)).items.reverse();
 }
 
 function drawCounters() {
@@ -200,12 +233,15 @@ function drawCounters() {
   $("detail").replaceChildren(head("Counters", "what was received, accepted and refused since the last reset"), grid);
 }
 
+let round = 0;
+
 async function refresh() {
+  const mine = ++round;
   try {
     const box = view.box;
-    const [health, now] = await Promise.all([get("/_control/health"), get("/_control/counters")]);
+    const [clock, now] = await Promise.all([get("/_control/clock"), get("/_control/counters")]);
     counters = now;
-    $("clock").textContent = moment(health.clock.now) + (health.clock.frozen ? " (stands still)" : "");
+    $("clock").textContent = moment(clock.now) + (clock.frozen ? " (stands still)" : "");
     drawCounts();
     document.querySelector("main").classList.toggle("wide", box === "counters");
     if (box === "counters") {
@@ -215,11 +251,13 @@ async function refresh() {
       const query = new URLSearchParams({ limit: PAGE, offset: view.offset });
       if (view.search) query.set("search", view.search);
       const page = await get(`/_control/inbox/${box}?${query}`);
-      if (box === view.box) drawItems(page); // the reader may have turned elsewhere meanwhile
+      const reports = await reportsOf(page.items.find((m) => m.seq === view.open) || view.kept);
+      if (mine === round) drawItems(page, reports); // the reader may have turned elsewhere meanwhile
     }
     $("state").className = "state live";
     $("state").textContent = "live";
   } catch (error) {
+    if (mine !== round) return;
     $("state").className = "state lost";
     $("state").textContent = "no answer";
   }

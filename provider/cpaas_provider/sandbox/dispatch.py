@@ -1,0 +1,167 @@
+"""Sends delivery reports until they are acknowledged: by default again every hour, for a day.
+
+Each lane has a connection of its own, so that many at once do not wait for one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import httpx
+
+from cpaas_provider.sandbox.alarm import Alarm
+from cpaas_provider.sandbox.database import Row
+from cpaas_provider.sandbox.hosts import is_loopback
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.state import Sandbox
+
+ACKNOWLEDGING = (200, 201, 202)
+MAX_CONCURRENCY = 64
+MAX_TIMEOUT_SECONDS = 30.0
+
+_ROUND = 1000
+_MAX_ANSWER_BYTES = 65_536
+# Shorter than servers keep one: a report that met a closing connection would wait an hour.
+_LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=2.0)
+
+_DUE = "SELECT * FROM reports WHERE state = 'pending' AND due <= ? ORDER BY due, turn, seq LIMIT ?"
+_NEXT = "SELECT min(due) AS due FROM reports WHERE state = 'pending'"
+_SETTLE = """
+UPDATE reports SET state = ?, attempts = ?, result = ?, due = ?, updated = ? WHERE seq = ? AND state = 'pending'"""
+
+
+def signature(raw: bytes, secret: str) -> str:
+    """Return what proves to a webhook who wrote a body: Base64 of its HMAC-SHA512."""
+    return base64.b64encode(hmac.digest(secret.encode(), raw, hashlib.sha512)).decode()
+
+
+def _in_turn(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield the reports that must not overtake one another together, in the order of the first of each."""
+    together: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = (row["door"], row["origin"], row["message_id"], row["recipient"])
+        together.setdefault(key, []).append(row)
+    yield from together.values()
+
+
+class Dispatch:
+    """The task that sends what is due."""
+
+    def __init__(self, sandbox: Sandbox, allow_remote: bool) -> None:
+        self._sandbox = sandbox
+        self._allow_remote = allow_remote
+        self._clients: list[httpx.AsyncClient] = []
+        self.alarm = Alarm(sandbox.clock)
+
+    async def run(self) -> None:
+        """Send until the server ends."""
+        database, clock = self._sandbox.database, self._sandbox.clock
+        while not self._sandbox.closing.is_set():
+            rows = database.rows(_DUE, [clock.now(), _ROUND])
+            if rows:
+                await self._send(rows)
+            else:
+                self.alarm.set((database.row(_NEXT) or {}).get("due"))
+                await self.alarm.sleep()
+
+    async def _send(self, rows: list[Row]) -> None:
+        """Make one attempt for each, as many at a time as is set."""
+        waiting = _in_turn(rows)
+        lanes = self._sandbox.settings["report_concurrency"]
+        await self._open(lanes)
+        async with asyncio.TaskGroup() as group:
+            for client in self._clients[:lanes]:
+                group.create_task(self._lane(client, waiting))
+
+    async def _open(self, lanes: int) -> None:
+        if len(self._clients) < lanes:
+            # Off the loop: it reads the whole CA bundle.
+            tls = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
+            for _ in range(lanes - len(self._clients)):
+                client = httpx.AsyncClient(
+                    verify=tls, trust_env=False, follow_redirects=False, limits=_LIMITS, timeout=MAX_TIMEOUT_SECONDS
+                )
+                self._clients.append(client)
+
+    async def _lane(self, client: httpx.AsyncClient, waiting: Iterator[list[Row]]) -> None:
+        for together in waiting:
+            for row in together:
+                objection = self._objection(row)
+                if objection:
+                    self._settle(row, "given_up", objection, row["due"], tried=False)
+                else:
+                    self._conclude(row, *await self._post(client, row))
+
+    def _objection(self, row: Row) -> str | None:
+        if not (self._allow_remote or is_loopback(row["url"])):
+            return "not called: the host is not this machine"
+        if row["door"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
+            return "not called: there is no webhook_secret to sign with any more"
+        return None
+
+    async def _post(self, client: httpx.AsyncClient, row: Row) -> tuple[bool, str]:
+        """Make one attempt; bounded in time as a whole, following no redirect and no proxy."""
+        settings, raw = self._sandbox.settings, row["body"].encode()
+        headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
+        if row["door"] == "webhook":
+            headers[settings["signature_header"]] = signature(raw, settings["webhook_secret"])
+        limit = settings["report_timeout_seconds"]
+        try:
+            async with (
+                asyncio.timeout(limit),
+                client.stream("POST", row["url"], content=raw, headers=headers) as answer,
+            ):
+                status = answer.status_code
+                await _read_off(answer)
+        except TimeoutError:
+            return False, f"no answer within {limit:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            return False, type(error).__name__
+        return status in ACKNOWLEDGING, f"HTTP {status}"
+
+    def _conclude(self, row: Row, acknowledged: bool, result: str) -> None:
+        """Take an attempt's result in: acknowledged, to be repeated, or given up."""
+        settings, now = self._sandbox.settings, self._sandbox.clock.now()
+        if acknowledged:
+            self._settle(row, "acknowledged", result, row["due"])
+            return
+        interval = settings["report_interval_seconds"]
+        # by the full hour, not an hour after the answer: repeats do not drift out of the day
+        due = row["due"] + interval if row["due"] + interval > now else now + interval
+        over = (
+            row["attempts"] + 1 >= settings["report_attempts"] or due > row["first"] + settings["report_window_seconds"]
+        )
+        self._settle(row, "given_up" if over else "pending", result, due)
+
+    def _settle(self, row: Row, state: str, result: str, due: float, tried: bool = True) -> None:
+        sandbox, attempts = self._sandbox, row["attempts"] + tried
+        counted = [f"reports.{state}"] if state != "pending" else []
+        if tried:
+            counted.append("reports.sent")
+            counted += [] if state == "acknowledged" else ["reports.refused"]
+        with sandbox.database.transaction():
+            # a reset in the meantime has taken the report away
+            if sandbox.database.execute(_SETTLE, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]):
+                sandbox.counters.add(*counted)
+                if state == "acknowledged":
+                    sandbox.reports.repeat(row)
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        for client in self._clients:
+            await client.aclose()
+
+
+async def _read_off(answer: httpx.Response) -> None:
+    """Read the answer's body away, so that the connection can be used again; it is nobody's business."""
+    size = 0
+    async for chunk in answer.aiter_raw():
+        size += len(chunk)
+        if size > _MAX_ANSWER_BYTES:
+            return
