@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ ORPHAN = "~"
 
 BATCH = 500
 """Values one statement asks for; SQLite takes no more than some thousand."""
+
+_OURS = re.compile(r"cpaas-[a-z2-7]{24}")
 
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -85,7 +88,10 @@ def _keep(arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
 
 
 def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
-    """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted."""
+    """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted.
+
+    One that is of no request noted yet waits under its reference, or the id of its message, for that to be.
+    """
     webhook = [arrival.report for arrival in arrivals if arrival.ticket is None]
     by_reference = _noted(connection, "reference", {one.reference for one in webhook if one.reference})
     by_id = _noted(connection, "message_id", {one.message_id for one in webhook if one.message_id})
@@ -96,6 +102,8 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
             return _Place(ticket.campaign, ticket.reference, ticket.recipients)
         if found := by_reference.get(report.reference or "") or by_id.get(report.message_id or ""):
             return found
+        if report.reference and _OURS.fullmatch(report.reference):
+            return _Place(report.reference, report.reference)
         return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
 
     return [place_of(arrival) for arrival in arrivals]
@@ -150,7 +158,8 @@ def _row(arrival: Arrival, place: _Place, now: datetime) -> dict[str, Any] | Non
     recipient = report.recipient
     if not recipient and place.recipients == 1:
         recipient = f"#{place.reference}"
-    if report.state is None or place.campaign is None or not (recipient or place.campaign.startswith(ORPHAN)):
+    waits = place.recipients is None
+    if report.state is None or place.campaign is None or not (recipient or waits):
         return None
     return {
         "campaign": place.campaign,

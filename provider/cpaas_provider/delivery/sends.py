@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, select, update
 
 from cpaas_provider.delivery.inbox import BATCH, ORPHAN, merged, upserting, write_deliveries
+from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.schema import deliveries, identities, requests, sends
 
 
@@ -67,7 +68,7 @@ def note_requests(connection: Connection, campaign: str, made: Sequence[NotedReq
         ),
         [{"campaign": campaign, "noted": now, **one._asdict()} for one in sorted(made)],
     )
-    _adopt(connection, campaign, {one.message_id: one for one in made if one.message_id}, now)
+    _adopt(connection, campaign, made, now)
 
 
 def note_end(connection: Connection, campaign: str, expected: int) -> None:
@@ -76,23 +77,47 @@ def note_end(connection: Connection, campaign: str, expected: int) -> None:
     connection.execute(ended.values(expected=expected, ended=datetime.now(UTC), finished=None))
 
 
-def _adopt(connection: Connection, campaign: str, by_id: dict[str, NotedRequest], now: datetime) -> None:
-    """File under their campaign what was reported of messages before anybody had noted them."""
-    names = [f"{ORPHAN}{message_id}" for message_id in by_id]
+def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], now: datetime) -> None:
+    """File under their campaign what was reported of requests before anybody had noted them."""
+    waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
+    waiting |= {one.reference: one for one in made if one.reference != campaign}
+    names = list(waiting)
     for start in range(0, len(names), BATCH):
         orphans = deliveries.c.campaign.in_(names[start : start + BATCH])
         rows: dict[str, dict[str, Any]] = {}
-        for found in _of(connection, orphans):
-            request = by_id[found["campaign"].removeprefix(ORPHAN)]
+        for found in connection.execute(select(deliveries).where(orphans)).mappings():
+            request = waiting[found["campaign"]]
             if not (recipient := found["recipient"] or (f"#{request.reference}" if request.recipients == 1 else "")):
                 continue
-            row = {**found, "campaign": campaign, "recipient": recipient, "touched": now}
-            row["reference"] = request.reference
+            place = {"campaign": campaign, "reference": request.reference, "recipient": recipient, "touched": now}
+            row = {**found, **place}
             rows[recipient] = merged(rows[recipient], row) if recipient in rows else row
         if rows:
             write_deliveries(connection, rows.values())
             connection.execute(delete(deliveries).where(orphans))
 
 
-def _of(connection: Connection, condition: Any) -> Iterable[dict[str, Any]]:
-    return [dict(row) for row in connection.execute(select(deliveries).where(condition)).mappings()]
+def track(connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]) -> None:
+    """Note who was sent to, so that those nothing is ever reported of are known, too.
+
+    :param recipients: as ``reports.recipient_key`` writes them
+    """
+    now = datetime.now(UTC)
+    common = {
+        "campaign": campaign,
+        "reference": reference,
+        "message_id": None,
+        "conn_id": conn_id,
+        "kind": None,
+        "state": int(State.IN_FLIGHT),
+        "status": "",
+        "reason": None,
+        **dict.fromkeys(("delivered", "failed", "clicked"), False),
+        "reported": now,
+        "touched": now,
+    }
+    rows = [{**common, "recipient": recipient} for recipient in sorted(set(recipients))]
+    if rows:
+        insert = upserting(connection, deliveries)
+        there = [deliveries.c.campaign, deliveries.c.recipient]
+        connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)

@@ -3,7 +3,15 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from cpaas_provider.delivery.arrivals import Kept
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, store_identity
+from cpaas_provider.delivery.sends import (
+    NotedRequest,
+    TrackedSend,
+    note_end,
+    note_requests,
+    note_send,
+    store_identity,
+    track,
+)
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.schema import requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, arrival, counts, kept, outcomes, report, to
@@ -65,8 +73,35 @@ class TestReportsOfTheAccount:
         note(database, NotedRequest("topup", 1, "m1"), campaign="topup")
         assert counts(database, "topup") == (1, 0, 0)
 
+    def test_under_our_reference_are_the_campaign_s_once_the_request_is_noted(self, database: Database) -> None:
+        reference = "cpaas-" + "a" * 24
+        assert kept(database, report(ADA, "delivered", external_ref=reference)) == [Kept.NEW]
+        assert counts(database, reference) == (1, 0, 0)
+        note(database, NotedRequest(reference, 2))
+        assert (counts(database), counts(database, reference)) == ((1, 0, 0), (0, 0, 0))
+
+    def test_of_a_request_that_is_a_campaign_by_itself_stay_where_they_are(self, database: Database) -> None:
+        reference = "cpaas-" + "a" * 24
+        kept(database, report(ADA, "delivered", external_ref=reference, id="m1"))
+        note(database, NotedRequest(reference, 1, "m1"), campaign=reference)
+        assert outcomes(database, reference) == {ADA: "delivered"}
+
     def test_that_nobody_can_place_are_kept_as_they_came(self, database: Database) -> None:
         assert kept(database, report(ADA, "delivered", external_ref="somebody else's")) == [Kept.UNREADABLE]
+
+
+class TestTrackedRecipients:
+    def test_are_open_until_something_is_reported_of_them(self, database: Database) -> None:
+        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        for _ in range(2):
+            database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA, OBI]))
+        assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
+        kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
+        assert counts(database) == (1, 1, 0)
+
+    def test_may_be_none(self, database: Database) -> None:
+        database.write(lambda connection: track(connection, "spring", "shop", "pack", []))
+        assert outcomes(database) == {}
 
 
 def test_every_store_has_a_name_of_its_own(database: Database, tmp_path: object) -> None:
