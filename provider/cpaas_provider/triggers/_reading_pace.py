@@ -37,7 +37,7 @@ class Trouble:
         now = time.monotonic()
         if error.retry_after:
             self.held_until = max(self.held_until, now + error.retry_after)
-        elif began > self._noted:
+        elif began >= self._noted:
             self._noted = now
             self._in_a_row += 1
             if self._in_a_row > 1:

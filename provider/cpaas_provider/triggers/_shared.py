@@ -137,7 +137,6 @@ class Poller(ABC, Generic[W]):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, LONGEST_NAP)):
                 await self._news.wait()
-        self._news.clear()
 
     async def rest(self, seconds: float) -> None:
         """Let time pass whatever happens."""
@@ -183,15 +182,20 @@ class Poller(ABC, Generic[W]):
 
     async def _wanted(self) -> bool:
         if not self.waiters:
+            self._news.clear()
             await self.nap(LINGER)
         return bool(self.waiters)
 
     async def _one_round(self, failures: int) -> int:
         """Carry out a round and the pause after it; return how many have failed in a row."""
+        # The round sees all that came before it.
+        self._news.clear()
         try:
             pause = await self.round()
         except WaitEndedError as ended:
             await self.end_waits(ended.__cause__ or ended)
+            # Until they have left, or somebody else came.
+            await self.nap(LONGEST_NAP)
         except Exception:  # the waiters' deadlines are what ends it
             if not failures:
                 log.exception("Reading for all who wait on %r failed. The waits go on; it is tried again.", self.key)

@@ -1,0 +1,80 @@
+"""What the store tells those who wait for deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, func, select
+
+from cpaas_provider.delivery.inbox import BATCH
+from cpaas_provider.delivery.tally import Counts, counts_of
+from cpaas_provider.store.database import open_store
+from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.schema import REPORTS_ON, deliveries, requests, sends
+
+if TYPE_CHECKING:
+    from cpaas_provider.store.database import Database
+
+STRANGE = (
+    "The store knows nothing yet of what is waited for: neither that it was sent nor a report. If that does not change, "
+    "sender, receiver and whoever waits (workers, API server, triggerer) do not share one store: set [cpaas] store to "
+    "the same database for all of them."
+)
+
+
+class NoReportsThereError(StoreError):
+    """The store is a database in which delivery reports are not kept, so there is nothing to wait for."""
+
+
+def open_reports() -> Database:
+    """Open the store that Airflow's configuration names, to read reports.
+
+    :raises NoReportsThereError: when it is a database without reports
+    :raises StoreError: when it cannot be opened
+    """
+    database = open_store()
+    if (name := database.engine.dialect.name) not in REPORTS_ON:
+        database.close()
+        raise NoReportsThereError(
+            f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
+        )
+    return database
+
+
+def total_of(connection: Connection, campaigns: Iterable[str]) -> Counts:
+    """Return what several campaigns come to together."""
+    return sum(counts_of(connection, campaigns).values(), Counts())
+
+
+def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
+    """Return which campaigns the store knows to be sent."""
+    found: set[str] = set()
+    for batch in _batched(campaigns):
+        found.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
+    return found
+
+
+def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
+    """Return to how many each campaign was sent, as its sender noted; one nobody noted is left out."""
+    found: dict[str, int] = {}
+    for batch in _batched(campaigns):
+        asked = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))
+        found |= {name: int(number) for name, number in connection.execute(asked.group_by(requests.c.campaign))}
+        ended = select(sends.c.campaign, sends.c.expected).where(sends.c.campaign.in_(batch))
+        found |= {name: number for name, number in connection.execute(ended) if number is not None}
+    return found
+
+
+def conflicts_of(connection: Connection, campaigns: Iterable[str]) -> int:
+    """Return of how many recipients it was reported both that it was delivered and that it was not."""
+    rows = deliveries.c
+    both = select(func.count()).where(rows.delivered, rows.failed)
+    return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in _batched(campaigns))
+
+
+def _batched(names: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(names)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

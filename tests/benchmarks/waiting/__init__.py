@@ -1,0 +1,1 @@
+"""How many passcodes one triggerer process can wait for."""

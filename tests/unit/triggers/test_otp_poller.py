@@ -1,0 +1,369 @@
+"""Many OtpStatusTriggers of one process against the service: whom they read when, and what ends whose wait."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+
+from cpaas_provider.api import CpaasClient
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.triggers import _kept_client, _otp_poller, _shared, otp
+from cpaas_provider.triggers._shared import WaitEndedError
+from cpaas_provider.triggers.otp import OtpStatusTrigger
+from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
+from tests.sandbox import Sandbox, connection_json
+
+CONN = "AIRFLOW_CONN_CPAAS_DEFAULT"
+Event = dict[str, Any]
+
+
+def connection(url: str, key: str = "sk_one", **extra: Any) -> str:
+    plain = {"conn_type": "cpaas", "host": url, "password": key, "extra": {}}
+    return connection_json(plain, **{"requests_per_second": 1000, "max_concurrency": 8, **extra})
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(_otp_poller, "SHORTEST_INTERVAL", 0.02)
+    monkeypatch.setattr(_shared, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(_shared, "LINGER", 0.05)
+    yield
+    assert [place for place in _shared._pollers if not place[0].is_closed()] == []
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtpServer]:
+    """The service on the test's own loop; connected to, and left by all at the end."""
+    async with OtpServer() as running:
+        monkeypatch.setenv(CONN, connection(running.url))
+        yield running
+        async with asyncio.timeout(10):
+            while _shared._pollers:  # noqa: ASYNC110 - nothing else tells that it has ended
+                await asyncio.sleep(0.01)
+
+
+def in_(seconds: float) -> str:
+    return (timezone.utcnow() + dt.timedelta(seconds=seconds)).isoformat()
+
+
+async def event(otp_id: str, deadline: float = 20, poke_interval: float = 0, **given: Any) -> Event:
+    one = OtpStatusTrigger("cpaas_default", otp_id, in_(deadline), poke_interval, **given)
+    (told,) = [event.payload async for event in one.run()]
+    return dict(told)
+
+
+async def events(*otp_ids: str, **given: Any) -> list[Event]:
+    async with asyncio.timeout(30):
+        return await asyncio.gather(*(event(otp_id, **given) for otp_id in otp_ids))
+
+
+def begun(*otp_ids: str, **given: Any) -> list[asyncio.Task[Event]]:
+    return [asyncio.create_task(event(otp_id, **given)) for otp_id in otp_ids]
+
+
+async def until_reads(server: OtpServer, times: int) -> None:
+    async with asyncio.timeout(20):
+        while len(server.read) < times:  # noqa: ASYNC110 - the server is what is watched
+            await asyncio.sleep(0.005)
+
+
+def names(count: int) -> list[str]:
+    return [f"otp-{number:03}" for number in range(count)]
+
+
+class TestSharing:
+    def test_a_hundred_waiters_cost_the_service_one_read_each(
+        self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection_json(sandbox.connection))
+        with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
+            ids = [client.request_otp(f"+23480300{number:05}").id for number in range(100)]
+            for otp_id in ids:
+                client.revoke_otp(otp_id)
+        told = asyncio.run(events(*ids))
+        assert [(one["id"], one["outcome"]) for one in told] == [(otp_id, "revoked") for otp_id in ids]
+        assert sandbox.counters()["requests"]["get_otp"] == 100
+
+    def test_the_next_loop_of_the_process_reads_as_well(
+        self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection_json(sandbox.connection))
+        with CpaasClient(sandbox.url, sandbox.api_key) as client:
+            otp_id = client.request_otp("+2348030000001").id
+            client.revoke_otp(otp_id)
+        assert [asyncio.run(events(otp_id))[0]["outcome"] for _ in range(3)] == ["revoked"] * 3
+        assert sandbox.counters()["requests"]["get_otp"] == 3
+
+    async def test_all_share_as_many_connections_as_one_client_may_have(self, server: OtpServer) -> None:
+        server.says = dict.fromkeys(names(200), VERIFIED)
+        server.latency = 0.001
+        assert {one["outcome"] for one in await events(*names(200))} == {"verified"}
+        assert sorted(server.read) == names(200)
+        assert server.notes.most_in_flight <= 8
+        assert server.notes.connections <= 8
+
+    async def test_the_connection_is_read_off_the_loop_and_once_for_all(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.says = dict.fromkeys(names(50), VERIFIED)
+        turns, seen = 0, []
+        read = CpaasHook.read_connection
+
+        def slowly(self: CpaasHook) -> Any:
+            before = turns
+            time.sleep(0.2)
+            seen.append(turns - before)
+            return read(self)
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.001)
+
+        monkeypatch.setattr(CpaasHook, "read_connection", slowly)
+        other = asyncio.create_task(others())
+        await events(*names(50))
+        other.cancel()
+        assert len(seen) == 1
+        assert seen[0] > 10
+
+
+class TestOrder:
+    async def test_the_soonest_to_expire_is_read_first(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
+        # As far apart as a shuffle puts neighbours.
+        tasks = [task for n in range(30) for task in begun(names(30)[n * 7 % 30], deadline=60 + n * 7 % 30)]
+        await until_reads(server, 30)
+        assert server.read[:30] == names(30)
+        for task in tasks:
+            task.cancel()
+
+    async def test_everybody_is_read_once_a_round_however_many_come(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
+        monkeypatch.setattr(_otp_poller, "SHORTEST_INTERVAL", 1e-6)
+        tasks = begun(*names(20)) + begun("late", deadline=3600)
+        await until_reads(server, 10)
+        tasks += begun("new", deadline=5)
+        await until_reads(server, 21 + 22 * 3)
+        assert sorted(server.read[:21]) == ["late", *names(20)]
+        for number in range(3):
+            this_round = server.read[21 + 22 * number :][:22]
+            assert sorted(this_round) == ["late", "new", *names(20)]
+            assert (this_round[0], this_round[-1]) == ("new", "late")
+        for task in tasks:
+            task.cancel()
+
+    async def test_nobody_is_read_more_often_than_he_wants(self, server: OtpServer) -> None:
+        tasks = begun("often") + begun("seldom", poke_interval=3600)
+        await until_reads(server, 20)
+        assert server.read.count("seldom") == 1
+        for task in tasks:
+            task.cancel()
+
+    async def test_a_passcode_s_own_life_counts_where_it_is_known(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
+        tasks = begun("an hour", deadline=3500) + begun("a minute", deadline=3600, expires_in=1)
+        await until_reads(server, 2)
+        assert server.read[0] == "a%20minute"
+        for task in tasks:
+            task.cancel()
+
+
+class TestLimits:
+    async def test_the_rate_of_the_connection_bounds_all_reads_together(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, requests_per_second=50))
+        began = time.monotonic()
+        tasks = begun(*names(100))
+        await until_reads(server, 30)
+        assert len(server.read) <= 50 * (time.monotonic() - began) + 1
+        for task in tasks:
+            task.cancel()
+
+    async def test_the_deadline_is_kept_in_a_round_that_takes_an_hour(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, requests_per_second=0.01))
+        monkeypatch.setattr(otp, "LAST_READ", 0.05)
+        told = await events(*names(36), deadline=0.1)
+        assert told == [{"outcome": "timed_out", "id": name} for name in names(36)]
+        assert len(server.read) == 1
+
+    async def test_the_last_read_goes_before_all_others(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, requests_per_second=20))
+        others = begun(*names(100))
+        (last,) = begun("last", deadline=0.5, poke_interval=3600)
+        await until_reads(server, 1)
+        assert server.read == ["last"]
+        server.says["last"] = VERIFIED
+        assert (await last)["outcome"] == "verified"
+        # In a round of five seconds.
+        assert len(server.read) < 100
+        for task in others:
+            task.cancel()
+
+    async def test_how_long_a_round_takes_is_told_once(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, requests_per_second=5))
+        tasks = begun(*names(50), poke_interval=1)
+        await until_reads(server, 4)
+        for task in tasks:
+            task.cancel()
+        told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+        assert len(told) == 1
+        assert told[0].startswith(
+            "50 passcodes wait on connection 'cpaas_default'; at 5 requests a second a round takes 10 s."
+        )
+
+    async def test_who_asks_to_be_left_alone_is_left_alone_by_all(
+        self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(sandbox.url, sandbox.api_key, max_concurrency=1))
+        fault = {"operation": "get_otp", "kind": "rate_limit", "retry_after": 3600, "times": 1}
+        sandbox.control("POST", "faults", fault)
+        told = await events(*names(20), deadline=1)
+        assert {one["outcome"] for one in told} == {"timed_out"}
+        assert sandbox.counters()["requests"]["get_otp"] == 1
+
+
+class TestEnds:
+    async def test_what_concerns_one_passcode_ends_that_wait_only(self, server: OtpServer) -> None:
+        server.says["gone"] = 404
+        tasks = begun(*names(10))
+        (gone,) = await events("gone")
+        assert gone["outcome"] == "error"
+        assert not any(task.done() for task in tasks)
+        server.says |= dict.fromkeys(names(10), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 10
+
+    async def test_words_nobody_can_compare_end_the_wait_they_were_given_for(self, server: OtpServer) -> None:
+        tasks = begun("good")
+        with pytest.raises(WaitEndedError, match="upper"):
+            await event("bad", success_statuses=[7])
+        server.says["good"] = VERIFIED
+        assert (await tasks[0])["outcome"] == "verified"
+
+    async def test_a_key_that_is_refused_ends_all_waits_of_the_connection(self, server: OtpServer) -> None:
+        server.keys = set()
+        told = await events(*names(100))
+        assert {one["outcome"] for one in told} == {"error"}
+        assert all("API key" in one["message"] for one in told)
+        assert [one["id"] for one in told] == names(100)
+        # What was under way when the first refusal came.
+        assert len(server.read) <= 8
+
+    async def test_one_that_is_cancelled_makes_room_for_the_next(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
+        server.latency = 3600
+        stuck = begun("stuck", deadline=60)[0]
+        await until_reads(server, 1)
+        server.latency, server.says["next"] = 0, VERIFIED
+        (waiting,) = begun("next")
+        stuck.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stuck
+        assert (await waiting)["outcome"] == "verified"
+        assert server.read == ["stuck", "next"]
+
+    async def test_trouble_is_told_once_and_not_at_every_read(
+        self, server: OtpServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.says = dict.fromkeys(names(20), 500)
+        tasks = begun(*names(20))
+        await until_reads(server, 60)
+        server.says = dict.fromkeys(names(20), VERIFIED)
+        assert {(await task)["outcome"] for task in tasks} == {"verified"}
+        told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+        assert len([one for one in told if "The waits on connection 'cpaas_default' go on." in one]) == 1
+        assert len(told) <= 2
+
+
+class TestConnection:
+    async def test_a_new_key_is_taken_up_when_the_old_one_is_refused(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tasks = begun(*names(30))
+        await until_reads(server, 30)
+        monkeypatch.setenv(CONN, connection(server.url, "sk_two"))
+        server.keys = {"sk_two"}
+        server.says = dict.fromkeys(names(30), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 30
+
+    async def test_an_edited_connection_is_noticed_in_time(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0.05)
+        async with OtpServer() as elsewhere:
+            tasks = begun(*names(5))
+            await until_reads(server, 20)
+            elsewhere.says = dict.fromkeys(names(5), VERIFIED)
+            monkeypatch.setenv(CONN, connection(elsewhere.url))
+            assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
+            assert sorted(elsewhere.read) == names(5)
+
+    async def test_one_that_cannot_work_ends_the_waits_with_what_is_wrong(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
+        told = await events(*names(20))
+        assert {(one["outcome"], one["message"]) for one in told} == {
+            ("error", "The connection's extra timeout must be a number.")
+        }
+        assert server.read == []
+
+    async def test_one_that_is_there_again_after_a_while_ends_nothing(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there = connection(server.url)
+        server.says = dict.fromkeys(names(5), VERIFIED)
+        monkeypatch.delenv(CONN)
+        missed: list[str] = []
+        read = CpaasHook.read_connection
+
+        def counted(self: CpaasHook) -> Any:
+            missed.append("")
+            if len(missed) == 3:
+                monkeypatch.setenv(CONN, there)
+            return read(self)
+
+        monkeypatch.setattr(CpaasHook, "read_connection", counted)
+        assert {one["outcome"] for one in await events(*names(5))} == {"verified"}
+        assert len(missed) == 3
+
+    async def test_one_that_stays_gone_ends_the_waits(self, server: OtpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(CONN)
+        monkeypatch.setattr(_kept_client, "PATIENCE", 0.05)
+        told = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
+        assert {type(one) for one in told} == {WaitEndedError}
+        assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in told)
+
+    async def test_one_that_cannot_be_read_meanwhile_goes_on_with_what_is_known(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0.02)
+        tasks = begun(*names(5))
+        await until_reads(server, 10)
+        monkeypatch.delenv(CONN)
+        await until_reads(server, 100)
+        server.says = dict.fromkeys(names(5), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5

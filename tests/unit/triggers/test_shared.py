@@ -1,0 +1,251 @@
+"""Many waiters, one poller: when it begins and ends, what its failures mean, and that it belongs to one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import datetime as dt
+import logging
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from airflow.sdk import timezone
+
+from cpaas_provider.triggers import _shared
+from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
+
+told_by = contextvars.ContextVar("told_by", default="nobody")
+
+
+def in_(seconds: float) -> dt.datetime:
+    return timezone.utcnow() + dt.timedelta(seconds=seconds)
+
+
+class Watched(Poller[Waiter[str]]):
+    """A poller that reads what a test lays out, and counts."""
+
+    made: ClassVar[list[Watched]] = []
+    fails: ClassVar[list[Exception]] = []
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.made.append(self)
+        self.rounds = self.closed = 0
+        self.rests: list[float] = []
+        self.context = ""
+
+    async def round(self) -> float:
+        self.rounds += 1
+        self.context = told_by.get()
+        if self.fails:
+            raise self.fails.pop(0)
+        for waiter in tuple(self.waiters):
+            waiter.tell(f"read in round {self.rounds}")
+        return 3600
+
+    async def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Silent(Watched):
+    """One that never has an answer."""
+
+    async def round(self) -> float:
+        self.rounds += 1
+        return 3600
+
+
+@pytest.fixture(autouse=True)
+def nothing_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Watched, "made", [])
+    monkeypatch.setattr(Watched, "fails", [])
+    monkeypatch.setattr(_shared, "LINGER", 0.05)
+    yield
+    # Those of loops that are closed go when the next poller is made.
+    assert [place for place in _shared._pollers if not place[0].is_closed()] == []
+
+
+async def waits(kind: type[Watched] = Watched, key: str = "here", seconds: float = 10) -> str | None:
+    waiter: Waiter[str] = Waiter()
+    with kind.joined(key, waiter):
+        return await waiter.answer(in_(seconds))
+
+
+async def until_over(kind: type[Watched] = Watched) -> None:
+    """Return when all pollers have ended and closed what they held."""
+    async with asyncio.timeout(5):
+        while any(not one.closed for one in kind.made):  # noqa: ASYNC110 - nothing else tells that it has ended
+            await asyncio.sleep(0.01)
+
+
+async def until_rounds(times: int) -> None:
+    async with asyncio.timeout(5):
+        while sum(one.rounds for one in Watched.made) < times:  # noqa: ASYNC110 - the poller is not to be changed
+            await asyncio.sleep(0)
+
+
+class TestOnePoller:
+    async def test_a_thousand_waiters_share_one_round(self) -> None:
+        told = await asyncio.gather(*(waits() for _ in range(1000)))
+        assert set(told) == {"read in round 1"}
+        assert [one.rounds for one in Watched.made] == [1]
+        await until_over()
+
+    async def test_another_key_has_another_poller(self) -> None:
+        await asyncio.gather(waits(key="here"), waits(key="there"))
+        assert sorted(one.key for one in Watched.made) == ["here", "there"]
+        await until_over()
+
+    async def test_it_ends_soon_after_the_last_waiter_and_closes_what_it_held(self) -> None:
+        await waits()
+        assert [one.closed for one in Watched.made] == [0]
+        await until_over()
+        assert [one.closed for one in Watched.made] == [1]
+        await waits()
+        assert len(Watched.made) == 2
+        await until_over()
+
+    async def test_who_comes_while_it_lingers_is_read_for_by_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_shared, "LINGER", 5)
+        await waits()
+        assert await waits() == "read in round 2"
+        assert len(Watched.made) == 1
+        Watched.made[0]._task.cancel()
+        await until_over()
+
+    async def test_its_log_lines_are_not_those_of_the_first_waiter_s_task(self) -> None:
+        told_by.set("the first task")
+        await waits()
+        assert Watched.made[0].context == "nobody"
+        await until_over()
+
+
+class TestWaiter:
+    async def test_the_deadline_holds_whatever_the_poller_does(self) -> None:
+        with pytest.raises(TimeoutError):
+            await waits(Silent, seconds=0.05)
+        await until_over(Silent)
+
+    async def test_a_deadline_that_has_passed_ends_the_wait_at_once(self) -> None:
+        with pytest.raises(TimeoutError):
+            await waits(Silent, seconds=-3600)
+        await until_over(Silent)
+
+    async def test_one_that_is_cancelled_is_forgotten_and_the_others_wait_on(self) -> None:
+        tasks = [asyncio.create_task(waits(Silent)) for _ in range(3)]
+        await until_rounds(1)
+        (poller,) = Watched.made
+        tasks[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+        assert len(poller.waiters) == 2
+        for waiter in tuple(poller.waiters):
+            waiter.tell("late")
+        assert await asyncio.gather(*tasks[1:]) == ["late", "late"]
+        await until_over(Silent)
+
+    async def test_only_the_first_answer_counts(self) -> None:
+        waiter: Waiter[str] = Waiter()
+        waiter.tell("first")
+        waiter.tell("second")
+        waiter.end(ValueError("third"))
+        assert await waiter.answer(in_(1)) == "first"
+
+
+class TestFailures:
+    async def test_a_round_that_fails_is_repeated_after_a_pause_and_logged_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        Watched.fails.extend(OSError("down") for _ in range(6))
+        assert await waits() == "read in round 7"
+        (poller,) = Watched.made
+        assert len(poller.rests) == 6
+        assert all(earlier < later for earlier, later in zip(poller.rests[:-1:2], poller.rests[2::2], strict=False))
+        assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) == 1
+        await until_over()
+
+    async def test_newcomers_do_not_make_a_failing_poller_spin(self) -> None:
+        Watched.fails.extend(OSError("down") for _ in range(3))
+        await asyncio.gather(*(waits() for _ in range(200)))
+        (poller,) = Watched.made
+        assert len(poller.rests) == 3
+        await until_over()
+
+    async def test_one_that_is_final_ends_all_waits_with_its_cause_and_the_poller_goes_on(self) -> None:
+        cause = ValueError("the key is wrong")
+        final = WaitEndedError("ended")
+        final.__cause__ = cause
+        Watched.fails.append(final)
+        ended = await asyncio.gather(*(waits() for _ in range(500)), return_exceptions=True)
+        assert {str(error) for error in ended} == {"the key is wrong"}
+        assert all(isinstance(error, WaitEndedError) and error.__cause__ is cause for error in ended)
+        assert len({id(error) for error in ended}) == 500
+        assert await waits() == "read in round 2"
+        await until_over()
+
+    async def test_a_poller_that_is_ended_leaves_nobody_waiting(self) -> None:
+        task = asyncio.create_task(waits(Silent, seconds=3600))
+        await until_rounds(1)
+        (poller,) = Watched.made
+        assert poller._task is not None
+        poller._task.cancel()
+        with pytest.raises(WaitEndedError, match="'here' was ended"):
+            await task
+        await until_over(Silent)
+
+    @pytest.mark.parametrize("failures", [1, 2, 5, 50, 10_000])
+    def test_pauses_grow_and_are_bounded(self, failures: int) -> None:
+        bound = min(30, 0.5 * 2.0 ** min(failures - 1, 10))
+        assert all(bound / 2 <= backoff(failures) <= bound for _ in range(20))
+
+
+class TestLoops:
+    def test_the_next_loop_of_a_process_has_a_poller_of_its_own(self) -> None:
+        assert [asyncio.run(waits()) for _ in range(3)] == ["read in round 1"] * 3
+        assert [one.closed for one in Watched.made] == [1, 1, 1]
+
+    def test_loops_of_several_threads_do_not_meet(self) -> None:
+        told: list[str | None] = []
+
+        async def many() -> None:
+            told.extend(await asyncio.gather(*(waits() for _ in range(50))))
+
+        threads = [threading.Thread(target=asyncio.run, args=(many(),)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert told == ["read in round 1"] * 200
+        assert len(Watched.made) == 4
+
+    def test_a_loop_that_was_closed_with_its_poller_in_it_is_forgotten(self) -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(waits())
+        loop.close()
+        assert asyncio.run(waits()) == "read in round 1"
+        assert [place for place in _shared._pollers if place[0] is loop] == []
+
+    async def test_telling_thousands_leaves_the_loop_its_turns(self) -> None:
+        tasks = [asyncio.create_task(waits(Silent, seconds=3600)) for _ in range(5000)]
+        await until_rounds(1)
+        (poller,) = Watched.made
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        await poller.end_waits(ValueError("over"))
+        assert turns >= 40
+        other.cancel()
+        assert len(await asyncio.gather(*tasks, return_exceptions=True)) == 5000
+        await until_over(Silent)
