@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sandbox.state import Sandbox
 
 _REFUNDED = ("failed", "error")
+_OVERTAKEN_SECONDS = 1.0
 
 _INSERT = """
 INSERT INTO airtime (id, recipient, network, amount, external_ref, callback, status, outcome, reason, due, created)
@@ -62,13 +63,18 @@ def _duplicate(sandbox: Sandbox, recipient: str) -> Fate:
     return Fate(("duplicate",), reason_of(sandbox.settings["report_seed"], "duplicate", recipient))
 
 
-def _report(sandbox: Sandbox, purchase: Subject, recipient: str, status: str, reason: str | None = None) -> None:
-    due = sandbox.clock.now()
-    if status != IN_FLIGHT:
-        due += sandbox.settings["report_delay_seconds"]
-    elif not sandbox.settings["report_in_flight"]:
-        return
+def _report(sandbox: Sandbox, purchase: Subject, recipient: str, status: str, reason: str | None) -> None:
+    due = sandbox.clock.now() + sandbox.settings["report_delay_seconds"]
     sandbox.reports.book(purchase, [Notice(recipient, status, due, reason)])
+
+
+def _report_in_flight(sandbox: Sandbox, purchase: Subject, recipient: str, final: float) -> None:
+    """Report that it was sent; where reports come out of order, after it is final."""
+    if not sandbox.settings["report_in_flight"]:
+        return
+    late = final + sandbox.settings["report_delay_seconds"] + _OVERTAKEN_SECONDS
+    due = late if sandbox.reports.disordered(recipient) else sandbox.clock.now()
+    sandbox.reports.book(purchase, [Notice(recipient, IN_FLIGHT, due)])
 
 
 def settle(sandbox: Sandbox) -> None:
@@ -79,7 +85,7 @@ def settle(sandbox: Sandbox) -> None:
         purchase = Subject("airtime", row["id"], row["external_ref"], row["callback"])
         if row["status"] == "pending" and now < final:
             _move(sandbox, row, IN_FLIGHT, final)
-            _report(sandbox, purchase, row["recipient"], IN_FLIGHT)
+            _report_in_flight(sandbox, purchase, row["recipient"], final)
         else:
             _move(sandbox, row, row["outcome"], None)
             sandbox.counters.add(f"airtime.{row['outcome']}")

@@ -31,6 +31,7 @@ _MAX_ANSWER_BYTES = 65_536
 _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=2.0)
 
 _DUE = "SELECT * FROM reports WHERE state = 'pending' AND due <= ? ORDER BY due, turn, seq LIMIT ?"
+_STILL = "SELECT 1 FROM reports WHERE seq = ? AND state = 'pending'"
 _NEXT = "SELECT min(due) AS due FROM reports WHERE state = 'pending'"
 _SETTLE = """
 UPDATE reports SET state = ?, attempts = ?, result = ?, due = ?, updated = ? WHERE seq = ? AND state = 'pending'"""
@@ -92,6 +93,8 @@ class Dispatch:
     async def _lane(self, client: httpx.AsyncClient, waiting: Iterator[list[Row]]) -> None:
         for together in waiting:
             for row in together:
+                if not self._sandbox.database.row(_STILL, [row["seq"]]):
+                    continue  # a reset since the round began
                 objection = self._objection(row)
                 if objection:
                     self._settle(row, "given_up", objection, row["due"], tried=False)

@@ -127,6 +127,10 @@ class Reports:
         settings = self._sandbox.settings
         return bool(settings[rate]) and chance(settings["report_seed"], purpose, recipient) < settings[rate]
 
+    def disordered(self, recipient: str) -> bool:
+        """Tell whether a recipient's reports come out of order."""
+        return self._hit("report_disorder", "disorder", recipient)
+
     def _more(self, door: str, notice: Notice) -> int:
         """Return how many times more than once a report is sent."""
         purpose = f"duplicate {door} {notice.status}"
@@ -146,7 +150,7 @@ class Reports:
             mine = list(group)
             start = float(turn)
             turn += len(mine)
-            if self._hit("report_disorder", "disorder", recipient):
+            if self.disordered(recipient):
                 last = max(notice.due for notice in mine)
                 mine = [replace(notice, due=last) for notice in reversed(mine)]
                 start = chance(seed, "place", recipient) * len(notices)

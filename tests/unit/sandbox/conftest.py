@@ -85,7 +85,7 @@ class Harness:
             counts = dict(self.counters()["reports"])
             return None if counts.pop("due") else counts
 
-        return dict(until(done))
+        return dict(until(done, 30))
 
     def advance(self, seconds: float) -> None:
         self.control("POST", "clock/advance", {"seconds": seconds})

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ import pytest
 
 from cpaas_provider.sandbox.__main__ import main
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, until
+from tests.unit.sandbox.receiver import Receiver
 
 COMMAND = [sys.executable, "-m", "cpaas_provider.sandbox"]
 
@@ -104,6 +105,62 @@ def test_options_reach_the_service() -> None:
             sandbox.control("POST", "reset")  # returns to how it was started
 
 
+def test_a_webhook_by_option_is_told_and_stays_after_a_reset(receiver: Receiver) -> None:
+    secret = ["--webhook-secret", "whsec_by_option", "--signature-header", "X-Of-Ours"]
+    with program("--webhook-url", receiver.url, *secret) as (_, sandbox):
+        for number in (1, 2):
+            sandbox.sms()
+            until(lambda: sandbox.counters()["reports"]["acknowledged"] == 1)
+            assert len(receiver.received) == number
+            assert "x-of-ours" in receiver.received[-1].headers
+            sandbox.control("POST", "reset")
+
+
+def test_reports_and_webhook_survive_a_kill(tmp_path: Path, receiver: Receiver) -> None:
+    database = str(tmp_path / "state.sqlite")
+    receiver.answer = 503
+    with program("--db", database) as (process, sandbox):
+        sandbox.settings(webhook_url=receiver.url, webhook_secret="whsec_kept_in_file")
+        sandbox.sms(callback=receiver.url)
+        until(lambda: sandbox.counters()["reports"]["refused"] == 2)
+        process.kill()
+        process.wait(10)
+    receiver.answer = 200
+    with program("--db", database) as (_, sandbox):
+        assert sandbox.control("GET", "settings")["webhook_url"] == receiver.url
+        sandbox.advance(3600)
+        assert sandbox.reported() == {
+            "booked": 2, "pending": 0, "sent": 4, "acknowledged": 2, "refused": 2, "given_up": 0,
+        }  # fmt: skip
+        signed = [one for one in receiver.received if "x-signature" in one.headers]
+        assert len(signed) == 2
+        assert signed[0].headers["x-signature"] == signed[1].headers["x-signature"]
+
+
+def test_a_file_of_the_version_before_is_taken_over(tmp_path: Path, receiver: Receiver) -> None:
+    path = tmp_path / "older.sqlite"
+    with program("--db", str(path)) as (_, sandbox):
+        record = sandbox.sms(external_ref="kept").json()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in (
+            "DROP TABLE reports",
+            "CREATE TABLE callbacks (seq INTEGER PRIMARY KEY, url TEXT)",
+            "INSERT INTO callbacks (url) VALUES ('http://127.0.0.1:9/')",
+            "INSERT INTO counters VALUES ('callbacks.failed', 3)",
+            "ALTER TABLE deliveries DROP COLUMN reason",
+            "ALTER TABLE airtime DROP COLUMN reason",
+            "UPDATE keep SET value = json_set(value, '$.callback_attempts', 3) WHERE name = 'settings'",
+            "PRAGMA user_version = 1",
+        ):
+            connection.execute(statement)
+    with program("--db", str(path)) as (_, sandbox):
+        assert sandbox.inbox("sms")[0]["message_id"] == record["id"]
+        assert "callbacks" not in sandbox.counters()
+        assert "callback_attempts" not in sandbox.control("GET", "settings")
+        sandbox.sms(callback=receiver.url)
+        until(lambda: sandbox.counters()["reports"]["acknowledged"] == 1)
+
+
 @pytest.mark.parametrize("options", [[], ["--access-log"]])
 def test_the_log_shows_nobody(options: list[str]) -> None:
     with program(*options) as (process, sandbox):
@@ -131,6 +188,11 @@ def test_the_log_shows_nobody(options: list[str]) -> None:
         (["--port", "0", "--api-key", "k", "--set", "auth_scheme=none"], "bearer, raw, either"),
         (["--port", "0", "--api-key", "k", "--set", "envelope=perhaps"], "envelope"),
         (["--port", "0", "--api-key", "k", "--host", "300.1.1.1"], "cannot listen"),
+        (["--port", "0", "--api-key", "k", "--webhook-url", "http://127.0.0.1:9/"], "webhook_secret too"),
+        (["--port", "0", "--api-key", "k", "--webhook-url", "hooks"], "http or https URL"),
+        (["--port", "0", "--api-key", "k", "--webhook-secret", "short"], "8 to 200"),
+        (["--port", "0", "--api-key", "k", "--signature-header", "X Y"], "header's name"),
+        (["--port", "0", "--api-key", "k", "--set", "report_disorder=2"], "from 0 to 1"),
         (["--port", "0", "--api-key", "k", "--db", "/nonexistent/folder/x.sqlite"], "cannot use --db"),
     ],
 )

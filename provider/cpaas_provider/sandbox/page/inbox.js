@@ -53,6 +53,7 @@ const BOXES = {
   reports: {
     title: "Reports", none: "No delivery report has been booked.", total: (c) => c.reports.booked,
     line: (m) => [m.recipient, `${m.status}, ${doorOf(m)}`, stateOf(m)],
+    when: (m) => m.updated_datetime || m.created_datetime,
     detail: (m) => [head(m.recipient, `${m.status}, reported to ${m.url}`), el("pre", "bubble", JSON.stringify(m.body, null, 2)),
       facts(m, { State: stateOf(m), Result: m.result, Attempts: m.attempts, Door: doorOf(m),
         [m.state === "pending" ? "Next attempt" : "Was due"]: moment(m.due_datetime) })],
@@ -174,7 +175,7 @@ function drawItems(page, reports) {
     row.tabIndex = 0;
     row.dataset.seq = m.seq;
     if (m.seq === view.open) row.setAttribute("aria-current", "true");
-    row.append(el("span", "who", who), el("time", "when", shortMoment(m.updated_datetime || m.created_datetime)),
+    row.append(el("span", "who", who), el("time", "when", shortMoment(box.when ? box.when(m) : m.created_datetime)),
       el("span", "what", what), word ? badge(word) : el("span"));
     return row;
   });
