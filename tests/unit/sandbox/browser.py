@@ -1,0 +1,76 @@
+"""A headless Chromium driven over the WebDriver protocol, as chromedriver speaks it; no library needed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+# Without them Chromium looks for hosts of its own.
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Browser:
+    """One window."""
+
+    def __init__(self, driver: httpx.Client, session: str) -> None:
+        self._driver = driver
+        self._session = session
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self._driver.request(method, f"/session/{self._session}/{path}", json=body)
+        assert answer.is_success, answer.text
+        return answer.json()["value"]
+
+    def open(self, url: str) -> None:
+        """Load a page."""
+        self._ask("POST", "url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        """Return what a script returns in the page."""
+        return self._ask("POST", "execute/sync", {"script": script, "args": []})
+
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of the elements a selector finds, as they are shown."""
+        found = self.run(f"return [...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
+        return [str(one) for one in found]
+
+
+@contextmanager
+def browsing(profile: Path) -> Iterator[Browser]:
+    """Start a driver and a browser; end both."""
+    process = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
+        port = next(found.group(1) for found in started if found)
+        options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as driver:
+            answer = driver.post("/session", json=wanted)
+            assert answer.is_success, answer.text
+            session = answer.json()["value"]["sessionId"]
+            try:
+                yield Browser(driver, session)
+            finally:
+                driver.delete(f"/session/{session}")
+    finally:
+        process.terminate()
+        process.wait(10)
