@@ -25,10 +25,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    and_,
     func,
     insert,
     inspect,
+    literal_column,
     select,
+    text,
 )
 from sqlalchemy.types import VARBINARY
 
@@ -119,6 +122,12 @@ sends = Table(
     Column("ended", Moment),
     Column("finished", Moment),
     Index("cpaas_sends_began", "began"),
+    Index(
+        "cpaas_sends_unfinished",
+        "ended",
+        sqlite_where=text("finished IS NULL"),
+        postgresql_where=text("finished IS NULL"),
+    ),
 )
 
 requests = Table(
@@ -152,10 +161,40 @@ deliveries = Table(
     Column("clicked", Boolean, nullable=False),
     Column("reported", Moment, nullable=False),
     Column("touched", Moment, nullable=False),
+    # In which batch DAGs were told of it, by what they were told; 0 where nobody was to be.
+    Column("failed_in", BigInteger),
+    Column("clicked_in", BigInteger),
+    Column("topped_up_in", BigInteger),
     Index("cpaas_deliveries_touched", "touched"),
     # Counting a campaign reads this alone.
     Index("cpaas_deliveries_state", "campaign", "state"),
     sqlite_with_rowid=False,
+)
+
+# Who DAGs are told of. The states are written out, or SQLite would not see that an index holds them.
+has_failed = deliveries.c.state.in_((literal_column("10"), literal_column("30")))
+has_clicked = deliveries.c.clicked
+is_topped_up = and_(deliveries.c.kind == literal_column("'airtime'"), deliveries.c.state == literal_column("20"))
+for _column, _who in (("failed_in", has_failed), ("clicked_in", has_clicked), ("topped_up_in", is_topped_up)):
+    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_who, postgresql_where=_who)
+
+# What DAGs are started on, each once: a campaign, or what happened in one since the last batch.
+events = Table(
+    "cpaas_events",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("kind", String(20), nullable=False),
+    Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
+    # A campaign that finished is in none.
+    Column("batch", BigInteger, nullable=False),
+    Column("conn_id", String(250), nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("made", Moment, nullable=False),
+    Column("told", Moment),
+    Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
+    Index("cpaas_events_batch", "batch"),
+    Index("cpaas_events_untold", "seq", sqlite_where=text("told IS NULL"), postgresql_where=text("told IS NULL")),
+    sqlite_autoincrement=True,
 )
 
 # Every report as it came, once, and how often.
@@ -183,7 +222,7 @@ def _deliveries(connection: Connection) -> None:
     # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
     if connection.dialect.name not in REPORTS_ON:
         return
-    for table in (identities, sends, requests, deliveries, reports):
+    for table in (identities, sends, requests, deliveries, events, reports):
         table.create(connection, checkfirst=True)
     connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
 
