@@ -195,7 +195,8 @@ function drawDetail() {
   // what is being read stays, also when newer messages have pushed it off this page of the list
   view.kept = view.items.find((m) => m.seq === view.open) || (view.kept?.seq === view.open ? view.kept : null);
   const open = view.kept;
-  const nodes = open ? [...BOXES[view.box].detail(open), ...told(view.reports)] : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
+  const parts = open ? BOXES[view.box].detail(open) : [];
+  const nodes = open ? [...parts.slice(0, -1), ...told(view.reports), ...parts.slice(-1)] : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
   $("detail").replaceChildren(...nodes);
 }
 
