@@ -1,0 +1,199 @@
+"""Delivery reports in whatever shape they come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.delivery.reports import (
+    MAX_ID,
+    MAX_REASON,
+    MAX_RECIPIENT,
+    MAX_STATUS,
+    Report,
+    State,
+    read_report,
+    recipient_key,
+    told_at,
+)
+
+KEYS = [
+    "id", "message_id", "transaction_id", "external_ref", "client_ref", "recipient", "to", "msisdn", "status", "text",
+    "description", "reason", "error", "status_desc", "event", "data", "channel", "created_datetime", "timestamp",
+]  # fmt: skip
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["delivered", "failed", "text.clicked", "+234 803 123 4567", "A@B.com", "2026-01-01T00:00:00Z"])
+)
+BODIES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=8),
+    max_leaves=30,
+)
+
+
+class TestRanks:
+    def test_the_order_of_states(self) -> None:
+        assert sorted(State) == [
+            State.IN_FLIGHT, State.UNDELIVERED, State.DELIVERED, State.BOUNCED, State.OPENED, State.CLICKED,
+        ]  # fmt: skip
+
+    def test_which_are_delivered_and_which_are_final(self) -> None:
+        assert [state for state in State if state.delivered] == [State.DELIVERED, State.OPENED, State.CLICKED]
+        assert [state for state in State if not state.final] == [State.IN_FLIGHT]
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("word", "state"),
+        [
+            ("delivered", State.DELIVERED), ("SUCCESS", State.DELIVERED), (" Delivered ", State.DELIVERED),
+            ("undelivered", State.UNDELIVERED), ("failed", State.UNDELIVERED), ("rejected", State.UNDELIVERED),
+            ("expired", State.UNDELIVERED), ("error", State.UNDELIVERED), ("duplicate", State.UNDELIVERED),
+            ("bounced", State.BOUNCED), ("opened", State.OPENED), ("clicked", State.CLICKED),
+            ("pending", State.IN_FLIGHT), ("sent", State.IN_FLIGHT), ("queued", State.IN_FLIGHT),
+            ("levitating", None), ("", None), (5, None), (True, None), (None, None), ([], None),
+        ],
+    )  # fmt: skip
+    def test_words(self, word: Any, state: State | None) -> None:
+        assert read_report({"id": "1", "status": word}).state is state
+
+    def test_a_status_with_text_and_description(self) -> None:
+        report = read_report({"status": {"text": "FAILED", "description": "absent subscriber"}})
+        assert (report.state, report.status, report.reason) == (State.UNDELIVERED, "failed", "absent subscriber")
+
+    def test_a_status_with_a_description_alone(self) -> None:
+        assert read_report({"status": {"description": "Delivered"}}).state is State.DELIVERED
+
+    @pytest.mark.parametrize(
+        ("event", "kind", "state"),
+        [
+            ("text.delivered", "sms", State.DELIVERED), ("text.undelivered", "sms", State.UNDELIVERED),
+            ("text.clicked", "sms", State.CLICKED), ("sms.delivered", "sms", State.DELIVERED),
+            ("email.bounced", "email", State.BOUNCED), ("email.opened", "email", State.OPENED),
+            ("airtime.success", "airtime", State.DELIVERED), ("airtime.duplicate", "airtime", State.UNDELIVERED),
+            ("Email.Clicked", "email", State.CLICKED), ("fax.delivered", None, State.DELIVERED),
+            ("delivered", None, State.DELIVERED), ("text.levitated", "sms", None), ("text.", "sms", None),
+        ],
+    )  # fmt: skip
+    def test_an_event(self, event: str, kind: str | None, state: State | None) -> None:
+        report = read_report({"event": event, "data": {"id": "1"}})
+        assert (report.kind, report.state) == (kind, state)
+
+    def test_an_event_that_is_known_says_more_than_the_status(self) -> None:
+        assert read_report({"event": "text.clicked", "status": "delivered"}).state is State.CLICKED
+
+    def test_one_that_is_not_leaves_it_to_the_status(self) -> None:
+        assert read_report({"event": "text.report", "status": "failed"}).state is State.UNDELIVERED
+
+    def test_an_unknown_word_is_kept_in_bounds(self) -> None:
+        assert read_report({"status": "X" * 1000}).status == "x" * MAX_STATUS
+
+
+class TestFields:
+    @pytest.mark.parametrize("name", ["id", "message_id", "transaction_id"])
+    @pytest.mark.parametrize(
+        ("value", "meant"), [("m-1", "m-1"), (4711, "4711"), (" m ", "m"), ("", None), (True, None)]
+    )
+    def test_the_id(self, name: str, value: Any, meant: str | None) -> None:
+        assert read_report({name: value}).message_id == meant
+
+    def test_of_several_ids_the_message_s_own_counts(self) -> None:
+        assert read_report({"id": "event-1", "message_id": "message-1"}).message_id == "message-1"
+
+    @pytest.mark.parametrize("name", ["external_ref", "client_ref"])
+    def test_the_reference(self, name: str) -> None:
+        assert read_report({name: "cpaas-1"}).reference == "cpaas-1"
+
+    @pytest.mark.parametrize("name", ["recipient", "to", "msisdn"])
+    def test_the_recipient(self, name: str) -> None:
+        assert read_report({name: "+2348031234567"}).recipient == "2348031234567"
+
+    @pytest.mark.parametrize("name", ["description", "reason", "error", "status_desc"])
+    def test_the_reason(self, name: str) -> None:
+        assert read_report({name: "absent subscriber"}).reason == "absent subscriber"
+
+    @pytest.mark.parametrize(("channel", "kind"), [("sms", "sms"), ("TEXT", "sms"), ("email", "email"), ("fax", None)])
+    def test_the_kind_by_the_channel(self, channel: str, kind: str | None) -> None:
+        assert read_report({"channel": channel}).kind == kind
+
+    def test_what_is_one_level_down_in_data_is_of_the_message_and_counts_first(self) -> None:
+        body = {"id": "event-1", "status": "success", "data": {"id": "m-1", "status": "failed", "recipient": "A@B.com"}}
+        assert read_report(body) == Report(State.UNDELIVERED, "failed", "a@b.com", "m-1")
+
+    def test_what_data_does_not_say_the_envelope_may(self) -> None:
+        assert read_report({"recipient": "a@b.com", "data": {"id": "m-1"}}).recipient == "a@b.com"
+
+    def test_an_id_that_is_too_long_is_nobody_s(self) -> None:
+        assert read_report({"id": "m" * MAX_ID}).message_id == "m" * MAX_ID
+        assert read_report({"id": "m" * (MAX_ID + 1)}).message_id is None
+        assert read_report({"id": 10**4000}).message_id is None
+
+    @pytest.mark.parametrize("body", [None, True, 5, 1.5, "text", [], [{"id": "1", "status": "delivered"}], {}])
+    def test_an_unknown_shape_is_an_empty_report(self, body: Any) -> None:
+        assert read_report(body) == Report(None)
+
+
+class TestRecipients:
+    @pytest.mark.parametrize(
+        ("written", "key"),
+        [
+            ("+2348031234567", "2348031234567"), ("2348031234567", "2348031234567"), (2348031234567, "2348031234567"),
+            ("+234 803 123-4567", "2348031234567"), ("+234 (803) 123.4567", "2348031234567"),
+            ("002348031234567", "2348031234567"), ("08031234567", "08031234567"), (["+2348031234567"], "2348031234567"),
+            ("Ada@Example.COM", "ada@example.com"), (" ada@example.com\n", "ada@example.com"),
+            ("", None), ("+", None), ("00", None), ("Shop", None), ("1" * 21, None), (True, None), (None, None),
+            ("a@" + "b" * MAX_RECIPIENT, None), (["1", "2"], None), ({}, None), ("٠١٢٣٤٥٦", None),
+        ],
+    )  # fmt: skip
+    def test_one_recipient_is_filed_in_one_way(self, written: Any, key: str | None) -> None:
+        assert recipient_key(written) == key
+
+
+class TestTime:
+    @pytest.mark.parametrize(
+        "written",
+        ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00", "2026-01-31T13:00:00+01:00", "2026-01-31 12:00:00",
+         1769860800, 1769860800.0, 1769860800000],
+    )  # fmt: skip
+    def test_a_report_s_own_time(self, written: Any) -> None:
+        assert told_at({"created_datetime": written}) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    @pytest.mark.parametrize(
+        "written",
+        [None, "", "soon", True, [], {}, float("nan"), float("inf"), 10**400, -(10**400), "0001-01-01T00:00:00+14:00"],
+    )
+    def test_what_is_no_time(self, written: Any) -> None:
+        assert told_at({"timestamp": written}) is None
+
+
+class TestAnything:
+    @given(BODIES)
+    def test_no_json_value_breaks_it_and_all_it_returns_is_bounded(self, body: Any) -> None:
+        report = read_report(body)
+        told_at(body)
+        assert report.state is None or isinstance(report.state, State)
+        bounds = {"status": MAX_STATUS, "recipient": MAX_RECIPIENT, "message_id": MAX_ID, "reference": MAX_ID}
+        for name, bound in {**bounds, "reason": MAX_REASON, "kind": 10}.items():
+            text = getattr(report, name)
+            assert text is None or len(text) <= bound, name
+
+    @given(st.dictionaries(st.sampled_from(KEYS), st.text(st.characters(), min_size=1), min_size=1))
+    def test_every_text_can_be_stored_by_any_database(self, body: dict[str, str]) -> None:
+        report = read_report(body)
+        for text in (report.status, report.recipient, report.message_id, report.reference, report.reason):
+            assert "\0" not in (text or "")
+            (text or "").encode()
+
+    @pytest.mark.parametrize("text", ["a\0b", "\ud800", "a\u202eb"])
+    def test_such_as_half_characters_and_nul(self, text: str) -> None:
+        report = read_report({"id": f"1{text}2", "status": text, "reason": f"1{text}2", "recipient": f"{text}@b.com"})
+        assert report.message_id.encode() == report.message_id.encode("ascii")  # type: ignore[union-attr]
