@@ -11,14 +11,13 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Table, case, or_, select
+from sqlalchemy import Connection, Table, and_, case, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import REPORTS_ON, deliveries, reports, requests
+from cpaas_provider.store.schema import deliveries, reports, requests, sends
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
@@ -27,6 +26,9 @@ BATCH = 500
 """Values one statement asks for; SQLite takes no more than some thousand."""
 
 _OURS = re.compile(r"cpaas-[a-z2-7]{24}")
+
+KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
+"""What the operations of sends are about."""
 
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -48,11 +50,8 @@ class Inbox:
     """
 
     def __init__(self, database: Database) -> None:
-        if database.engine.dialect.name not in REPORTS_ON:
-            raise StoreError(
-                f"Delivery reports can be kept in SQLite and PostgreSQL, not in {database.engine.dialect.name}. Set "
-                "[cpaas] store to one of these."
-            )
+        # Reading it refuses other databases.
+        self.store = database.identity
         self._database = database
 
     def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
@@ -71,9 +70,10 @@ def _keep(arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
     now = datetime.now(UTC)
     digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
     first = _note(connection, arrivals, places, digests)
+    kinds = _kinds(connection, {one.campaign for one in places if one.campaign})
     kept, rows = [], dict[tuple[str, str], dict[str, Any]]()
     for arrival, place, digest in zip(arrivals, places, digests, strict=True):
-        row = _row(arrival, place, now)
+        row = _row(arrival, place, kinds.get(place.campaign or ""), now)
         new = digest in first
         first.discard(digest)
         if row is None:
@@ -152,7 +152,17 @@ def _note(
     return {row.digest for row in kept if row.times == rows[row.digest]["times"]}
 
 
-def _row(arrival: Arrival, place: _Place, now: datetime) -> dict[str, Any] | None:
+def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
+    """Tell what campaigns send, as their reports may not say it."""
+    found: dict[str, str] = {}
+    rest = iter(campaigns)
+    while batch := list(islice(rest, BATCH)):
+        query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
+        found |= {row.campaign: KINDS[row.operation] for row in connection.execute(query) if row.operation in KINDS}
+    return found
+
+
+def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> dict[str, Any] | None:
     """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
     report = arrival.report
     recipient = report.recipient
@@ -167,7 +177,7 @@ def _row(arrival: Arrival, place: _Place, now: datetime) -> dict[str, Any] | Non
         "reference": place.reference,
         "message_id": report.message_id,
         "conn_id": arrival.conn_id,
-        "kind": report.kind,
+        "kind": report.kind or kind,
         "state": int(report.state),
         "status": report.status,
         "reason": report.reason,
@@ -201,7 +211,8 @@ def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) 
         return
     insert = upserting(connection, deliveries)
     there, new = deliveries.c, insert.excluded
-    stronger = new.state > there.state
+    # Of whom was only noted that he was sent to, any report says more.
+    stronger = or_(new.state > there.state, and_(there.status == "", new.status != ""))
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[there.campaign, there.recipient],

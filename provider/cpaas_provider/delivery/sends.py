@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, case, delete, select, update
 
 from cpaas_provider.delivery.inbox import BATCH, ORPHAN, merged, upserting, write_deliveries
 from cpaas_provider.delivery.reports import State
-from cpaas_provider.store.schema import deliveries, identities, requests, sends
+from cpaas_provider.store.schema import deliveries, requests, sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,6 @@ class NotedRequest(NamedTuple):
     reference: str
     recipients: int
     message_id: str | None = None
-
-
-def store_identity(connection: Connection) -> str:
-    """Return what tells this store from any other."""
-    name: str = connection.execute(select(identities.c.value).where(identities.c.name == "store")).scalar_one()
-    return name
 
 
 def note_send(connection: Connection, send: TrackedSend) -> None:
@@ -73,8 +67,9 @@ def note_requests(connection: Connection, campaign: str, made: Sequence[NotedReq
 
 def note_end(connection: Connection, campaign: str, expected: int) -> None:
     """Note to how many was sent in all tries, so that it can be told when all of them are final."""
-    ended = update(sends).where(sends.c.campaign == campaign)
-    connection.execute(ended.values(expected=expected, ended=datetime.now(UTC), finished=None))
+    same = sends.c.expected.is_not_distinct_from(expected)
+    ended = {"expected": expected, "ended": datetime.now(UTC), "finished": case((same, sends.c.finished))}
+    connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
 
 
 def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], now: datetime) -> None:

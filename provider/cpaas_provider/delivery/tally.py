@@ -85,6 +85,17 @@ def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[
             }
 
 
+def reported_requests(connection: Connection, campaigns: Iterable[str]) -> dict[str, str | None]:
+    """Return the references of requests of which anything was reported, each with the service's id where told."""
+    columns = deliveries.c.reference, func.max(deliveries.c.message_id)
+    found: dict[str, str | None] = {}
+    for campaign in dict.fromkeys(campaigns):
+        query = select(*columns).where(deliveries.c.campaign == campaign).group_by(deliveries.c.reference)
+        # Who was only noted at the send has no status yet.
+        found |= {row[0]: row[1] for row in connection.execute(query.where(deliveries.c.status != "")) if row[0]}
+    return found
+
+
 def _counting() -> Select[Any]:
     columns = deliveries.c.campaign, deliveries.c.state
     return select(*columns, func.count().label("number"), func.max(deliveries.c.touched).label("touched")).group_by(

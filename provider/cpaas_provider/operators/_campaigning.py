@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.ledger import Ledger
 from cpaas_provider.sending.campaign.outcomes import SUFFIXES, OutcomesNotWrittenError, write_outcomes
 from cpaas_provider.sending.campaign.partitions import Partition
-from cpaas_provider.sending.campaign.plan import Plan
+from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.sending.campaign.message import Send
+    from cpaas_provider.sending.deed import Evidence
     from cpaas_provider.sending.stopping import Stop
     from cpaas_provider.sources.rows import Source
 
@@ -65,6 +67,7 @@ class Campaigning:
         self._whole = connection
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
         self._under_way: tuple[Campaign, Planner] | None = None
+        self._tracked = False
 
     def run(self) -> dict[str, Any]:
         """Plan, send and report.
@@ -122,8 +125,9 @@ class Campaigning:
             self._stop,
             address_of(self._context) if operator.campaign_key is None else None,
             may_begin=self._may_begin,
-            evidence=operator.evidence(self._connection),
+            evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),
+            part=self._partition.part if operator.campaign_key is not None and self._partition.of > 1 else None,
         )
         planner = Planner(
             plan,
@@ -143,6 +147,27 @@ class Campaigning:
             raise AirflowFailException("source is empty. Nothing was sent.")
         campaign.draw_up(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
         return campaign, planner
+
+    def note_end(self) -> None:
+        """Note to how many was sent, for whoever waits until that is delivered."""
+        tracking = self._operator.tracking
+        if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
+            campaign = self._under_way[0]
+            tracking.note_end(campaign.reference, campaign.plan.counts()[Fate.SENT])
+
+    def _evidence(self) -> Sequence[Evidence]:
+        """Return ways to find out about requests: that anything was reported of one is proof."""
+        tracking = self._operator.tracking
+        if tracking is None:
+            return ()
+        from cpaas_provider.operators._tracking import ReportEvidence
+
+        return (ReportEvidence(tracking, self._reference),)
+
+    def _reference(self) -> str:
+        if self._under_way is None:
+            raise RuntimeError("no campaign is drawn up yet")
+        return self._under_way[0].reference
 
     def _source(self, field: str) -> Source | None:
         given = self._given(field)
@@ -208,6 +233,11 @@ class Campaigning:
                 allow_backfill=self._operator.allow_backfill,
                 max_lateness=self._operator.max_lateness,
             )
+        tracking = self._operator.tracking
+        if tracking is not None and not self._tracked:
+            tracking.begin()
+            tracking.note_begin(self._reference())
+            self._tracked = True
 
     @contextlib.asynccontextmanager
     async def _line(self) -> AsyncIterator[Line]:
@@ -218,11 +248,27 @@ class Campaigning:
         async with client:
             body = operator.body(self._connection)
             look_up = getattr(operator, "skip_dnd", False)
-            yield Line(
-                client,
-                partial(operator.send, client, body),
-                partial(self._do_not_disturb, client) if look_up else None,
-            )
+            with self._noting(partial(operator.send, client, body)) as send:
+                yield Line(client, send, partial(self._do_not_disturb, client) if look_up else None)
+
+    @contextlib.contextmanager
+    def _noting(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
+        """Have requests noted that were carried out, where their delivery is followed."""
+        tracking = self._operator.tracking
+        if tracking is None:
+            yield send
+            return
+        from cpaas_provider.operators._tracking import Notebook
+
+        campaign = self._reference()
+        with Notebook(tracking, campaign) as notebook:
+
+            async def noted(recipients: Sequence[str], personalisation: Any, reference: str) -> Any:
+                answer = await send(recipients, personalisation, reference, campaign)
+                notebook.add(reference, recipients, answer.id)
+                return answer
+
+            yield noted
 
     def _do_not_disturb(self, client: Any, plan: Plan) -> DoNotDisturb:
         from cpaas_provider.operators._campaign_state import lookup_memory

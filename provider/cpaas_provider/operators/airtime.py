@@ -26,10 +26,10 @@ _FAILED = {
 class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
-    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime", "unknown",
-    "unknown_references"}``: the purchase's id, its status (usually ``pending``), what was charged and the balance in
-    the account's currency, an ISO 8601 time, and whether nobody knows if it was bought (1, and no id, only with
-    ``if_unknown="skip"``). The number is not repeated in it.
+    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
+    "references", "unknown", "unknown_references"}``: the purchase's id, its status (usually ``pending``), what was
+    charged and the balance in the account's currency, an ISO 8601 time, our name of the request, and whether nobody
+    knows if it was bought (1, and no id, only with ``if_unknown="skip"``). The number is not repeated in it.
 
     A purchase is money, and is made once, whatever ends a try: only where nothing can have reached the service, or
     where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
@@ -46,6 +46,7 @@ class BuyAirtimeOperator(SendOperator):
     :param cpaas_conn_id: the connection to use (templated)
     """
 
+    operation: ClassVar[str] = "buy_airtime"
     template_fields = ("network", "amount", "recipient", "callback", "external_ref", "cpaas_conn_id")
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "recipient": summaries.recipient,
@@ -81,7 +82,7 @@ class BuyAirtimeOperator(SendOperator):
         recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)
         return Deed(
-            operation="buy_airtime",
+            operation=self.operation,
             recipients=(recipient,),
             body={"network": self.network, "amount": str(self.amount)},
             perform=partial(self._buy, client),
@@ -93,7 +94,11 @@ class BuyAirtimeOperator(SendOperator):
         bought = (outcome.settled[-1].result if outcome.settled else None) or {}
         names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
         # An earlier try may have bought it, when the amount was another.
-        return {**{name: bought.get(name) for name in names}, "amount": bought.get("amount", self.amount)}
+        return {
+            **{name: bought.get(name) for name in names},
+            "amount": bought.get("amount", self.amount),
+            "references": [entry.reference for entry in outcome.settled],
+        }
 
     def _buy(self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
         from cpaas_provider.api.errors import CpaasRejectedError
@@ -102,7 +107,7 @@ class BuyAirtimeOperator(SendOperator):
             self.network,
             self.amount,
             f"+{recipients[0]}",
-            callback=self.private("callback"),
+            callback=self.callback_url(reference, 1),
             external_ref=self.external_ref or reference,
         )
         status = (purchase.status or "").lower()

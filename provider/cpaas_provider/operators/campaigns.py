@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _arguments as arguments
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._campaigning import Campaigning
     from cpaas_provider.sending.campaign.message import Channel
 
 PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
@@ -180,14 +181,18 @@ class CampaignOperator(SendOperator):
         recipients: Sequence[str],
         personalisation: list[dict[str, Any]] | None,
         reference: str,
+        campaign: str | None = None,
     ) -> Any:
-        """Send the message to some of the recipients."""
+        """Send the message to some of the recipients.
+
+        :param campaign: the campaign's reference
+        """
         return await getattr(client, self.channel.operation)(
             recipients,
             **body,
             personalisation=personalisation,
             external_ref=self.external_ref or reference,
-            callback=self.private("callback"),
+            callback=self.callback_url(reference, len(recipients), campaign),
         )
 
     def carry_out(
@@ -200,7 +205,11 @@ class CampaignOperator(SendOperator):
 
         with contextlib.ExitStack() as open_things:
             campaigning = Campaigning(self, context, client, connection, self._listen(), open_things)
-            with self._understood_by_airflow(give_up_at, campaigning.push_report):
+            with (
+                self._understood_by_airflow(give_up_at, campaigning.push_report),
+                self._ended_for_good(context, campaigning),
+            ):
+                self._track(context, connection, open_things)
                 try:
                     report = campaigning.run()
                 except (LaterError, CpaasError):
@@ -210,6 +219,24 @@ class CampaignOperator(SendOperator):
                 if self.without_sending:
                     self._note_no_claim(context)
                 return report
+
+    @contextlib.contextmanager
+    def _ended_for_good(self, context: Context, campaigning: Campaigning) -> Iterator[None]:
+        """Have it noted to how many was sent, once no try will go on: what is delivered can then be told from it."""
+        from cpaas_provider.sending.errors import LaterError
+
+        try:
+            yield
+        except LaterError:
+            raise
+        except Exception as error:
+            instance: Any = context["ti"]
+            tried_again = getattr(error, "retryable", not getattr(error, "for_good", False))
+            if not tried_again or instance.try_number > instance.max_tries:
+                campaigning.note_end()
+            raise
+        else:
+            campaigning.note_end()
 
     def execute_after_wait(
         self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False

@@ -132,6 +132,6 @@ class SendEmailOperator(SendMessageOperator):
             from_name=self.from_name,
             reply_to=self.private("reply_to"),
             personalisation=personalisation,
-            external_ref=reference,
-            callback=self.private("callback"),
+            external_ref=self.external_ref or reference,
+            callback=self.callback_url(reference, len(recipients)),
         )

@@ -33,6 +33,7 @@ class EmailCampaignOperator(CampaignOperator):
     :param cpaas_conn_id: the connection to use (templated)
     """
 
+    operation = "send_email"
     template_fields = (*CampaignOperator.template_fields, "subject", "from_name", "reply_to")
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         **PRIVATE_CAMPAIGN_FIELDS,

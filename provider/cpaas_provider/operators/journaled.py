@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._tracking import Tracking
     from cpaas_provider.sending.deed import Deed, Evidence, Outcome
     from cpaas_provider.sending.journal import Journal
     from cpaas_provider.sending.stopping import Stop
@@ -41,12 +42,16 @@ class JournaledOperator(CpaasOperator):
     :param if_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
         and count it apart) or ``resend``
     :param settle_timeout: for how long after a request of unknown outcome evidence of it is waited for, at most; the
-        task is deferred meanwhile. A passcode's record is waited for 30 seconds; of the others there is no evidence yet
+        task is deferred meanwhile. A passcode's record is waited for 30 seconds; of SMS, email and airtime a delivery
+        report is evidence, which comes where the connection has a ``callback_url``
     :param resend_on_clear: do everything again when the task is cleared; by default only what was not done
     :param stop_grace: seconds an answer is waited for after the task was told to stop, or before its
         ``execution_timeout``; Airflow kills a task 5 seconds after telling it to stop
     :param cpaas_conn_id: the connection to use
     """
+
+    operation: ClassVar[str | None] = None
+    """What the service reports the delivery of; ``None`` where it reports nothing."""
 
     def __init__(
         self,
@@ -82,7 +87,42 @@ class JournaledOperator(CpaasOperator):
 
     def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
         """Return ways to find out what became of a request, besides the operator's own."""
-        return ()
+        if self.tracking is None:
+            return ()
+        from cpaas_provider.operators._tracking import ReportEvidence
+
+        return (ReportEvidence(self.tracking),)
+
+    @property
+    def tracking(self) -> Tracking | None:
+        """The delivery reports of this try's requests; ``None`` where nobody receives them."""
+        return self.__dict__.get("_tracking")
+
+    def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
+        """Return where the delivery reports of a request go: the author's own place, or the connection's receiver.
+
+        :param campaign: what the request is a part of; ``None`` where it stands by itself
+        """
+        own: str | None = self.private("callback")
+        if own is not None or self.tracking is None:
+            return own
+        return self.tracking.url(campaign or reference, reference, recipients)
+
+    def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
+        """Have delivery reports received where the connection says, unless the author has his own place for them."""
+        self.__dict__["_tracking"] = None
+        if self.operation is None or connection.callback_url is None or self.private("callback") is not None:
+            return
+        from cpaas_provider.operators._tracking import Tracking
+
+        self.__dict__["_tracking"] = Tracking(
+            self.operation,
+            self.cpaas_conn_id,
+            connection,
+            context,
+            open_things,
+            recipients=getattr(self, "track_recipients", False),
+        )
 
     def on_kill(self) -> None:
         """Let nothing further leave, and give an answer on its way a last moment."""
@@ -106,7 +146,8 @@ class JournaledOperator(CpaasOperator):
         def push_report(quietly: bool) -> bool:
             return self._push_report(context, journal, quietly=quietly)
 
-        with self._understood_by_airflow(give_up_at, push_report):
+        with contextlib.ExitStack() as open_things, self._understood_by_airflow(give_up_at, push_report):
+            self._track(context, connection, open_things)
             journal = self._journal(context, connection)
             deed = self._prepared(context, client, connection, journal)
             once = Once(
@@ -119,6 +160,8 @@ class JournaledOperator(CpaasOperator):
                 address=address_of(context),
             )
             outcome = once.run()
+            if self.tracking is not None:
+                self.tracking.note_outcome(outcome, deed.recipients)
             return {
                 **self.result(client, outcome),
                 "unknown": outcome.doubtful,

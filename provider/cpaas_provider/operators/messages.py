@@ -29,10 +29,10 @@ class SendMessageOperator(SendOperator):
     """Base of ``SendSmsOperator`` and ``SendEmailOperator``: one request to the recipients that may be reached."""
 
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_MESSAGE_FIELDS
+    operation: ClassVar[str]
     estimate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of the estimate that go into the result beside charge and balance."""
 
-    operation: ClassVar[str]
     body_fields: ClassVar[tuple[str, ...]]
     """Fields that say what is sent; an unknown request can only be decided together with the same."""
 
@@ -125,7 +125,7 @@ class SendMessageOperator(SendOperator):
         again: bool,
     ) -> dict[str, Any]:
         entries = None if personal is None else [personal[one] for one in recipients if one in personal]
-        message = self.send(client, connection, list(recipients), entries, self.external_ref or reference)
+        message = self.send(client, connection, list(recipients), entries, reference)
         estimate = message.meta.estimate if message.meta else None
         result = {
             "id": message.id,

@@ -23,6 +23,8 @@ class SendOperator(JournaledOperator):
     """Base of operators that reach a person or buy something, and so must not act for a time long past.
 
     :param allow_backfill: let backfills and runs that catch up on a time past send, too
+    :param track_recipients: have the store know who was sent to, so that a ``DeliverySensor`` can name those nothing
+        was ever reported of; only with ``callback_url`` on the connection
     :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
     """
 
@@ -30,11 +32,13 @@ class SendOperator(JournaledOperator):
         self,
         *,
         allow_backfill: bool = False,
+        track_recipients: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.allow_backfill = self._checked(arguments.switch, allow_backfill=allow_backfill)
+        self.track_recipients = self._checked(arguments.switch, track_recipients=track_recipients)
         self.max_lateness = self._checked(arguments.span_or_none, max_lateness=max_lateness)
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
@@ -51,6 +55,8 @@ class SendOperator(JournaledOperator):
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,
             )
+            if self.tracking is not None:
+                self.tracking.begin()
             deed.may_begin()
 
         return dataclasses.replace(deed, may_begin=may_begin)

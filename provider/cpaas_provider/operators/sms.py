@@ -116,8 +116,8 @@ class SendSmsOperator(SendMessageOperator):
             personalisation=personalisation,
             channel=self.channel,
             is_trackable=self.is_trackable,
-            external_ref=reference,
-            callback=self.private("callback"),
+            external_ref=self.external_ref or reference,
+            callback=self.callback_url(reference, len(recipients)),
         )
 
     def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:

@@ -42,6 +42,8 @@ class SmsCampaignOperator(CampaignOperator):
     :param cpaas_conn_id: the connection to use (templated)
     """
 
+    operation = "send_sms"
+
     def __init__(
         self,
         *,

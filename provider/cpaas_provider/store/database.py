@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from cpaas_provider.store import schema
@@ -44,6 +45,22 @@ class Database:
     def url_for_people(self) -> str:
         """Where it is, without a password."""
         return for_people(self.engine.url)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """What tells this store from any other, whatever way it is reached.
+
+        :raises StoreError: when it cannot be read, or is of a kind that keeps no delivery reports
+        """
+        if self.engine.dialect.name not in schema.REPORTS_ON:
+            raise StoreError(
+                f"Delivery reports can be kept in SQLite and PostgreSQL, not in {self.engine.dialect.name}. Set "
+                "[cpaas] store to one of these."
+            )
+        name = select(schema.identities.c.value).where(schema.identities.c.name == "store")
+        with self.reading() as connection:
+            found: str = connection.execute(name).scalar_one()
+        return found
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -93,6 +93,7 @@ OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
 class Campaign:
     """One try of a campaign.
 
+    :param part: which part it is, where all parts go by the same ledger's name
     :param may_begin: called before anything is claimed; raises where nothing may be
     :param address: the task instance as `airflow cpaas journal` takes it; ``None`` where its journal lies elsewhere
     """
@@ -106,6 +107,7 @@ class Campaign:
     may_begin: Callable[[], None] = lambda: None
     evidence: Sequence[Evidence] = ()
     publish: Publish = lambda figures: None
+    part: int | None = None
     drawn_up: bool = field(default=False, init=False)
     """Whether the plan is whole, and says what earlier tries did."""
 
@@ -310,7 +312,8 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        return self.ledger.prints.reference_of_pack(self.message.channel.operation, (), self.ledger.edition)
+        name = self.ledger.prints.reference_of_pack(self.message.channel.operation, (), self.ledger.edition)
+        return name if self.part is None else f"{name}-{self.part}"
 
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""

@@ -1,0 +1,234 @@
+"""Where the delivery reports of a task's requests go, and what the provider's own store is told of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from sqlalchemy import Connection
+
+from cpaas_provider.delivery import sends, tally
+from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
+from cpaas_provider.delivery.reports import recipient_key
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.deed import Outcome
+    from cpaas_provider.sending.entries import Entry
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+"""Requests that are noted in one transaction."""
+
+_READ_AGAIN = 1.0
+"""Seconds for which what was reported is not read again: one look asks for request after request."""
+
+
+class Tracking:
+    """The delivery reports of a task instance's requests.
+
+    :param conn_id: the connection's, by which the receiver finds its secrets
+    :param open_things: closed when the try ends
+    :param recipients: whether to note, too, who was sent to
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        conn_id: str,
+        connection: CpaasConnection,
+        context: Context,
+        open_things: ExitStack,
+        *,
+        recipients: bool = False,
+    ) -> None:
+        if connection.callback_url is None:
+            raise ValueError("a connection without callback_url has nothing to track")
+        instance: Any = context["ti"]
+        self._place = {
+            "operation": operation,
+            "conn_id": conn_id,
+            "dag_id": instance.dag_id,
+            "run_id": instance.run_id,
+            "task_id": instance.task_id,
+            "map_index": -1 if instance.map_index is None else instance.map_index,
+        }
+        self._receiver = Receiver(connection.callback_url, conn_id, connection.journal_secrets[0], connection.options)
+        self._open = open_things
+        self._recipients = recipients
+
+    @cached_property
+    def database(self) -> Database:
+        """The store.
+
+        :raises StoreError: when it cannot be opened
+        """
+        return self._open.enter_context(open_store())
+
+    def begin(self) -> None:
+        """See that reports will be found, before anything is sent.
+
+        :raises AirflowFailException: when they would be lost
+        :raises AirflowException: when the store cannot be used now
+        """
+        try:
+            self._receiver.check(self.database.identity, self.database.url_for_people)
+        except StoreError as error:
+            raise AirflowException(
+                f"{error} Delivery reports could not be found there, as callback_url wants. Nothing was sent."
+            ) from None
+        except HandshakeRefusedError as error:
+            raise AirflowFailException(f"{error} Nothing was sent.") from None
+        except ReceiverUnreachableError as error:
+            log.warning(
+                "%s It cannot be told from here whether reports will be found; sending goes on. Should the service "
+                "not reach it either, it repeats its reports.",
+                error,
+            )
+
+    def url(self, campaign: str, reference: str, recipients: int) -> str:
+        """Return where the delivery reports of one request go."""
+        return self._receiver.url(campaign, reference, recipients)
+
+    def note_begin(self, campaign: str) -> None:
+        """Note that something is sent under a name."""
+        self._write(partial(sends.note_send, send=sends.TrackedSend(campaign=campaign, **self._place)))
+
+    def note_end(self, campaign: str, expected: int) -> None:
+        """Note to how many was sent in all tries."""
+        self._write(partial(sends.note_end, campaign=campaign, expected=expected))
+
+    def note(self, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]) -> bool:
+        """Note requests that were carried out, each with its recipients, and tell whether that could be done."""
+        return self._write(partial(self._note, campaign=campaign, made=made))
+
+    def note_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
+        """Note requests each of which is a campaign by itself."""
+
+        def work(connection: Connection) -> None:
+            for entry in outcome.settled:
+                campaign, number = entry.reference, len(entry.members)
+                request = sends.NotedRequest(entry.reference, number, (entry.result or {}).get("id"))
+                sends.note_send(connection, sends.TrackedSend(campaign=campaign, **self._place))
+                # Of an earlier try with other recipients, who they were is known by their hashes alone.
+                self._note(connection, campaign, [(request, recipients if len(recipients) == number else ())])
+                sends.note_end(connection, campaign, number)
+
+        self._write(work)
+
+    def _note(
+        self, connection: Connection, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]
+    ) -> None:
+        sends.note_requests(connection, campaign, [request for request, _ in made])
+        for request, recipients in made if self._recipients else ():
+            keys = [recipient_key(one) or one for one in recipients]
+            sends.track(connection, campaign, self._place["conn_id"], request.reference, keys)
+
+    def _write(self, work: Callable[[Connection], None]) -> bool:
+        try:
+            self.database.write(work)
+        except StoreError as error:
+            log.warning("What was sent could not be noted for delivery reports: %s", error)
+            return False
+        return True
+
+
+class ReportEvidence:
+    """A delivery report of a request is proof that it was carried out.
+
+    :param campaign: of what the requests are part; ``None`` where each is one by itself
+    """
+
+    patience = timedelta(hours=24)
+    """The service repeats reports for so long; a task waits no longer than its ``settle_timeout``."""
+
+    def __init__(self, tracking: Tracking, campaign: Callable[[], str] | None = None) -> None:
+        self._tracking = tracking
+        self._campaign = campaign
+        self._reported: dict[str, str | None] = {}
+        self._read_at = float("-inf")
+
+    def before(self, client: Any) -> None:
+        """Note nothing: the request's own reference is enough."""
+
+    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+        """Return what is known of a request, ``None`` where nothing was reported of it."""
+        try:
+            found = self._found(entry.reference)
+        except StoreError as error:
+            log.warning("Delivery reports cannot be read now: %s", error)
+            return None
+        return None if entry.reference not in found else {"id": found[entry.reference]}
+
+    def _found(self, reference: str) -> dict[str, str | None]:
+        database = self._tracking.database
+        if self._campaign is None:
+            with database.reading() as connection:
+                return tally.reported_requests(connection, [reference])
+        if time.monotonic() - self._read_at > _READ_AGAIN:
+            with database.reading() as connection:
+                self._reported = tally.reported_requests(connection, [self._campaign()])
+            self._read_at = time.monotonic()
+        return self._reported
+
+
+class Notebook:
+    """Notes the requests of a campaign while they are made, in a thread of its own, some at a time.
+
+    :param every: seconds between two notes
+    """
+
+    MOST = 100_000
+    """Requests that are kept for later while the store cannot be written; beyond that, the oldest are given up."""
+
+    def __init__(self, tracking: Tracking, campaign: str, every: float = 1.0) -> None:
+        self._tracking = tracking
+        self._campaign = campaign
+        self._every = every
+        self._made: list[tuple[sends.NotedRequest, Sequence[str]]] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write_all, name="cpaas-notes", daemon=True)
+
+    def __enter__(self) -> Notebook:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def add(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
+        """Have a request noted that was carried out."""
+        request = sends.NotedRequest(reference, len(recipients), message_id)
+        with self._lock:
+            self._made.append((request, recipients))
+            del self._made[: -self.MOST]
+
+    def _write_all(self) -> None:
+        while True:
+            ended = self._ended.wait(self._every)
+            self._write()
+            if ended:
+                return
+
+    def _write(self) -> None:
+        with self._lock:
+            made, self._made = self._made, []
+        for start in range(0, len(made), _AT_ONCE):
+            if not self._tracking.note(self._campaign, made[start : start + _AT_ONCE]):
+                with self._lock:
+                    self._made = [*made[start:], *self._made][-self.MOST :]
+                return
