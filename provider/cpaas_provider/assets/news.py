@@ -1,0 +1,42 @@
+"""What the DAGs on an asset are told of what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from cpaas_provider.assets.names import AssetName
+from cpaas_provider.assets.subscriptions import News
+from cpaas_provider.delivery.happenings import CAMPAIGN_FINISHED, Happening
+
+MOST_NAMED = 100
+"""Campaigns of a batch that are named; all are counted."""
+
+
+def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
+    """Return what an asset's DAGs are told: each campaign by itself, or each batch as a whole.
+
+    :param happenings: batches whole, the oldest first
+    """
+    mine = [one for one in happenings if one.kind == name.kind and name.conn_id in (None, one.conn_id)]
+    if name.kind == CAMPAIGN_FINISHED or name.by_campaign:
+        # Messages nobody has noted belong to no campaign.
+        return [News(one.key, {**_common(one), **one.facts}, one.made) for one in mine if one.campaign]
+    batches = groupby(sorted(mine, key=lambda one: (one.batch, one.seq)), key=lambda one: one.batch)
+    return [_of_batch(str(batch), list(members)) for batch, members in batches]
+
+
+def _common(one: Happening) -> dict[str, Any]:
+    return {"campaign": one.campaign, "connection": one.conn_id}
+
+
+def _of_batch(key: str, members: list[Happening]) -> News:
+    named = {one.campaign: one.facts["recipients"] for one in members if one.campaign}
+    extra = {
+        "connection": members[0].conn_id,
+        "recipients": sum(one.facts["recipients"] for one in members),
+        "campaigns": len(named),
+        "by_campaign": dict(list(named.items())[:MOST_NAMED]),
+    }
+    return News(key, extra, members[0].made)

@@ -1,0 +1,95 @@
+"""Who waits for assets of ours, and how they are told, in Airflow's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.assets.manager import asset_manager
+from airflow.models.asset import AssetEvent, AssetModel, DagScheduleAssetReference
+from airflow.utils.session import create_session
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from cpaas_provider.assets.names import SCHEME, AssetName, read_uri
+from cpaas_provider.delivery.happenings import KINDS
+
+AT_ONCE = 50
+"""Events of one transaction: on SQLite nobody else writes meanwhile."""
+
+_CLOCKS = timedelta(days=1)
+"""How far the clocks of machines may be apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """An asset of ours that a DAG is scheduled on.
+
+    :param since: since when
+    """
+
+    asset_id: int
+    name: AssetName
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an asset's DAGs are told: one run for each key.
+
+    :param made: when it was found; it cannot have been told before
+    """
+
+    key: str
+    extra: Mapping[str, Any]
+    made: datetime
+
+
+def subscriptions() -> list[Subscription]:
+    """Return the assets of ours that DAGs are scheduled on now."""
+    reference = DagScheduleAssetReference
+    query = (
+        select(AssetModel.id, AssetModel.uri, func.min(reference.created_at))
+        .join(reference, reference.asset_id == AssetModel.id)
+        .where(AssetModel.uri.startswith(f"{SCHEME}://"), AssetModel.active.has())
+        .group_by(AssetModel.id, AssetModel.uri)
+    )
+    with create_session() as session:
+        found = [(asset_id, read_uri(uri), since) for asset_id, uri, since in session.execute(query)]
+    return [Subscription(asset_id, name, since) for asset_id, name, since in found if name and name.kind in KINDS]
+
+
+def tell(subscription: Subscription, news: Sequence[News], going_on: Callable[[], bool] = lambda: True) -> int | None:
+    """Start the runs of whoever is scheduled on an asset, for what they were not told of yet; return of how much.
+
+    Whether they were is found out in the same transaction, under a lock: two who tell at a time tell once.
+
+    :param going_on: asked between transactions; ``None`` is returned where it says no before all is told
+    """
+    told = 0
+    for start in range(0, len(news), AT_ONCE):
+        if not going_on():
+            return None
+        with create_session() as session:
+            told += _tell(session, subscription.asset_id, news[start : start + AT_ONCE])
+    return told
+
+
+def _tell(session: Session, asset_id: int, news: Sequence[News]) -> int:
+    # A change of nothing: it locks the asset, as Airflow does, and on SQLite the database, before anything is read.
+    session.execute(update(AssetModel).where(AssetModel.id == asset_id).values(id=AssetModel.id))
+    asset = session.get(AssetModel, asset_id)
+    if asset is None:
+        return 0
+    known = select(AssetEvent.partition_key).where(
+        AssetEvent.asset_id == asset_id,
+        AssetEvent.timestamp >= min(one.made for one in news) - _CLOCKS,
+        AssetEvent.partition_key.in_([one.key for one in news]),
+    )
+    told = set(session.scalars(known))
+    fresh = [one for one in news if one.key not in told]
+    for one in fresh:
+        asset_manager.register_asset_change(asset=asset, extra=dict(one.extra), partition_key=one.key, session=session)
+    return len(fresh)

@@ -1,0 +1,155 @@
+"""Starts DAGs on delivery: sees in the store what happened, and tells Airflow, which knows what waits for it.
+
+It runs in a thread of the API server, wherever that mounts the receiver, as that is where both databases are at hand.
+Each word is kept in the store before it is told, and noted as told after; in between, who tells again finds the event
+in Airflow's database. So nothing is lost and nothing told twice, whichever process ends when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+
+from cpaas_provider.assets.news import news_for
+from cpaas_provider.assets.subscriptions import Subscription, subscriptions, tell
+from cpaas_provider.delivery.happenings import collect, note_told, untold
+from cpaas_provider.store.database import Database, open_store
+
+log = logging.getLogger(__name__)
+
+PAUSE = 5.0
+"""Seconds between two looks."""
+
+LONGEST_PAUSE = 60.0
+"""Seconds after looks that failed, one after the other."""
+
+IDLE_PAUSE = 30.0
+"""Seconds while no DAG waits for anything of ours."""
+
+LOOK_AT_ALL = timedelta(minutes=10)
+"""How often all campaigns are looked at, and not those alone of which something became known."""
+
+STOP_WITHIN = 5.0
+
+
+def telling(app: FastAPI) -> FastAPI:
+    """Have an application start DAGs for as long as it is served, and return it."""
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def both(served: Any) -> AsyncIterator[Any]:
+        async with inner(served) as state:
+            teller = Teller()
+            teller.start()
+            try:
+                yield state
+            finally:
+                await asyncio.to_thread(teller.stop)
+
+    app.router.lifespan_context = both
+    return app
+
+
+class Teller:
+    """Looks again and again, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cpaas-teller", daemon=True)
+        self._database: Database | None = None
+        self._looked: datetime | None = None
+        self._looked_at_all: datetime | None = None
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the transaction under way, which is waited for some seconds."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN)
+        if self._database and not self._thread.is_alive():
+            self._database.close()
+
+    def look(self) -> int | None:
+        """See what happened since the last look, and tell whoever waits for it.
+
+        :return: how many asset events were made; ``None`` where no DAG waits for any
+        :raises StoreError: when the store cannot be used
+        """
+        wanted = subscriptions()
+        if not wanted:
+            return None
+        database = self._store()
+        begun = datetime.now(UTC)
+        collect(database, _since(wanted), self._since_when(begun))
+        self._looked = begun
+        return self._tell(database, wanted)
+
+    def _tell(self, database: Database, wanted: list[Subscription]) -> int:
+        made = 0
+        while not self._ending.is_set():
+            with database.reading() as connection:
+                happenings = untold(connection)
+            if not happenings:
+                break
+            for subscription in wanted:
+                told = tell(subscription, news_for(subscription.name, happenings), self._goes_on)
+                if told is None:
+                    return made
+                made += told
+            database.write(partial(note_told, told=happenings))
+        return made
+
+    def _since_when(self, now: datetime) -> datetime | None:
+        """Return when was last looked, ``None`` when it is time to look at all campaigns."""
+        if self._looked_at_all is None or now - self._looked_at_all > LOOK_AT_ALL:
+            self._looked_at_all = now
+            return None
+        return self._looked
+
+    def _goes_on(self) -> bool:
+        return not self._ending.is_set()
+
+    def _store(self) -> Database:
+        if self._database is None:
+            self._database = open_store()
+        return self._database
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._ending.wait(pause):
+            try:
+                pause = IDLE_PAUSE if self.look() is None else PAUSE
+                self._failures = 0
+            except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next look may succeed
+                self._looked_at_all = None
+                self._failures += 1
+                pause = min(LONGEST_PAUSE, PAUSE * 2 ** min(self._failures, 10))
+                self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        # Words of a database may show values.
+        if self._failures == 1:
+            log.warning(
+                "DAGs could not be started on delivery (%s). Nothing is lost: it is tried again until it succeeds.",
+                type(error).__name__,
+            )
+        log.debug("Look number %s failed.", self._failures, exc_info=error)
+
+
+def _since(wanted: list[Subscription]) -> dict[str, datetime]:
+    since: dict[str, datetime] = {}
+    for one in wanted:
+        since[one.name.kind] = min(one.since, since.get(one.name.kind, one.since))
+    return since

@@ -1,0 +1,153 @@
+"""Whom a run concerns that was started on delivery, as rows of a campaign's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.choice import as_source
+from cpaas_provider.sources.rows import BadRow, Row, Source, SourceError, Table
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
+
+COLUMNS = ("recipient", "campaign", "outcome", "status", "reason")
+
+_BATCH = re.compile(r"(?:([A-Za-z0-9_-]{0,100})\.)?([0-9]{17})")
+_CAMPAIGN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+class ConcernedSource(arguments.Argument):
+    """The recipients that a run concerns which one of ``cpaas_provider.assets`` started.
+
+    After ``campaign_finished`` those the campaign did not reach, as far as reports said so; after ``messages_failed``
+    those of this batch whose messages are still not delivered; after ``link_clicked`` and ``airtime_succeeded`` who
+    clicked or got airtime. Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``,
+    ``outcome``, ``status`` and ``reason``. Recipients the service does not name are left out.
+
+    With ``contacts`` the rows are those of another source whose ``column`` is one of these recipients: a number does
+    not tell an email address, a list of customers does. All recipients concerned are held in memory then.
+
+    :param partition_key: ``"{{ dag_run.partition_key }}"``, or the reference of a campaign (templated)
+    :param contacts: a path or a source of rows (templated)
+    :param column: the column of ``contacts`` that holds the number or address
+    :param region: two-letter region of numbers that are not international, e.g. ``NG`` (templated)
+    """
+
+    template_fields = ("partition_key", "contacts", "region")
+
+    def __init__(
+        self, partition_key: str, contacts: Any = None, *, column: str = "phone", region: str | None = None
+    ) -> None:
+        self.partition_key = arguments.text("partition_key", partition_key)
+        self.contacts = contacts
+        self.column = arguments.text("column", column)
+        self.region = arguments.text_or_none("region", region)
+
+    def __str__(self) -> str:
+        of = "" if self.contacts is None else " in a list of contacts"
+        return f"recipients{of} that {self.partition_key} concerns"
+
+    @contextmanager
+    def open(self) -> Iterator[Table]:
+        """Read the store for one reading.
+
+        :raises SourceError: when the key is none of ours, or the store cannot be read
+        """
+        from cpaas_provider.store.database import open_store
+        from cpaas_provider.store.errors import StoreError
+
+        query = _query(self.partition_key)
+        try:
+            with open_store() as database, database.reading() as connection:
+                if self.contacts is None:
+                    yield _Concerned(connection, query)
+                    return
+                wanted = {row.recipient for row in _rows_of(connection, query)}
+        except StoreError as error:
+            raise SourceError(f"It cannot be told whom {self.partition_key} concerns. {error}") from None
+        contacts: Source = as_source(self.contacts)
+        with contacts.open() as table:
+            if table.columns is not None and self.column not in table.columns:
+                raise SourceError(f"{contacts} has no column {self.column!r} to find recipients by.")
+            yield _Contacts(table, self.column, self._is_one_of(wanted))
+
+    def _is_one_of(self, wanted: set[str]) -> Callable[[Any], bool]:
+        from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+
+        def is_one(value: Any) -> bool:
+            if isinstance(value, str) and "@" in value:
+                return value.strip().lower() in wanted
+            try:
+                return normalise_msisdn(value, self.region) in wanted
+            except InvalidMsisdnError:
+                return False
+
+        return is_one
+
+
+class _Concerned:
+    columns: tuple[str, ...] | None = COLUMNS
+
+    def __init__(self, connection: Connection, query: Select[Any]) -> None:
+        self._connection, self._query = connection, query
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read all of them once."""
+        for number, found in enumerate(_rows_of(self._connection, self._query), 1):
+            row = _plain(found)
+            # Where the service's words for columns are asked for, such as phone, it is the recipient that is meant.
+            yield Row(number, tuple([row.get(name, row["recipient"]) for name in wanted]))
+
+
+class _Contacts:
+    def __init__(self, table: Table, column: str, is_one: Callable[[Any], bool]) -> None:
+        self.columns = table.columns
+        self._table, self._column, self._is_one = table, column, is_one
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+        """Read those contacts that are concerned; a row that cannot be read may be anybody's."""
+        for row in self._table.rows((*wanted, self._column)):
+            if isinstance(row, BadRow):
+                yield row
+            elif self._is_one(row.values[-1]):
+                yield Row(row.number, row.values[:-1])
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    from cpaas_provider.delivery.reports import State
+
+    return {
+        "recipient": found.recipient,
+        "campaign": found.campaign,
+        "outcome": State(found.state).name.lower(),
+        "status": found.status,
+        "reason": found.reason,
+    }
+
+
+def _rows_of(connection: Connection, query: Select[Any]) -> Iterator[Any]:
+    return iter(connection.execution_options(yield_per=1000).execute(query))
+
+
+def _query(key: str) -> Select[Any]:
+    """Return what finds whom a key concerns."""
+    from sqlalchemy import and_, or_, select
+
+    from cpaas_provider.delivery.happenings import BATCHED
+    from cpaas_provider.store.schema import deliveries, has_failed
+
+    if found := _BATCH.fullmatch(key):
+        campaign, batch = found[1], int(found[2])
+        who = or_(*(and_(one.who, one.told_in == batch) for one in BATCHED.values()))
+        if campaign:
+            who = and_(who, deliveries.c.campaign == campaign)
+    elif _CAMPAIGN.fullmatch(key):
+        who = and_(deliveries.c.campaign == key, has_failed)
+    else:
+        raise SourceError("The partition key is neither a campaign's reference nor one that our assets give.")
+    named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
+    return select(deliveries).where(who, named).order_by(deliveries.c.campaign, deliveries.c.recipient)

@@ -1,0 +1,283 @@
+"""What DAGs are started on is found once, and kept until somebody was told."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from cpaas_provider.delivery import happenings
+from cpaas_provider.delivery.concerned import ConcernedSource
+from cpaas_provider.delivery.happenings import (
+    AIRTIME_SUCCEEDED,
+    CAMPAIGN_FINISHED,
+    KINDS,
+    LINK_CLICKED,
+    MESSAGES_FAILED,
+    collect,
+    note_told,
+    untold,
+)
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.sources.csv_files import CsvSource
+from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.store.schema import deliveries, sends
+from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
+
+EVER = dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC))
+
+
+def begin(database, campaign="spring", operation="send_sms"):
+    database.write(lambda c: note_send(c, TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)))
+
+
+def end(database, campaign="spring", expected=2):
+    database.write(lambda c: note_end(c, campaign, expected))
+
+
+def sent(database, campaign="spring", expected=2, operation="send_sms"):
+    begin(database, campaign, operation)
+    end(database, campaign, expected)
+
+
+def found(database, kind=None, since=EVER, looked=None):
+    """Collect, and return what is to be told."""
+    collect(database, since, looked)
+    with database.reading() as connection:
+        return [one for one in untold(connection) if kind in (None, one.kind)]
+
+
+def told(database):
+    with database.reading() as connection:
+        all_ = untold(connection)
+    database.write(lambda c: note_told(c, all_))
+
+
+def an_age_passes(database, column=None, by=timedelta(hours=73)):
+    """Have everything noted so far be older."""
+    for table, name in ((sends, "began"), (sends, "ended"), (deliveries, "touched")):
+        moment = table.c[name]
+        if column not in (None, name):
+            continue
+        with database.reading() as connection:
+            keys = list(table.primary_key)
+            rows = connection.execute(select(*keys, moment)).all()
+        for *key, at in rows:
+            where = [one == value for one, value in zip(keys, key, strict=True)]
+            if at:
+                database.write(
+                    lambda c, w=where, t=table, n=name, a=at: c.execute(update(t).where(*w).values({n: a - by}))
+                )
+
+
+@pytest.fixture
+def batches_at_once(monkeypatch):
+    monkeypatch.setattr(happenings, "GATHERING", timedelta(0))
+
+
+class TestCampaignFinished:
+    def test_is_told_once_everybody_is_known_to_be_reached_or_not(self, database):
+        sent(database)
+        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        assert found(database) == []
+        kept(database, report(OBI, "sent", ticket=to(ADA, OBI)))
+        assert found(database) == []
+        kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
+        [one] = found(database, CAMPAIGN_FINISHED)
+        assert (one.key, one.campaign, one.conn_id) == ("spring", "spring", "shop")
+        assert one.facts == {
+            "operation": "send_sms",
+            "dag_id": "dag",
+            "run_id": "run",
+            "task_id": "send",
+            "map_index": -1,
+            "recipients": 2,
+            "delivered": 1,
+            "undelivered": 1,
+            "open": 0,
+        }
+
+    def test_is_not_told_while_the_task_goes_on(self, database):
+        begin(database)
+        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "delivered", ticket=to(ADA, OBI)))
+        assert found(database) == []
+        end(database)
+        assert [one.key for one in found(database)] == ["spring"]
+
+    def test_is_told_after_a_time_with_those_open_of_whom_nothing_is_known(self, database):
+        sent(database)
+        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        an_age_passes(database)
+        [one] = found(database)
+        assert (one.facts["delivered"], one.facts["open"]) == (1, 1)
+
+    def test_is_told_at_last_when_the_task_never_came_to_an_end(self, database):
+        begin(database)
+        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        an_age_passes(database)
+        assert found(database) == []
+        an_age_passes(database, by=timedelta(days=5))
+        assert [one.key for one in found(database)] == ["spring"]
+
+    def test_is_told_once_whatever_comes_later(self, database):
+        sent(database, expected=1)
+        kept(database, report(ADA, "delivered", ticket=to(ADA)))
+        assert len(found(database)) == 1
+        assert len(found(database)) == 1
+        told(database)
+        kept(database, report(ADA, "clicked", ticket=to(ADA)))
+        end(database, expected=2)
+        kept(database, report(OBI, "delivered", ticket=to(OBI)))
+        assert found(database, CAMPAIGN_FINISHED) == []
+
+    def test_is_seen_by_what_became_known_since_the_last_look(self, database):
+        sent(database, "old", 1)
+        sent(database, "new", 1)
+        kept(database, report(ADA, "delivered", ticket=to(ADA, campaign="old")))
+        an_age_passes(database, by=timedelta(hours=1))
+        kept(database, report(ADA, "delivered", ticket=to(ADA, campaign="new")))
+        assert [one.key for one in found(database, looked=datetime.now(UTC))] == ["new"]
+        assert [one.key for one in found(database)] == ["new", "old"]
+
+    def test_of_before_anybody_wanted_to_know_is_told_to_nobody(self, database):
+        sent(database, expected=1)
+        kept(database, report(ADA, "failed", ticket=to(ADA)))
+        later = dict.fromkeys(KINDS, datetime.now(UTC) + timedelta(seconds=1))
+        assert found(database, since=later) == []
+        assert found(database) == []
+
+    def test_of_many_is_found_by_many_processes_once(self, database):
+        for number in range(60):
+            sent(database, f"c{number}", 1)
+        kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(60)))
+        together = threading.Barrier(4)
+
+        def process():
+            together.wait()
+            collect(database, EVER)
+
+        threads = [threading.Thread(target=process) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with database.reading() as connection:
+            all_ = untold(connection)
+        assert sorted(one.campaign for one in all_ if one.kind == CAMPAIGN_FINISHED) == sorted(
+            f"c{n}" for n in range(60)
+        )
+        failed = [one for one in all_ if one.kind == MESSAGES_FAILED]
+        assert sorted(one.campaign for one in failed) == sorted(f"c{n}" for n in range(60))
+        assert len({one.batch for one in failed}) == 1
+
+
+class TestBatches:
+    def test_hold_what_failed_since_the_last_one(self, database, batches_at_once):
+        kept(database, report(ADA, "failed", ticket=to(ADA)), report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report(UMA, "bounced", ticket=to(UMA, campaign="summer")))
+        first = found(database)
+        assert {(one.kind, one.campaign, one.facts["recipients"]) for one in first} == {
+            (MESSAGES_FAILED, "spring", 1),
+            (MESSAGES_FAILED, "summer", 1),
+        }
+        assert len({one.batch for one in first}) == 1
+        assert {one.key for one in first} == {f"{one.campaign}.{one.batch}" for one in first}
+        told(database)
+        kept(database, report(ADA, "rejected", ticket=to(ADA)), report(UMA, "failed", ticket=to(UMA)))
+        [second] = found(database)
+        assert second.batch > first[0].batch
+        assert second.facts == {"recipients": 1}
+
+    def test_are_some_time_apart(self, database):
+        kept(database, report(ADA, "failed", ticket=to(ADA)))
+        assert len(found(database)) == 1
+        kept(database, report(OBI, "failed", ticket=to(OBI)))
+        assert len(found(database)) == 1
+
+    def test_leave_nobody_out_when_there_are_too_many_for_one(self, database, batches_at_once, monkeypatch):
+        monkeypatch.setattr(happenings, "BATCH_SIZE", 2)
+        kept(database, *(report(f"23480300000{n}", "failed", ticket=to(ADA)) for n in range(10, 15)))
+        for _ in range(3):
+            collect(database, EVER)
+        assert [one.facts["recipients"] for one in found(database)] == [2, 2, 1]
+
+    def test_tell_of_who_clicked_and_of_who_got_airtime(self, database):
+        sent(database, "reward", 1, "buy_airtime")
+        kept(database, report(ADA, "success", ticket=to(ADA, campaign="reward")))
+        kept(database, report(OBI, "clicked", ticket=to(OBI)))
+        kept(database, report(UMA, "delivered", ticket=to(UMA)))
+        assert {(one.kind, one.campaign) for one in found(database)} == {
+            (CAMPAIGN_FINISHED, "reward"),
+            (AIRTIME_SUCCEEDED, "reward"),
+            (LINK_CLICKED, "spring"),
+        }
+
+    def test_leave_out_who_was_reached_after_all(self, database):
+        kept(database, report(ADA, "failed", ticket=to(ADA)), report(ADA, "delivered", ticket=to(ADA)))
+        assert found(database) == []
+
+    def test_wait_a_while_for_whoever_a_message_belongs_to(self, database):
+        kept(database, report(ADA, "failed", message_id="m1"), report(OBI, "failed", message_id="m2"))
+        assert found(database) == []
+        database.write(lambda c: note_requests(c, "spring", [NotedRequest("pack", 1, "m1")]))
+        an_age_passes(database, by=timedelta(minutes=11))
+        assert {(one.campaign, one.facts["recipients"]) for one in found(database)} == {("spring", 1), ("", 1)}
+
+    def test_are_never_torn_apart(self, database):
+        kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        collect(database, EVER)
+        with database.reading() as connection:
+            assert len(untold(connection, limit=1)) == 5
+
+
+class TestConcerned:
+    @pytest.fixture(autouse=True)
+    def as_configured(self, database, monkeypatch):
+        url = database.engine.url.render_as_string(hide_password=False)
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", url)
+
+    def rows(self, source, *wanted):
+        with source.open() as table:
+            return [row.values for row in table.rows(wanted)]
+
+    def test_are_those_a_campaign_did_not_reach(self, database):
+        kept(database, report(ADA, "failed", ticket=to(ADA), reason="absent"), report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
+        found = self.rows(ConcernedSource("spring"), "recipient", "outcome", "reason")
+        assert found == [(ADA, "undelivered", "absent")]
+
+    def test_are_those_of_a_batch_still_not_reached(self, database, batches_at_once):
+        kept(database, *(report(one, "failed", ticket=to(one)) for one in (ADA, OBI)))
+        kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
+        key = found(database)[0].batch
+        kept(database, report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report("2348030000009", "failed", ticket=to(ADA)))
+        collect(database, EVER)
+        assert self.rows(ConcernedSource(str(key)), "recipient") == [(UMA,), (ADA,)]
+        assert self.rows(ConcernedSource(f"spring.{key}"), "recipient") == [(ADA,)]
+
+    def test_are_found_in_a_list_of_contacts_by_their_number_however_it_is_written(self, database, tmp_path):
+        kept(database, report(ADA, "failed", ticket=to(ADA)), report(OBI, "failed", ticket=to(OBI)))
+        people = tmp_path / "people.csv"
+        people.write_text(f"phone,email\n0803 000 0001,ada@example.com\n+{UMA},uma@example.com\nnobody,x@example.com\n")
+        source = ConcernedSource("spring", CsvSource(str(people)), region="NG")
+        assert self.rows(source, "email") == [("ada@example.com",)]
+        assert self.rows(ConcernedSource("spring", str(people)), "email") == []
+
+    def test_are_found_by_their_address(self, database):
+        kept(database, report("Ada@Example.com", "bounced", ticket=to(ADA)))
+        people = [{"mail": "ADA@example.com ", "name": "Ada"}, {"mail": "obi@example.com", "name": "Obi"}]
+        assert self.rows(ConcernedSource("spring", people, column="mail"), "name") == [("Ada",)]
+
+    @pytest.mark.parametrize("key", ["spring 1", "a/b", "'; drop table cpaas_sends; --"])
+    def test_of_a_key_that_is_none_of_ours_are_refused(self, key):
+        with pytest.raises(SourceError, match="partition key is neither"):
+            self.rows(ConcernedSource(key), "recipient")
+
+    def test_a_list_without_the_column_is_refused(self, tmp_path):
+        people = tmp_path / "people.csv"
+        people.write_text("number,email\n1,2\n")
+        with pytest.raises(SourceError, match="no column 'phone'"):
+            self.rows(ConcernedSource("spring", str(people)), "email")
