@@ -28,7 +28,7 @@ class Goal:
     min_delivered: float | None = None
 
     def standing(self, counts: Counts) -> dict[str, int]:
-        """Return how far deliveries are, as plain JSON that adds up to ``expected``; open is who nobody reported on.
+        """Return how far deliveries are, as plain JSON that adds up to ``expected``; open is of whom nothing is known.
 
         Of more reports than were surely sent to, the rest is of requests of unknown outcome: they count, too.
         """
@@ -52,7 +52,7 @@ class Goal:
         """Return the same for a wait that ends now."""
         return self.judge(counts) or {"outcome": TIMED_OUT, **self.standing(counts)}
 
-    def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, open: int) -> str | None:  # noqa: A002 - the figures by their names
+    def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, open: int) -> str | None:
         if self.min_delivered is None:
             return None if in_flight or open else DONE
         needed = math.ceil(self.min_delivered * expected - _ROUNDING)

@@ -133,14 +133,18 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         now = time.monotonic()
         if now - self._looked_at_all >= LOOK_AGAIN:
             self._looked_at_all, self._unread = now, set(self.waiters)
-        new, self._unread = self._unread, set()
+        new = set(self._unread)
         since = self._since if now >= self._due() else None
+        if not new and since is None:
+            return self._due() - now
         try:
             seen = await asyncio.to_thread(self._read, {name for one in new for name in one.campaigns}, since)
-        except Exception as error:
-            self._unread |= new & self.waiters
+        except NoReportsThereError as error:
+            raise WaitEndedError(str(error)) from error
+        except StoreError as error:
             return await self._without_reading(error)
         self._failures = 0
+        self._unread -= new
         await self._tell(new, seen)
         return max(0.0, self._due() - time.monotonic())
 
@@ -184,12 +188,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 waiter.judge()
             await _breathe(number)
 
-    async def _without_reading(self, error: Exception) -> float:
+    async def _without_reading(self, error: StoreError) -> float:
         """Let time pass before the store is read again, more each time; say so the first time only."""
-        if isinstance(error, NoReportsThereError):
-            raise WaitEndedError(str(error)) from error
-        if not isinstance(error, StoreError):
-            raise error
         self._failures += 1
         if self._failures == 1:
             log.warning("%s Nothing was changed; the waits for deliveries go on, and it is read again.", error)

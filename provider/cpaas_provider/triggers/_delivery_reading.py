@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, func, select
 
 from cpaas_provider.delivery.inbox import BATCH
-from cpaas_provider.delivery.tally import Counts, counts_of
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.errors import StoreError
 from cpaas_provider.store.schema import REPORTS_ON, deliveries, requests, sends
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
 STRANGE = (
-    "The store knows nothing yet of what is waited for: neither that it was sent nor a report. If that does not change, "
+    "The store knows nothing of what is waited for: neither that it was sent nor a report. If that does not change, "
     "sender, receiver and whoever waits (workers, API server, triggerer) do not share one store: set [cpaas] store to "
     "the same database for all of them."
 )
@@ -41,11 +40,6 @@ def open_reports() -> Database:
             f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
         )
     return database
-
-
-def total_of(connection: Connection, campaigns: Iterable[str]) -> Counts:
-    """Return what several campaigns come to together."""
-    return sum(counts_of(connection, campaigns).values(), Counts())
 
 
 def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:

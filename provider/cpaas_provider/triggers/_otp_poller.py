@@ -100,9 +100,9 @@ class OtpPoller(Poller[OtpWaiter]):
     async def round(self) -> float:
         """Begin all reads that may begin now; those that end, and those who come, begin the next round."""
         client = await self._ready()
-        rate = client.settings.requests_per_second
-        self._length.tell(rate)
-        while len(self._reads) < client.settings.max_concurrency:
+        rate, at_once = client.settings.requests_per_second, client.settings.max_concurrency
+        self._length.tell(rate, at_once)
+        while len(self._reads) < at_once:
             now = time.monotonic()
             opens = max(self._trouble.held_until, self._next_start, self._agenda.next_due())
             if opens > now:
@@ -143,6 +143,7 @@ class OtpPoller(Poller[OtpWaiter]):
         try:
             record = await client.get_otp(waiter.otp_id)
             self._trouble.over()
+            self._length.took(time.monotonic() - began)
             return self._judge(waiter, record)
         except CpaasAuthenticationError as error:
             self._kept.refused(client, error)

@@ -11,6 +11,7 @@ from cpaas_provider.triggers._shared import backoff
 
 TELL_AGAIN = 60.0
 """Seconds between two log lines about reads that fail."""
+_SHARE_OF_THE_LAST = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +61,13 @@ class Trouble:
 
 
 class RoundLength:
-    """Tells how long a round takes where waiters want more reads than the rate lets through: at every doubling."""
+    """Tells how long a round takes where waiters want more reads than get through: at every doubling."""
 
     def __init__(self, conn_id: str) -> None:
         self.conn_id = conn_id
         self._waiters = 0
         self._wanted = 0.0
+        self._seconds_a_read = 0.0
         self._told = 0.0
 
     def came(self, interval: float) -> None:
@@ -78,18 +80,27 @@ class RoundLength:
         self._waiters -= 1
         self._wanted = self._wanted - 1.0 / interval if self._waiters else 0.0
 
-    def tell(self, rate: float) -> None:
+    def took(self, seconds: float) -> None:
+        """Take note of how long a read took; the last few dozen count."""
+        self._seconds_a_read += (seconds - self._seconds_a_read) * (_SHARE_OF_THE_LAST if self._seconds_a_read else 1.0)
+
+    def tell(self, per_second: float, at_once: int) -> None:
         """Tell it, if it has changed much.
 
-        :param rate: reads a second at most
+        :param per_second: reads that may begin in a second
+        :param at_once: reads that may be under way together; slow answers let fewer through than the rate would
         """
+        rate = per_second
+        if self._seconds_a_read:
+            rate = min(rate, at_once / self._seconds_a_read)
         length = self._waiters / rate
         if self._wanted <= rate / 2:
             self._told = 0.0
         elif self._wanted > rate and not self._told / 2 < length < self._told * 2:
             self._told = length
             log.warning(
-                "%d passcodes wait on connection %r; at %g requests a second a round takes %.0f s. Raise "
-                "requests_per_second, if the service permits it, to be told sooner.",
+                "%d passcodes wait on connection %r; at %.3g requests a second a round takes %.0f s. To be told "
+                "sooner, raise %s, if the service permits it.",
                 self._waiters, self.conn_id, rate, length,
+                "requests_per_second" if rate == per_second else "max_concurrency",
             )  # fmt: skip

@@ -37,6 +37,8 @@ class BareOtps(Bare):
             super().take(head, body)
             return
         notes, otp_id = self.server.notes, asked[1].decode()
+        notes.connections += not self.known
+        self.known = True
         notes.arrived(body)
         if len(self.server.read) < MOST_NOTED:
             self.server.read.append(otp_id)

@@ -91,14 +91,14 @@ class TestRoundLength:
         length = RoundLength("here")
         for _ in range(100):
             length.came(10.0)
-            length.tell(10.0)
+            length.tell(10.0, 8)
         assert caplog.records == []
 
     def test_beyond_that_it_is_told_at_every_doubling(self, caplog: pytest.LogCaptureFixture) -> None:
         length = RoundLength("here")
         for _ in range(1000):
             length.came(10.0)
-            length.tell(10.0)
+            length.tell(10.0, 8)
         assert [one.getMessage().split(";")[0] for one in caplog.records] == [
             f"{count} passcodes wait on connection 'here'" for count in (101, 202, 404, 808)
         ]
@@ -108,9 +108,9 @@ class TestRoundLength:
         for _ in range(101):
             length.came(10.0)
         for _ in range(50):
-            length.tell(10.0)
+            length.tell(10.0, 8)
             length.left(10.0)
-            length.tell(10.0)
+            length.tell(10.0, 8)
             length.came(10.0)
         assert len(caplog.records) == 1
 
@@ -119,8 +119,31 @@ class TestRoundLength:
         for _ in range(2):
             for _ in range(150):
                 length.came(10.0)
-            length.tell(10.0)
+            length.tell(10.0, 8)
             for _ in range(150):
                 length.left(10.0)
-            length.tell(10.0)
+            length.tell(10.0, 8)
         assert len(caplog.records) == 2
+
+    def test_slow_answers_let_fewer_through_than_the_rate(self, caplog: pytest.LogCaptureFixture) -> None:
+        length = RoundLength("here")
+        for _ in range(50):
+            length.came(10.0)
+        length.tell(10.0, 8)
+        for _ in range(200):
+            length.took(4.0)
+        length.tell(10.0, 8)
+        assert [one.getMessage() for one in caplog.records] == [
+            "50 passcodes wait on connection 'here'; at 2 requests a second a round takes 25 s. To be told sooner, "
+            "raise max_concurrency, if the service permits it."
+        ]
+
+    def test_one_slow_answer_says_little(self, caplog: pytest.LogCaptureFixture) -> None:
+        length = RoundLength("here")
+        for _ in range(50):
+            length.came(10.0)
+        for _ in range(100):
+            length.took(0.02)
+        length.took(20.0)
+        length.tell(10.0, 8)
+        assert caplog.records == []
