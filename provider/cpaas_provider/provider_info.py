@@ -86,12 +86,21 @@ def get_provider_info() -> dict[str, object]:
                 "python-modules": [f"cpaas_provider.operators.{module}" for module in _MODULES],
             }
         ],
-        "sensors": [{"integration-name": _NAME, "python-modules": ["cpaas_provider.sensors.otp"]}],
+        "sensors": [
+            {
+                "integration-name": _NAME,
+                "python-modules": ["cpaas_provider.sensors.delivery", "cpaas_provider.sensors.otp"],
+            }
+        ],
         "hooks": [{"integration-name": _NAME, "python-modules": ["cpaas_provider.hooks.cpaas"]}],
         "triggers": [
             {
                 "integration-name": _NAME,
-                "python-modules": ["cpaas_provider.triggers.otp", "cpaas_provider.triggers.wait"],
+                "python-modules": [
+                    "cpaas_provider.triggers.delivery",
+                    "cpaas_provider.triggers.otp",
+                    "cpaas_provider.triggers.wait",
+                ],
             }
         ],
         "connection-types": [

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from cpaas_provider._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from cpaas_provider.sensors.delivery import DeliverySensor as DeliverySensor
     from cpaas_provider.sensors.otp import OtpStatusSensor as OtpStatusSensor
 
-_HOMES = {"otp": ("OtpStatusSensor",)}
+_HOMES = {"delivery": ("DeliverySensor",), "otp": ("OtpStatusSensor",)}
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,77 @@
+"""Looks at the store, for one who waits for deliveries on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
+from cpaas_provider.sensors._delivery_results import write_results
+from cpaas_provider.store.errors import StoreError
+from cpaas_provider.triggers import _delivery_reading as _reading
+from cpaas_provider.triggers._delivery_reading import expected_of, noted, open_reports
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cpaas_provider.sensors._sent import Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look shows.
+
+    :param sent: what is waited for, by now with the number of recipients of all of it
+    :param is_strange: the store knows nothing of any of it
+    """
+
+    sent: Sent
+    counts: Counts
+    is_strange: bool
+
+
+def look(sent: Sent) -> Look:
+    """Look at the store once.
+
+    :raises ValueError: when it cannot be told to how many was sent, in words for a DAG author
+    :raises NoReportsThereError: when no reports are kept there
+    :raises StoreError: when it cannot be read this time
+    """
+    with open_reports() as database, database.reading() as connection:
+        sent = _with_numbers(connection, sent)
+        found = counts_of(connection, sent.campaigns)
+        is_strange = not found and not noted(connection, sent.campaigns)
+    return Look(sent, sum(found.values(), Counts()), is_strange)
+
+
+def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
+    """Write the outcome file; return of how many recipients reports contradict one another.
+
+    :raises OutcomesNotWrittenError: when it could not be written
+    :raises StoreError: when the store could not be read
+    """
+    with open_reports() as database, database.reading() as connection:
+        return write_results(path, recipients_of(connection, campaigns))
+
+
+def conflicts_of(campaigns: Iterable[str]) -> int | None:
+    """Return the same number without a file; ``None`` where the store cannot be read, which is no reason to fail."""
+    try:
+        with open_reports() as database, database.reading() as connection:
+            return _reading.conflicts_of(connection, campaigns)
+    except StoreError:
+        return None
+
+
+def _with_numbers(connection: Connection, sent: Sent) -> Sent:
+    if not sent.untold:
+        return sent
+    found = expected_of(connection, sent.untold)
+    if missing := len(set(sent.untold) - found.keys()):
+        raise ValueError(
+            f"The store knows nothing of {missing} of {len(sent.campaigns)} references, so that it cannot be told how "
+            "many recipients to wait for. Give the operator's .output instead of references; or, if sender and sensor "
+            "do not share one store, set [cpaas] store to the same database for both."
+        )
+    return replace(sent, expected=sent.expected + sum(found.values()), untold=())

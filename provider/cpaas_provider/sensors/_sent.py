@@ -1,0 +1,111 @@
+"""What a send operator returned, read as what deliveries are waited for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_CAMPAIGNS = 100_000
+
+_REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_WHAT_IT_IS = "what a send operator returned (its .output), a list of that, or references"
+_NATIVE = (
+    "sent is text that is no reference. A template makes text of whatever it renders: give the operator's .output "
+    "instead, or render the DAG with render_template_as_native_obj=True."
+)
+_NO_REFERENCE = (
+    "sent has a result that names no request that is reported on. Reports come for what was sent while the "
+    "connection's callback_url was set: set it to the receiver's public URL and send again. Of a passcode there are no "
+    "reports; wait for it with OtpStatusSensor."
+)
+_NOTHING = "Nothing was surely sent, so there is nothing to wait for."
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is waited for.
+
+    :param campaigns: references of campaigns, and of requests that belong to none
+    :param expected: to how many was surely sent, as far as that was told
+    :param untold: those of the campaigns of which it was not: references that were given as such
+    """
+
+    campaigns: tuple[str, ...]
+    expected: int
+    untold: tuple[str, ...] = ()
+
+
+def read_sent(given: Any) -> Sent:
+    """Return what is waited for.
+
+    :param given: what a send operator returned, any number of that, or references
+    :raises ValueError: where that names nothing to wait for, in words for a DAG author
+    """
+    campaigns: dict[str, None] = {}
+    untold: list[str] = []
+    expected = 0
+    for one in _several(given):
+        names, recipients = _read_one(one)
+        if campaigns.keys() >= set(names):
+            continue
+        campaigns.update(dict.fromkeys(names))
+        if recipients is None:
+            untold.extend(names)
+        else:
+            expected += recipients
+        if len(campaigns) > MOST_CAMPAIGNS:
+            raise ValueError(f"sent names more than {MOST_CAMPAIGNS:,} requests, more than one sensor can wait for.")
+    if not expected and not untold:
+        raise ValueError(_NOTHING)
+    return Sent(tuple(campaigns), expected, tuple(untold))
+
+
+def _several(given: Any) -> Iterator[Any]:
+    """Yield results or references one by one; of mapped tasks those that were skipped returned none."""
+    if isinstance(given, (str, Mapping)):
+        yield given
+    elif isinstance(given, Iterable) and not isinstance(given, bytes):
+        yield from (one for one in given if one is not None)
+    elif given is None:
+        raise ValueError("sent is empty: the task that sends returned nothing; it may have been skipped.")
+    else:
+        raise ValueError(f"sent must be {_WHAT_IT_IS}; it is of type {type(given).__name__}.")
+
+
+def _read_one(one: Any) -> tuple[list[str], int | None]:
+    """Return the references of one result and to how many was surely sent, which a reference alone does not tell."""
+    if isinstance(one, str):
+        if not _REFERENCE.fullmatch(one):
+            raise ValueError(_NATIVE)
+        return [one], None
+    if not isinstance(one, Mapping):
+        raise ValueError(f"sent must be {_WHAT_IT_IS}; it holds something of type {type(one).__name__}.")
+    if one.get("dry_run"):
+        raise ValueError("sent is of a campaign that was a dry run. Nothing was sent, so there is nothing to wait for.")
+    campaign = one.get("reference")
+    surely = [campaign] if campaign else _references(one, "references")
+    names = surely if campaign else [*surely, *_references(one, "unknown_references")]
+    if not names and not _nothing_was_sent(one):
+        raise ValueError(_NO_REFERENCE)
+    if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
+        raise ValueError("sent has a result with a reference that is none of ours.")
+    return names, _number(one, "sent", "recipients", default=len(surely))
+
+
+def _references(one: Mapping[str, Any], name: str) -> list[Any]:
+    found = one.get(name)
+    return list(found) if isinstance(found, (list, tuple)) else []
+
+
+def _nothing_was_sent(one: Mapping[str, Any]) -> bool:
+    return "references" in one and _number(one, "recipients", default=0) == 0
+
+
+def _number(one: Mapping[str, Any], *names: str, default: int) -> int:
+    for name in names:
+        number = one.get(name)
+        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+            return number
+    return default

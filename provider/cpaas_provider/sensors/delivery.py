@@ -1,0 +1,276 @@
+"""Waiting for what was sent to be delivered (docs/delivery.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.sensors._delivery_looks import Look
+    from cpaas_provider.sensors._sent import Sent
+    from cpaas_provider.triggers._delivery_goal import Goal
+
+# On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
+DEFAULT_ROUND = 1.0
+DEFAULT_POKE_INTERVAL = 10.0
+DEFAULT_TIMEOUT = timedelta(days=1)
+
+REPORT_KEY = "report"
+"""The XCom under which a sensor that fails says how far deliveries are."""
+
+_SHORTEST_INTERVAL = 1.0
+_SLACK = timedelta(minutes=5)
+_STANDING = (
+    "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered and {in_flight:,} on their "
+    "way; nothing is known of {open:,}."
+)
+_ENDS = {
+    "missed": "Too few were delivered: min_delivered={share} can no longer be reached. ",
+    "timed_out": "The wait for delivery timed out after {timeout:g} s. ",
+}
+
+
+class DeliverySensor(BaseSensorOperator):
+    """Wait until what was sent is delivered, by the delivery reports in the provider's store.
+
+    Without ``min_delivered`` it succeeds as soon as it is known of everybody what became of the message, whatever that
+    is. With it, it succeeds as soon as that share is delivered, not waiting for the rest, and fails as soon as it no
+    longer can be. It fails also when ``timeout`` is over; ``soft_fail`` skips the task instead.
+
+    Returns ``{"expected", "delivered", "undelivered", "in_flight", "open", "conflicts", "results_path"}``: of how many
+    recipients what is known, the first being the sum of the next four; open is of whom nothing is known, and a conflict
+    is a recipient reported as both delivered and not. A sensor that fails leaves the same in the XCom ``report``.
+
+    Expected is to how many was surely sent; recipients of requests of unknown outcome count once they are reported on.
+    A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
+
+    :param sent: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator`` returned
+        (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
+    :param min_delivered: the share of the expected recipients to be delivered, above 0 and up to 1; default: none
+    :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line for each recipient of whom
+        anything is known, also when the sensor fails (templated)
+    :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
+    :param poke_interval: seconds between two looks at the store, at least 1; default: 1 on the triggerer, where one
+        query serves all who wait, otherwise 10
+    :param timeout: seconds until the wait is given up; default: one day
+    """
+
+    template_fields: Collection[str] = ("sent", "results_path")
+    ui_color = "#e3d7ff"
+
+    def __init__(
+        self,
+        *,
+        sent: Any,
+        min_delivered: float | None = None,
+        results_path: Any = None,
+        deferrable: bool | None = None,
+        poke_interval: timedelta | float | None = None,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
+        **kwargs: Any,
+    ) -> None:
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        if poke_interval is None:
+            poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.poke_interval = max(self.poke_interval, _SHORTEST_INTERVAL)
+        self.sent = sent
+        self.min_delivered = min_delivered
+        self.results_path = results_path
+        self.deferrable = deferrable
+        if min_delivered is not None and not _is_share(min_delivered):
+            raise ValueError(f"{self}: min_delivered must be a number above 0 and up to 1; it is {min_delivered!r}.")
+        self._seen: Look | None = None
+        self._told: set[str] = set()
+
+    def execute(self, context: Context) -> Any:
+        """Wait, on a worker or on the triggerer."""
+        on_worker = super().execute
+        return self._to_its_end(context, lambda: self._defer(context) if self.deferrable else on_worker(context))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after the trigger, also where it ended without an event."""
+        resume = super().resume_execution
+        return self._to_its_end(context, lambda: resume(next_method, next_kwargs, context))
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        """Look at the store once."""
+        seen = self._look(context)
+        verdict = self._goal(seen.sent).judge(seen.counts) if seen else None
+        return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, verdict)) if verdict else False
+
+    def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Resume on a worker with what the trigger found."""
+        from cpaas_provider.triggers._delivery_goal import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
+
+        event = event if isinstance(event, dict) else {}
+        outcome = event.get("outcome")
+        if outcome == ERROR:
+            raise AirflowFailException(str(event.get("message")))
+        if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
+            raise AirflowException("The trigger ended without saying how far deliveries are.")
+        if outcome == TIMED_OUT:
+            raise AirflowSensorTimeout
+        return self._conclude(context, event)
+
+    def _to_its_end(self, context: Context, wait: Callable[[], Any]) -> Any:
+        """Say how far deliveries are where Airflow only says that a sensor timed out, or skips softly."""
+        kind: type[AirflowException] = AirflowSensorTimeout
+        try:
+            return wait()
+        except AirflowSkipException as skip:
+            ended_by = skip.__cause__
+            if ended_by is not None and not isinstance(ended_by, AirflowSensorTimeout):
+                raise AirflowSkipException(str(ended_by)) from None
+            kind = AirflowSkipException
+        except AirflowSensorTimeout:
+            pass
+        return self._give_up(context, kind)
+
+    def _give_up(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
+        """End the wait after a last look, which may show that it came to its end after all."""
+        from cpaas_provider.triggers._delivery_goal import DONE
+
+        seen = self._look(context) or self._seen
+        if seen is None:
+            raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The store could not be read.")
+        verdict = self._goal(seen.sent).given_up(seen.counts)
+        if verdict["outcome"] == DONE:
+            return self._conclude(context, verdict)
+        raise kind(self._failure(context, verdict))
+
+    def _defer(self, context: Context) -> Any:
+        """Look once before deferring: what is over already needs no trigger."""
+        from cpaas_provider.triggers.delivery import DeliveryTrigger
+
+        try:
+            first = self.poke(context)
+        except AirflowFailException as error:
+            # Airflow softens failures of execute() and of a resumed task, but not of this one.
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(str(error)) from error
+            raise
+        if isinstance(first, PokeReturnValue):
+            return first.xcom_value
+        sent = self._seen.sent if self._seen else self._read_sent()
+        if sent.untold:
+            raise AirflowException(
+                "The store could not be read, so that it is not known to how many was sent. Nothing was changed."
+            )
+        self.defer(
+            trigger=DeliveryTrigger(
+                campaigns=list(sent.campaigns),
+                expected=sent.expected,
+                min_delivered=self.min_delivered,
+                deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
+                poke_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            # The trigger keeps the deadline; this ends the wait where no triggerer is running.
+            timeout=timedelta(seconds=self.timeout) + _SLACK,
+        )
+        return None
+
+    def _look(self, context: Context) -> Look | None:
+        """Return what the store shows, ``None`` where it cannot be read this time."""
+        from cpaas_provider.sensors._delivery_looks import look
+        from cpaas_provider.sensors._delivery_results import results_file
+        from cpaas_provider.store.errors import StoreError
+        from cpaas_provider.triggers._delivery_reading import STRANGE, NoReportsThereError
+
+        try:
+            if self.results_path is not None:
+                results_file(self.results_path)
+            self._seen = look(self._seen.sent if self._seen else self._read_sent())
+        except (ValueError, NoReportsThereError) as error:
+            raise AirflowFailException(str(error)) from None
+        except StoreError as error:
+            self._warn_once("store", f"{error} The wait goes on.")
+            return None
+        if self._seen.is_strange and not self._was_rescheduled(context):
+            self._warn_once("strange", STRANGE)
+        return self._seen
+
+    def _read_sent(self) -> Sent:
+        from cpaas_provider.sensors._sent import read_sent
+
+        try:
+            return read_sent(self.sent)
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _goal(self, sent: Sent) -> Goal:
+        from cpaas_provider.triggers._delivery_goal import Goal
+
+        return Goal(sent.expected, self.min_delivered)
+
+    def _conclude(self, context: Context, verdict: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
+        from cpaas_provider.sending.errors import SendingError
+        from cpaas_provider.store.errors import StoreError
+        from cpaas_provider.triggers._delivery_goal import DONE
+
+        if verdict["outcome"] != DONE:
+            raise AirflowFailException(self._failure(context, verdict))
+        self.log.info("%s", _STANDING.format_map(verdict))
+        try:
+            return self._report(verdict)
+        except (SendingError, StoreError) as error:
+            raise AirflowException(str(error)) from None
+
+    def _failure(self, context: Context, verdict: Mapping[str, Any]) -> str:
+        """Leave the report for tasks downstream, and return why the sensor fails."""
+        try:
+            report = self._report(verdict)
+        except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
+            self.log.warning("The outcome file could not be written (%s).", type(error).__name__)
+            report = {**_figures(verdict), "conflicts": None, "results_path": None}
+        try:
+            context["ti"].xcom_push(key=REPORT_KEY, value=report)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+        end = _ENDS[verdict["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
+        return end + _STANDING.format_map(verdict)
+
+    def _report(self, verdict: Mapping[str, Any]) -> dict[str, Any]:
+        from cpaas_provider.sensors._delivery_looks import conflicts_of, write_outcomes
+        from cpaas_provider.sensors._delivery_results import results_file
+        from cpaas_provider.sources.files import place_of
+
+        campaigns = self._read_sent().campaigns
+        if self.results_path is None:
+            return {**_figures(verdict), "conflicts": conflicts_of(campaigns), "results_path": None}
+        path = results_file(self.results_path)
+        conflicts = write_outcomes(campaigns, path)
+        self.log.info("What became of each recipient is in %s.", place_of(path))
+        return {**_figures(verdict), "conflicts": conflicts, "results_path": place_of(path)}
+
+    def _warn_once(self, what: str, words: str) -> None:
+        if what not in self._told:
+            self.log.warning("%s", words)
+            self._told.add(what)
+
+    def _was_rescheduled(self, context: Context) -> bool:
+        """Tell whether an earlier process of this try has looked already."""
+        return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _figures(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    from cpaas_provider.triggers._delivery_goal import FIGURES
+
+    return {name: verdict[name] for name in FIGURES}

@@ -1,0 +1,325 @@
+"""DeliveryTrigger against a real store: one event, plain JSON, and as few queries as promised."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+from airflow.sdk._shared.module_loading import import_string
+from sqlalchemy import Engine, event
+
+from cpaas_provider.delivery.sends import TrackedSend, note_send
+from cpaas_provider.delivery.tally import Counts
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.triggers import _delivery_poller, _shared, delivery
+from cpaas_provider.triggers._delivery_goal import Goal
+from cpaas_provider.triggers._delivery_poller import DeliveryPoller
+from cpaas_provider.triggers.delivery import DeliveryTrigger
+from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
+from tests.unit.store.conftest import database as database
+from tests.unit.store.conftest import postgres_url as postgres_url
+from tests.unit.store.conftest import sqlite_url as sqlite_url
+from tests.unit.store.conftest import url as url
+
+ROUND = 0.02
+
+
+@pytest.fixture
+def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """What the trigger reads, too."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", sqlite_url)
+    with open_store() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_delivery_poller, "SHORTEST_INTERVAL", ROUND)
+    monkeypatch.setattr(_delivery_poller, "_REST", 0)
+    monkeypatch.setattr(_shared, "LINGER", 0.0)
+    monkeypatch.setattr(_shared, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(_shared, "LONGEST_BACKOFF", 0.02)
+
+
+@contextlib.contextmanager
+def asked(*words: str) -> Iterator[list[str]]:
+    """Collect the queries that hold all these words, of whatever engine."""
+    queries: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT") and all(word in statement for word in words):
+            queries.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield queries
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+LOOKS, ROUNDS = ("count(*)", "campaign IN (?"), ("touched >=",)
+
+
+def in_(seconds: float) -> str:
+    return (timezone.utcnow() + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def trigger(*campaigns: str, **given: Any) -> DeliveryTrigger:
+    return DeliveryTrigger(
+        **{"campaigns": list(campaigns or ["spring"]), "expected": 1, "min_delivered": None, "deadline": in_(30),
+           "poke_interval": 0, **given}
+    )  # fmt: skip
+
+
+async def told(one: DeliveryTrigger) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        events = [event.payload async for event in one.run()]
+    assert len(events) == 1
+    assert json.loads(json.dumps(events[0])) == events[0]
+    return dict(events[0])
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.005)
+
+
+def ended(outcome: str, *figures: int) -> dict[str, Any]:
+    names = ("expected", "delivered", "undelivered", "in_flight", "open")
+    return {"outcome": outcome, **dict(zip(names, figures, strict=True))}
+
+
+class TestGoal:
+    @pytest.mark.parametrize(
+        ("counts", "outcome"),
+        [
+            (Counts(), None),
+            (Counts(3, 0, 1), None),
+            (Counts(3, 0, 0), None),
+            (Counts(3, 1, 0), "done"),
+            (Counts(0, 4, 0), "done"),
+            (Counts(4, 1, 0), "done"),
+            (Counts(4, 0, 1), None),
+        ],
+    )
+    def test_without_a_share_everybody_s_end_is_waited_for(self, counts: Counts, outcome: str | None) -> None:
+        judged = Goal(4).judge(counts)
+        assert (judged and judged["outcome"]) == outcome
+
+    @pytest.mark.parametrize(
+        ("share", "counts", "outcome"),
+        [
+            (0.5, Counts(2), "done"),
+            (0.5, Counts(1, 2), None),
+            (0.5, Counts(1, 3), "missed"),
+            (0.3, Counts(1), None),
+            (0.3, Counts(2), "done"),
+            (1.0, Counts(3), None),
+            (1.0, Counts(0, 1), "missed"),
+            (1.0, Counts(4), "done"),
+        ],
+    )
+    def test_a_share_ends_it_when_it_is_reached_or_out_of_reach(
+        self, share: float, counts: Counts, outcome: str | None
+    ) -> None:
+        judged = Goal(4, share).judge(counts)
+        assert (judged and judged["outcome"]) == outcome
+
+    def test_a_share_of_hundreds_is_not_rounded_up_by_arithmetic(self) -> None:
+        assert 0.07 * 100 > 7
+        judged = Goal(100, 0.07).judge(Counts(7))
+        assert (judged or {}).get("outcome") == "done"
+
+    def test_figures_add_up_also_where_more_is_reported_on_than_was_surely_sent(self) -> None:
+        assert list(Goal(5).standing(Counts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
+        assert list(Goal(1).standing(Counts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
+
+
+class TestEvents:
+    @pytest.fixture
+    def store(self, database: Database, url: str, monkeypatch: pytest.MonkeyPatch) -> Database:
+        """On PostgreSQL, too."""
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", url)
+        return database
+
+    async def test_what_is_final_already_is_told_at_once(self, store: Database) -> None:
+        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "failed", ticket=to(ADA, OBI)))
+        assert await told(trigger(expected=2)) == ended("done", 2, 1, 1, 0, 0)
+
+    async def test_reports_that_come_while_it_waits(self, store: Database) -> None:
+        with asked(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(told(trigger(expected=2)))
+            await until(lambda: rounds)
+            kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+            seen = len(rounds)
+            await until(lambda: len(rounds) > seen + 1)
+            assert not waiting.done()
+            kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
+            assert await waiting == ended("done", 2, 2, 0, 0, 0)
+
+    async def test_the_share_of_a_mapped_set_is_reached_before_all_is_final(self, store: Database) -> None:
+        names = [f"one{number}" for number in range(3)]
+        waiting = asyncio.create_task(told(trigger(*names, expected=3, min_delivered=0.6)))
+        for name in names[:2]:
+            kept(store, report(ADA, "delivered", ticket=to(ADA, campaign=name, reference=name)))
+        assert await waiting == ended("done", 3, 2, 0, 0, 1)
+
+    async def test_a_share_out_of_reach_ends_it_early(self, store: Database) -> None:
+        waiting = asyncio.create_task(told(trigger(expected=3, min_delivered=0.9)))
+        kept(store, report(ADA, "rejected", ticket=to(ADA, OBI, UMA)))
+        assert await waiting == ended("missed", 3, 0, 1, 0, 2)
+
+    async def test_what_failed_and_was_delivered_after_all_counts_as_delivered(self, store: Database) -> None:
+        kept(store, report(ADA, "delivered", ticket=to(ADA)), report(ADA, "failed", ticket=to(ADA)))
+        assert await told(trigger(min_delivered=1.0)) == ended("done", 1, 1, 0, 0, 0)
+
+    async def test_reports_of_requests_of_unknown_outcome_count_once_they_come(self, store: Database) -> None:
+        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+        assert await told(trigger(expected=1, deadline=in_(0.2))) == ended("timed_out", 2, 1, 0, 1, 0)
+
+
+class TestDeadline:
+    async def test_it_tells_how_far_deliveries_are(self, store: Database) -> None:
+        kept(store, report(ADA, "sent", ticket=to(ADA, OBI, UMA)), report(OBI, "failed", ticket=to(ADA, OBI, UMA)))
+        assert await told(trigger(expected=3, deadline=in_(0.2))) == ended("timed_out", 3, 0, 1, 1, 1)
+
+    async def test_one_that_is_over_when_the_triggerer_comes_back_looks_once_more(self, store: Database) -> None:
+        kept(store, report(ADA, "delivered", ticket=to(ADA)))
+        assert await told(trigger(deadline=in_(-3600))) == ended("done", 1, 1, 0, 0, 0)
+        assert await told(trigger(expected=2, deadline=in_(-3600))) == ended("timed_out", 2, 1, 0, 0, 1)
+
+    async def test_what_came_since_the_last_round_is_seen(self, store: Database) -> None:
+        with asked(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(told(trigger(poke_interval=3600, deadline=in_(0.5))))
+            await until(lambda: rounds)
+            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            assert (await waiting)["outcome"] == "done"
+        assert len(rounds) == 1
+
+    async def test_a_store_that_cannot_be_read_does_not_push_it_out(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(delivery, "LAST_LOOK", 0.1)
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        assert await told(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
+
+    def test_a_restarted_trigger_is_the_same(self) -> None:
+        begun = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
+        path, kwargs = begun.serialize()
+        again = import_string(path)(**json.loads(json.dumps(kwargs)))
+        assert again.serialize() == begun.serialize()
+
+
+class TestOnePoller:
+    async def test_whoever_waits_is_read_for_by_one_query_a_round(self, store: Database) -> None:
+        with asked(*LOOKS) as looks, asked(*ROUNDS) as rounds, asked("cpaas_deliveries") as all_of_them:
+            names = [f"one{number}" for number in range(1200)]
+            waiting = [asyncio.create_task(told(trigger(name))) for name in names]
+            await until(lambda: len(rounds) >= 5)
+            kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=one, reference=one)) for one in names))
+            events = await asyncio.gather(*waiting)
+        assert events == [ended("done", 1, 1, 0, 0, 0)] * 1200
+        # As many statements as SQLite needs for so many names.
+        assert len(looks) <= 4
+        assert len(all_of_them) == len(looks) + len(rounds)
+
+    async def test_what_others_wait_for_is_nothing_to_those_whom_it_does_not_concern(self, store: Database) -> None:
+        other = asyncio.create_task(told(trigger("summer")))
+        kept(store, report(ADA, "delivered", ticket=to(ADA)))
+        assert (await told(trigger("spring")))["outcome"] == "done"
+        assert not other.done()
+        other.cancel()
+
+    async def test_several_may_wait_for_the_same(self, store: Database) -> None:
+        waiting = [asyncio.create_task(told(trigger(expected=1 + number))) for number in range(2)]
+        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        assert (await waiting[0])["outcome"] == "done"
+        kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
+        assert (await waiting[1])["outcome"] == "done"
+
+    async def test_who_is_cancelled_is_waited_for_no_more(self, store: Database) -> None:
+        with asked(*ROUNDS) as rounds:
+            going, staying = (asyncio.create_task(told(trigger(name))) for name in ("spring", "summer"))
+            await until(lambda: rounds)
+            (poller,) = [one for one in _shared._pollers.values() if isinstance(one, DeliveryPoller)]
+            going.cancel()
+            await until(going.done)
+            assert [one.campaigns for one in poller.waiters] == [("summer",)]
+            assert set(poller._by_campaign) == {"summer"}
+            staying.cancel()
+            await until(lambda: poller not in _shared._pollers.values())
+            seen = len(rounds)
+            await asyncio.sleep(5 * ROUND)
+            assert len(rounds) == seen
+
+    async def test_the_smallest_interval_of_those_who_wait_counts(self, store: Database) -> None:
+        with asked(*ROUNDS) as rounds:
+            patient = asyncio.create_task(told(trigger("summer", poke_interval=3600)))
+            await until(lambda: rounds)
+            hasty = asyncio.create_task(told(trigger("spring")))
+            await until(lambda: len(rounds) >= 3)
+            kept(store, report(ADA, "delivered", ticket=to(ADA, campaign="summer")))
+            assert (await patient)["outcome"] == "done"
+            hasty.cancel()
+
+    async def test_everything_is_looked_at_again_in_case_a_receiver_s_clock_is_wrong(
+        self, store: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_delivery_poller, "LOOK_AGAIN", 0.1)
+        waiting = asyncio.create_task(told(trigger()))
+        with asked(*ROUNDS) as rounds:
+            await until(lambda: rounds)
+            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            with store.engine.begin() as connection:
+                connection.exec_driver_sql("UPDATE cpaas_deliveries SET touched = '2020-01-01 00:00:00.000000'")
+            assert (await waiting)["outcome"] == "done"
+
+
+class TestTrouble:
+    async def test_a_store_that_fails_meanwhile_is_told_once_and_does_not_end_the_wait(
+        self, store: Database, sqlite_url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept(store, report(ADA, "sent", ticket=to(ADA)))
+        with asked(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(told(trigger()))
+            await until(lambda: rounds)
+            with store.engine.begin() as connection:
+                connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
+            seen = len(rounds)
+            await until(lambda: len(rounds) > seen + 3)
+            with store.engine.begin() as connection:
+                connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
+            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            assert (await waiting)["outcome"] == "done"
+        warnings = [record for record in caplog.records if "could not be used" in record.message]
+        assert len(warnings) == 1
+        assert "the waits for deliveries go on" in warnings[0].message
+
+    async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cpaas_provider.triggers._delivery_reading.REPORTS_ON", ("postgresql",))
+        answer = await told(trigger())
+        assert answer["outcome"] == "error"
+        assert "SQLite and PostgreSQL" in answer["message"]
+
+    async def test_a_store_that_knows_nothing_of_it_is_told_once_to_the_one_who_waits(
+        self, store: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store.write(lambda connection: note_send(connection, TrackedSend("noted", "op", "c", "d", "r", "t", -1)))
+        with asked(*ROUNDS) as rounds:
+            waiting = [asyncio.create_task(told(trigger(name))) for name in ("spring", "noted")]
+            await until(lambda: len(rounds) >= 3)
+            kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=name)) for name in ("spring", "noted")))
+            await asyncio.gather(*waiting)
+        strange = [record for record in caplog.records if "do not share one store" in record.message]
+        assert len(strange) == 1
+        assert strange[0].levelno == logging.WARNING
