@@ -1,0 +1,405 @@
+"""DeliverySensor as real task instances, in all three modes: how far deliveries came, and who is told how."""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task, timezone
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from pyarrow import parquet
+
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.store.database import Database, open_store
+from tests.airflow.stage import Stage, digits, on_stage
+from tests.sandbox import Sandbox
+from tests.unit.delivery.arriving import kept, report
+
+MODES = ("poke", "reschedule", "deferrable")
+PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
+DONE, LOST, UNDER_WAY, SILENT = PEOPLE
+STANDING = "Of 4 recipients 1 are delivered, 1 undelivered and 1 on their way; nothing is known of 1."
+FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "open": 1, "conflicts": 0}
+# What a sensor that does not succeed says.
+MESSAGES = {
+    "missed": "Too few were delivered: min_delivered=0.9 can no longer be reached. ",
+    "timed_out": "The wait for delivery timed out after 0 s. ",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {"missed": {"min_delivered": 0.9}, "timed_out": {"timeout": 0}}
+
+
+def campaign(reference: str, sent: int, **more: Any) -> dict[str, Any]:
+    """Return what a campaign operator returns, as far as it is read."""
+    return {"reference": reference, "recipients": sent + 3, "sent": sent, "unknown": 0, "dry_run": False, **more}
+
+
+def single(*references: str, recipients: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return what an operator of one request returns."""
+    number = len(references) if recipients is None else recipients
+    return {"id": "m1", "recipients": number, "references": list(references), "unknown_references": [], **more}
+
+
+def pack(name: str, recipients: int = 1) -> Ticket:
+    return Ticket(name, f"{name}-pack", recipients)
+
+
+def reported(store: Database) -> None:
+    """Have reports of everything the scenes wait for."""
+    kept(
+        store,
+        report(DONE, "delivered", ticket=pack("open", 4)),
+        report(LOST, "failed", ticket=pack("open", 4), description="Unknown subscriber"),
+        report(UNDER_WAY, "sent", ticket=pack("open", 4)),
+        report(DONE, "delivered", ticket=pack("final", 2)),
+        report(LOST, "failed", ticket=pack("final", 2)),
+        report(LOST, "delivered", ticket=pack("final", 2)),
+        *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(3)),
+    )
+
+    def note(connection: Any) -> None:
+        for name in ("noted", "ended"):
+            note_send(connection, TrackedSend(name, "send_sms", "cpaas_default", "dag", "run", "task", -1))
+        note_requests(connection, "noted", [NotedRequest("noted", 1)])
+        note_end(connection, "ended", 1)
+
+    store.write(note)
+    kept(store, *(report(DONE, "delivered", ticket=pack(name)) for name in ("noted", "ended")))
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where outcome files go."""
+    return tmp_path_factory.mktemp("outcomes")
+
+
+@pytest.fixture(scope="module")
+def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
+        with open_store() as opened:
+            yield opened
+
+
+@pytest.fixture(scope="module")
+def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[Stage]:
+    reported(store)
+    with on_stage(sandbox_process) as stage:
+
+        def wait(name: str, sent: Any, **given: Any) -> DeliverySensor:
+            return DeliverySensor(task_id=stage.set(name), **{"poke_interval": 1, "sent": sent, "timeout": 60} | given)
+
+        with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
+            for mode in MODES:
+                how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+                wait(f"final_{mode}", campaign("final", 2), **how)
+                for name, soft in itertools.product(MESSAGES, (False, True)):
+                    path = str(outcomes / f"{name}_{mode}.jsonl")
+                    wait(
+                        f"{name}_{mode}{'_soft' if soft else ''}", campaign("open", 4),
+                        results_path=None if soft else path, soft_fail=soft, **how | ARGUMENTS[name],
+                    )  # fmt: skip
+                wait(f"enough_{mode}", campaign("open", 4), min_delivered=0.25, **how)
+                wait(f"nothing_{mode}", single(), **how)
+                wait(f"nothing_{mode}_soft", single(), soft_fail=True, **how)
+
+            @task
+            def send(number: int) -> dict[str, Any]:
+                return single(f"one-{number}")
+
+            wait("mapped_set", send.expand(number=[0, 1, 2]), deferrable=True)
+            DeliverySensor.partial(task_id="mapped", poke_interval=1, timeout=0).expand(
+                sent=[single("one-0"), campaign("open", 4)]
+            )
+            wait("references", "noted")
+            wait("several_references", ["noted", "ended"])
+            wait("unheard_of", "nobody-knows")
+            wait("rendered", "{{ 'noted' }}", results_path=str(outcomes / "{{ params.name }}.parquet"))
+            wait("text_of_a_result", "{{ ti.xcom_pull(task_ids='final_poke') or {'a': 1} }}")
+            wait("jsonl", campaign("final", 2), results_path=str(outcomes / "new" / "final.jsonl"))
+            wait("bad_path", campaign("final", 2), results_path="outcomes.csv")
+            wait("no_place", campaign("final", 2), results_path="/proc/nowhere/final.jsonl", retries=0)
+            wait("strange", single("unsent"), timeout=0)
+            wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
+        yield stage.play(dag)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"final_{mode}") == ("success", 1)
+        assert played.xcom(f"final_{mode}") == {
+            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 0, "conflicts": 1,
+            "results_path": None,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_share_that_is_reached_is_enough(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"enough_{mode}") == ("success", 1)
+        assert played.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_every_other_end_fails_at_once_with_counts(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert played.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] + STANDING in played.log(f"{name}_{mode}_soft")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_a_failure_leaves_its_counts_for_tasks_downstream(
+        self, played: Stage, outcomes: Path, name: str, mode: str
+    ) -> None:
+        path = str(outcomes / f"{name}_{mode}.jsonl")
+        left = [ast.literal_eval(value) for value in played.result.all_xcoms() if path in value]
+        assert left == [{**FIGURES, "results_path": path}]
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_nothing_to_wait_for_is_an_error(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"nothing_{mode}") == ("failed", 1)
+        assert played.error(f"nothing_{mode}") == "Nothing was surely sent, so there is nothing to wait for."
+        assert played.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
+
+    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, played: Stage) -> None:
+        assert "[DAG TEST] running trigger in line" in played.log("timed_out_deferrable")
+
+    def test_no_number_is_in_a_log_or_an_xcom(self, played: Stage) -> None:
+        for text in (*played.all_logs, *played.result.all_xcoms()):
+            assert not [number for number in PEOPLE if number in text]
+
+
+class TestWhatIsWaitedFor:
+    def test_a_mapped_set_is_waited_for_together(self, played: Stage) -> None:
+        assert played.xcom("mapped_set")["delivered"] == 3
+
+    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
+        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+
+    def test_of_references_the_store_knows_the_recipients(self, played: Stage) -> None:
+        assert played.xcom("references")["expected"] == 1
+        assert played.xcom("several_references")["expected"] == 2
+
+    def test_a_purchase_is_waited_for_by_its_reference(self, played: Stage) -> None:
+        assert played.xcom("purchase")["delivered"] == 1
+
+    def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
+        assert played.outcome("unheard_of") == ("failed", 1)
+        assert "knows nothing of 1 of 1 references" in played.error("unheard_of")
+        assert "[cpaas] store" in played.error("unheard_of")
+
+    def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
+        assert played.outcome("text_of_a_result") == ("failed", 1)
+        assert "render_template_as_native_obj" in played.error("text_of_a_result")
+
+    def test_a_store_that_knows_nothing_of_it_is_told_once(self, played: Stage) -> None:
+        assert played.log("strange").count("do not share one store") == 1
+        assert "do not share one store" not in played.log("timed_out_poke")
+
+
+class TestOutcomeFile:
+    def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
+        lines = [json.loads(line) for line in (outcomes / "missed_poke.jsonl").read_text().splitlines()]
+        assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
+            DONE: ("delivered", "delivered", None),
+            LOST: ("undelivered", "failed", "Unknown subscriber"),
+            UNDER_WAY: ("in_flight", "sent", None),
+        }
+
+    def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
+        lines = [json.loads(line) for line in (outcomes / "new" / "final.jsonl").read_text().splitlines()]
+        assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
+        assert played.xcom("jsonl")["conflicts"] == 1
+
+    def test_parquet_has_the_same(self, played: Stage, outcomes: Path) -> None:
+        (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
+        assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", DONE, "delivered")
+        assert row["conflict"] is False
+        assert played.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
+
+    def test_a_format_there_is_not_is_refused_before_the_wait(self, played: Stage) -> None:
+        assert played.outcome("bad_path") == ("failed", 1)
+        assert "must end in" in played.error("bad_path")
+
+    def test_one_that_cannot_be_written_fails_the_task(self, played: Stage) -> None:
+        assert played.outcome("no_place") == ("failed", 1)
+        assert "outcome file could not be written" in played.error("no_place")
+
+    def test_nothing_half_written_is_left(self, played: Stage, outcomes: Path) -> None:
+        assert list(outcomes.rglob("*.part")) == []
+
+
+class TestArguments:
+    @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
+    def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
+        with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
+            DeliverySensor(task_id="bad", sent="x", min_delivered=given)
+
+    @pytest.mark.parametrize("given", [0, 0.2, dt.timedelta(0)])
+    def test_the_store_is_read_once_a_second_at_most(self, given: float | dt.timedelta) -> None:
+        assert DeliverySensor(task_id="eager", sent="x", poke_interval=given).poke_interval == 1
+
+    def test_rounds_are_short_where_one_query_serves_all(self) -> None:
+        assert DeliverySensor(task_id="there", sent="x", deferrable=True).poke_interval == 1
+        assert DeliverySensor(task_id="here", sent="x", deferrable=False).poke_interval == 10
+
+    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+        assert DeliverySensor(task_id="there", sent="x").deferrable is True
+        assert DeliverySensor(task_id="here", sent="x", deferrable=False).deferrable is False
+
+
+class Instance:
+    """A task instance that keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+class TestDeferral:
+    @pytest.fixture
+    def sensor(self, store: Database) -> Iterator[DeliverySensor]:
+        kept(store, report(DONE, "sent", ticket=pack("deferred", 2)))
+        with DAG("deferring", schedule=None):
+            yield DeliverySensor(task_id="wait", sent=campaign("deferred", 2), deferrable=True, timeout=600)
+
+    @pytest.fixture
+    def context(self) -> Any:
+        return {"ti": Instance()}
+
+    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(
+        self, sensor: DeliverySensor, context: Any
+    ) -> None:
+        begun = timezone.utcnow()
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute(context)
+        _, kwargs = deferred.value.trigger.serialize()
+        assert json.loads(json.dumps(kwargs)) == kwargs
+        assert kwargs["campaigns"] == ["deferred"]
+        assert kwargs["expected"] == 2
+        assert 600 <= (dt.datetime.fromisoformat(kwargs["deadline"]) - begun).total_seconds() < 660
+        assert deferred.value.timeout > dt.timedelta(seconds=600)
+
+    def test_of_thousands_of_mapped_tasks_it_gets_the_references_alone(
+        self, sensor: DeliverySensor, context: Any
+    ) -> None:
+        names = [f"cpaas-{number:024d}" for number in range(5000)]
+        sensor.sent = [single(name) for name in names]
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute(context)
+        _, kwargs = deferred.value.trigger.serialize()
+        assert (kwargs["campaigns"], kwargs["expected"]) == (names, 5000)
+        assert len(json.dumps(kwargs)) < 5000 * 35
+
+    @pytest.mark.parametrize(
+        "event",
+        [None, {}, "done", ["outcome"], {"outcome": "done"}, {"outcome": "lost", **FIGURES},
+         {"outcome": "done", **FIGURES, "open": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
+    )  # fmt: skip
+    def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
+        with pytest.raises(AirflowException, match="without saying how far deliveries are"):
+            sensor.resume_execution("execute_complete", {"event": event}, context)
+
+    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
+        event = {"outcome": "error", "message": "what happened"}
+        with pytest.raises(AirflowFailException, match="what happened"):
+            sensor.resume_execution("execute_complete", {"event": event}, context)
+
+    @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
+    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+        self, sensor: DeliverySensor, context: Any, soft: bool, kind: type[Exception]
+    ) -> None:
+        sensor.soft_fail = soft
+        with pytest.raises(kind, match=r"timed out after 600 s\. Of 2 recipients 0 are delivered"):
+            sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+        assert context["ti"].pushed["report"]["in_flight"] == 1
+
+    def test_what_came_to_its_end_meanwhile_is_no_timeout(
+        self, sensor: DeliverySensor, context: Any, store: Database
+    ) -> None:
+        sensor.sent = campaign("late", 1)
+        kept(store, report(DONE, "delivered", ticket=pack("late")))
+        assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
+
+
+class TestTrouble:
+    @pytest.fixture
+    def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
+        """One whose store cannot be read."""
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        return DeliverySensor(task_id="wait", sent=single("one"), timeout=600, deferrable=True)
+
+    def test_a_store_that_cannot_be_read_does_not_end_the_wait(
+        self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert sensor.poke({}) is False
+        with pytest.raises(TaskDeferred):
+            sensor.execute({})
+
+    def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
+        sensor.sent = "one"
+        with pytest.raises(AirflowException, match="not known to how many was sent"):
+            sensor.execute({})
+
+    def test_a_timeout_says_that_it_could_not_be_read(self, sensor: DeliverySensor) -> None:
+        with pytest.raises(AirflowSensorTimeout, match="The store could not be read"):
+            sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
+
+
+class TestWhatSendersReturn:
+    """``read_sent`` beyond what the scenes show."""
+
+    def read(self, given: Any) -> tuple[tuple[str, ...], int]:
+        from cpaas_provider.sensors._sent import read_sent
+
+        found = read_sent(given)
+        return found.campaigns, found.expected
+
+    def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
+        assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)
+
+    def test_parts_that_sent_nothing_and_parts_that_were_skipped_are_passed_over(self) -> None:
+        assert self.read([campaign("a", 5), campaign("b", 0), single(), None]) == (("a", "b"), 5)
+
+    def test_the_same_result_twice_counts_once(self) -> None:
+        assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            (None, "returned nothing"),
+            ([], "Nothing was surely sent"),
+            (7, "must be what a send operator returned"),
+            ([7], "holds something of type int"),
+            (campaign("a", 0), "Nothing was surely sent"),
+            (campaign("a", 0, dry_run=True), "dry run"),
+            ({"id": "7", "status": 1, "outcome": "pending"}, "callback_url"),
+            ({"id": "p1", "unknown_references": []}, "callback_url"),
+            ({"reference": "a b", "sent": 1}, "none of ours"),
+            ("two words", "render_template_as_native_obj"),
+        ],
+    )
+    def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            self.read(given)
