@@ -1,6 +1,7 @@
 """Sends delivery reports until they are acknowledged: by default again every hour, for a day.
 
-Each lane has a connection of its own, so that many at once do not wait for one another.
+Each lane has connections of its own, so that many at once do not wait for one another. It speaks through httpx's
+transport: what a client adds (cookies, redirects, authentication) is of no use here and costs a third of the time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ ACKNOWLEDGING = (200, 201, 202)
 MAX_CONCURRENCY = 64
 MAX_TIMEOUT_SECONDS = 30.0
 
-_ROUND = 1000
+# Few enough that who does not answer holds the others up for a while only.
+_ROUND_PER_LANE = 25
 _MAX_ANSWER_BYTES = 65_536
 # Shorter than servers keep one: a report that met a closing connection would wait an hour.
 _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=2.0)
@@ -57,40 +59,37 @@ class Dispatch:
     def __init__(self, sandbox: Sandbox, allow_remote: bool) -> None:
         self._sandbox = sandbox
         self._allow_remote = allow_remote
-        self._clients: list[httpx.AsyncClient] = []
+        self._transports: list[httpx.AsyncHTTPTransport] = []
         self.alarm = Alarm(sandbox.clock)
 
     async def run(self) -> None:
         """Send until the server ends."""
         database, clock = self._sandbox.database, self._sandbox.clock
         while not self._sandbox.closing.is_set():
-            rows = database.rows(_DUE, [clock.now(), _ROUND])
+            lanes = self._sandbox.settings["report_concurrency"]
+            rows = database.rows(_DUE, [clock.now(), lanes * _ROUND_PER_LANE])
             if rows:
-                await self._send(rows)
+                await self._send(rows, lanes)
             else:
                 self.alarm.set((database.row(_NEXT) or {}).get("due"))
                 await self.alarm.sleep()
 
-    async def _send(self, rows: list[Row]) -> None:
-        """Make one attempt for each, as many at a time as is set."""
+    async def _send(self, rows: list[Row], lanes: int) -> None:
+        """Make one attempt for each, as many at a time as there are lanes."""
         waiting = _in_turn(rows)
-        lanes = self._sandbox.settings["report_concurrency"]
         await self._open(lanes)
         async with asyncio.TaskGroup() as group:
-            for client in self._clients[:lanes]:
-                group.create_task(self._lane(client, waiting))
+            for transport in self._transports[:lanes]:
+                group.create_task(self._lane(transport, waiting))
 
     async def _open(self, lanes: int) -> None:
-        if len(self._clients) < lanes:
+        if len(self._transports) < lanes:
             # Off the loop: it reads the whole CA bundle.
             tls = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
-            for _ in range(lanes - len(self._clients)):
-                client = httpx.AsyncClient(
-                    verify=tls, trust_env=False, follow_redirects=False, limits=_LIMITS, timeout=MAX_TIMEOUT_SECONDS
-                )
-                self._clients.append(client)
+            while len(self._transports) < lanes:
+                self._transports.append(httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_LIMITS))
 
-    async def _lane(self, client: httpx.AsyncClient, waiting: Iterator[list[Row]]) -> None:
+    async def _lane(self, transport: httpx.AsyncHTTPTransport, waiting: Iterator[list[Row]]) -> None:
         for together in waiting:
             for row in together:
                 if not self._sandbox.database.row(_STILL, [row["seq"]]):
@@ -99,7 +98,7 @@ class Dispatch:
                 if objection:
                     self._settle(row, "given_up", objection, row["due"], tried=False)
                 else:
-                    self._conclude(row, *await self._post(client, row))
+                    self._conclude(row, *await self._post(transport, row))
 
     def _objection(self, row: Row) -> str | None:
         if not (self._allow_remote or is_loopback(row["url"])):
@@ -108,25 +107,26 @@ class Dispatch:
             return "not called: there is no webhook_secret to sign with any more"
         return None
 
-    async def _post(self, client: httpx.AsyncClient, row: Row) -> tuple[bool, str]:
-        """Make one attempt; bounded in time as a whole, following no redirect and no proxy."""
+    async def _post(self, transport: httpx.AsyncHTTPTransport, row: Row) -> tuple[bool, str]:
+        """Make one attempt, bounded in time as a whole; a transport follows no redirect and knows no proxy."""
         settings, raw = self._sandbox.settings, row["body"].encode()
         headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
         if row["door"] == "webhook":
             headers[settings["signature_header"]] = signature(raw, settings["webhook_secret"])
         limit = settings["report_timeout_seconds"]
         try:
-            async with (
-                asyncio.timeout(limit),
-                client.stream("POST", row["url"], content=raw, headers=headers) as answer,
-            ):
-                status = answer.status_code
-                await _read_off(answer)
+            async with asyncio.timeout(limit):
+                request = httpx.Request("POST", row["url"], headers=headers, content=raw)
+                answer = await transport.handle_async_request(request)
+                try:
+                    await _read_off(answer)
+                finally:
+                    await answer.aclose()
         except TimeoutError:
             return False, f"no answer within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             return False, type(error).__name__
-        return status in ACKNOWLEDGING, f"HTTP {status}"
+        return answer.status_code in ACKNOWLEDGING, f"HTTP {answer.status_code}"
 
     def _conclude(self, row: Row, acknowledged: bool, result: str) -> None:
         """Take an attempt's result in: acknowledged, to be repeated, or given up."""
@@ -157,8 +157,8 @@ class Dispatch:
 
     async def close(self) -> None:
         """Let the connections go."""
-        for client in self._clients:
-            await client.aclose()
+        for transport in self._transports:
+            await transport.aclose()
 
 
 async def _read_off(answer: httpx.Response) -> None:

@@ -59,7 +59,7 @@ def _list_of(item: str, description: str, example: str, sentence: str, **more: A
 
 
 _CALLBACK = url("URL that receives delivery reports")
-_REFERENCE = _text("The caller's own reference", examples=["order-1001"])
+_REFERENCE = _text("The caller's own reference", maxLength=500, examples=["order-1001"])
 _OTP_ID = _text("ID of the OTP token")
 
 PERSONALISATION: Schema = {
