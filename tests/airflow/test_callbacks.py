@@ -1,0 +1,254 @@
+"""Sends on a connection with ``callback_url``: whoever is sent to, the service's report finds its way to the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cpaas_provider.delivery.assembly import assemble
+from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
+from cpaas_provider.hooks.receiving import connection_of_reports
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.schema import requests, sends
+from tests.airflow import campaigns
+from tests.airflow.campaigns import digits, rows, small_packs
+from tests.airflow.stage import Stage, fault
+from tests.airflow.tries import Run, Try, new_dag
+from tests.processes import free_ports
+from tests.unit.delivery.receiving import running, until
+
+TIMEOUT = 0.5
+
+
+@dataclasses.dataclass
+class Received:
+    """A receiver, and the store behind it."""
+
+    url: str
+    store: Database
+    observed: list[str]
+
+    def counts(self, campaign: str) -> tuple[int, int, int]:
+        """Return how many are delivered, undelivered and in flight."""
+        with self.store.reading() as connection:
+            found = counts_of(connection, [campaign]).get(campaign, Counts())
+        return found.delivered, found.undelivered, found.in_flight
+
+    def comes_to(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
+        """Wait until so much is known."""
+        until(lambda: self.counts(campaign) == (delivered, undelivered, in_flight))
+
+    def recipients(self, campaign: str) -> set[str]:
+        with self.store.reading() as connection:
+            return {one["recipient"] for one in recipients_of(connection, [campaign])}
+
+    def rows(self, table: Any) -> list[Any]:
+        with self.store.reading() as connection:
+            return list(connection.execute(select(table)))
+
+
+@pytest.fixture
+def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    port = free_ports(1)[0]
+    observed: list[str] = []
+    app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
+    url = f"http://127.0.0.1:{port}"
+    stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
+    with open_store() as store, running(app, port):
+        yield Received(url, store, observed)
+
+
+def once(stage: Stage, operator: Callable[..., Any], **given: Any) -> Try:
+    """Run a task of one operator once."""
+    with new_dag() as dag:
+        operator(task_id="send", **given)
+    return Run(stage, dag).once()
+
+
+SMS = {"recipients": ["+2348031000001", "+2348031000002"], "content": "Hello"}
+
+
+class TestASend:
+    def test_of_sms_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
+        done = once(stage, SendSmsOperator, **SMS)
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 1, 1)
+        (sent,) = received.rows(sends)
+        assert (sent.campaign, sent.operation, sent.conn_id, sent.task_id) == (
+            reference,
+            "send_sms",
+            "cpaas_default",
+            "send",
+        )
+        assert (sent.expected, sent.ended is not None) == (2, True)
+        (request,) = received.rows(requests)
+        assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
+
+    def test_of_email_is_followed(self, stage: Stage, received: Received) -> None:
+        given = {
+            "recipients": "uma@example.com",
+            "subject": "Hello",
+            "content": "Hello",
+            "sender_id": "shop@example.com",
+        }
+        (reference,) = once(stage, SendEmailOperator, **given).result["references"]
+        received.comes_to(reference, 1)
+        assert received.recipients(reference) == {"uma@example.com"}
+
+    def test_of_airtime_is_followed(self, stage: Stage, received: Received) -> None:
+        done = once(stage, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 1)
+
+    def test_to_a_place_of_the_author_s_own_is_left_alone(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+        assert done.state == "success"
+        assert (received.rows(sends), received.observed) == ([], [])
+
+    def test_is_followed_by_the_account_s_webhook_alone(self, stage: Stage, received: Received) -> None:
+        stage.connect(
+            "cpaas_default",
+            callback_url=received.url,
+            webhook_secret="of-webhooks",
+            signature_header="X-Signature",
+        )
+        webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", "webhook_secret": "of-webhooks"}
+        stage.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
+        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+        # Nothing was noted of it, and the report waits under the reference we gave it.
+        received.comes_to(done.result["references"][0], 2)
+
+    def test_can_have_its_recipients_noted(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        (reference,) = once(stage, SendSmsOperator, **SMS, track_recipients=True).result["references"]
+        assert received.counts(reference) == (0, 0, 2)
+        assert received.recipients(reference) == {"2348031000001", "2348031000002"}
+
+    def test_leaves_no_callback_url_in_logs_or_results(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, **SMS)
+        assert "/callback/" not in f"{done.log} {done.result}"
+
+
+class TestWhereReportsWouldBeLost:
+    def test_by_another_store_nothing_is_sent(
+        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert received.store.identity
+        assert once(stage, SendSmsOperator, **SMS).state == "success"
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/another.db")
+        done = once(stage, SendSmsOperator, recipients="+2348031000009", content="Hello")
+        assert done.state == "failed"
+        assert "another store" in done.error
+        assert "[cpaas] store" in done.error
+        assert "Nothing was sent." in done.error
+        assert not stage.arrived("sms", "2348031000009")
+
+    def test_by_another_place_nothing_is_sent(self, stage: Stage, received: Received) -> None:
+        for place in (f"{received.url}/elsewhere", stage.sandbox.url):
+            stage.connect("cpaas_default", callback_url=place, callback_secret="of-callbacks")
+            done = once(stage, SendSmsOperator, recipients="+2348031000008", content="Hello")
+            assert done.state == "failed"
+            assert "refuses our callback URLs" in done.error
+        assert not stage.arrived("sms", "2348031000008")
+
+    def test_nobody_can_tell_where_the_receiver_does_not_answer(self, stage: Stage, received: Received) -> None:
+        stage.connect("cpaas_default", callback_url=f"http://127.0.0.1:{free_ports(1)[0]}", callback_secret="s")
+        done = once(stage, SendSmsOperator, **SMS)
+        assert done.state == "success"
+        assert "did not answer" in done.log
+
+    def test_a_store_that_cannot_be_opened_is_tried_again(
+        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        done = once(stage, SendSmsOperator, **SMS)
+        assert done.state == "up_for_retry"
+        assert "Nothing was sent." in done.error
+
+
+class TestEvidence:
+    def test_a_report_settles_a_send_nobody_knew_of(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", **SMS)
+        run = Run(stage, dag)
+        first = run.once()
+        if first.state == "deferred":
+            until(lambda: any(one == "received" for one in received.observed))
+            first = run.fires().once()
+        assert first.state == "success"
+        assert (first.result["recipients"], first.result["unknown"]) == (2, 0)
+        assert all(len(stage.arrived("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
+
+    def test_without_a_report_the_task_waits_for_one_and_then_fails(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", settle_timeout=dt.timedelta(0), **SMS)
+        done = Run(stage, dag).once()
+        assert done.state == "failed"
+        assert "Nobody knows" in done.error
+
+    def test_reports_settle_requests_of_a_campaign(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=2))
+        run = campaigns.sms(stage, rows(6, 100))
+        done = run.once()
+        for _ in range(5):
+            if done.state != "deferred":
+                break
+            done = run.fires().once()
+        assert done.state == "success", done.error
+        assert (done.result["sent"], done.result["unknown"]) == (6, 0)
+        assert set(campaigns.reached(stage).values()) == {1}
+
+
+class TestACampaign:
+    def test_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        phones = digits(5, 200)
+        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
+        done = campaigns.sms(stage, rows(5, 200)).once()
+        received.comes_to(done.result["reference"], 4, 1)
+        (sent,) = received.rows(sends)
+        assert (sent.campaign, sent.expected, sent.ended is not None) == (done.result["reference"], 5, True)
+        noted = received.rows(requests)
+        assert sorted(one.recipients for one in noted) == [1, 2, 2]
+        assert all(one.message_id and one.campaign == done.result["reference"] for one in noted)
+
+    def test_that_is_gone_on_with_is_not_over_before_its_last_try(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(stage, rows(4, 300))
+        assert run.once().state == "up_for_retry"
+        assert [one.ended for one in received.rows(sends)] == [None]
+        campaigns.accept_all(stage)
+        done = run.once()
+        assert done.state == "success"
+        received.comes_to(done.result["reference"], 4)
+        assert [one.expected for one in received.rows(sends)] == [4]
+
+    def test_in_parts_is_a_campaign_a_part(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        people = rows(8, 400)
+        references = set()
+        for part in range(2):
+            given = {"partition": {"part": part, "of": 2}, "campaign_key": f"in parts {stage.sandbox.url}"}
+            done = campaigns.sms(stage, people, **given).once()
+            references.add(done.result["reference"])
+            received.comes_to(done.result["reference"], done.result["sent"])
+        assert len(references) == 2
+        assert sum(one.expected for one in received.rows(sends)) == 8

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, select, update
+
+from cpaas_provider.delivery import retention
+from cpaas_provider.delivery.retention import UnknownRecipientError, forget, prune
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.schema import deliveries, reports, requests, sends
+from tests.unit.delivery.arriving import ADA, OBI, WHEN, arrival, counts, kept, outcomes, report, to
+
+TABLES = (reports, deliveries, requests, sends)
+
+
+def number_of(database: Database) -> list[int]:
+    with database.reading() as connection:
+        return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES]
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    """A store with something of everything."""
+    kept(
+        database,
+        report(ADA, "delivered", ticket=to(campaign="spring")),
+        report(OBI, "failed", ticket=to(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", ticket=to(campaign="mail")),
+    )
+    send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
+    database.write(lambda connection: note_send(connection, send))
+    database.write(lambda connection: note_requests(connection, "spring", [NotedRequest("pack", 2, "m1")]))
+    return database
+
+
+class TestPruning:
+    def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention, "AT_ONCE", 1)
+        now = datetime.now(UTC)
+        assert dict(prune(filled, WHEN - timedelta(seconds=1))) == dict.fromkeys(
+            (table.name for table, _ in retention._AGES), 0
+        )
+        assert number_of(filled) == [3, 3, 1, 1]
+        # The reports themselves came in May.
+        assert dict(prune(filled, now - timedelta(days=1)))["cpaas_reports"] == 3
+        assert number_of(filled) == [0, 3, 1, 1]
+        with filled.engine.begin() as connection:
+            connection.execute(
+                update(deliveries).where(deliveries.c.campaign == "spring").values(touched=now - timedelta(days=100))
+            )
+        assert dict(prune(filled, now - timedelta(days=90)))["cpaas_deliveries"] == 2
+        assert number_of(filled) == [0, 1, 1, 1]
+        assert sum(number for _, number in prune(filled, now + timedelta(days=1))) == 3
+        assert number_of(filled) == [0, 0, 0, 0]
+
+
+class TestForgetting:
+    @pytest.mark.parametrize("said", [f"+{ADA}", "+234 803 000 0001", ADA])
+    def test_takes_somebody_s_number_away_and_keeps_the_counts(self, filled: Database, said: str) -> None:
+        assert forget(filled, said) == 2
+        assert counts(filled) == (1, 1, 0)
+        assert set(outcomes(filled)) == {"", OBI}
+        with filled.reading() as connection:
+            assert not [body for body in connection.execute(select(reports.c.body)).scalars() if ADA in body]
+        assert forget(filled, said) == 0
+
+    def test_takes_addresses_away_whatever_their_case(self, filled: Database) -> None:
+        assert forget(filled, "Ada@Example.com") == 2
+        assert set(outcomes(filled, "mail")) == {""}
+
+    def test_finds_them_where_nobody_looked_for_a_recipient(self, filled: Database) -> None:
+        kept(filled, arrival({"about": {"person": f"+{ADA}"}}, ticket=to(campaign="odd")))
+        assert forget(filled, ADA) == 3
+
+    def test_of_everybody_else_nothing_is_lost(self, filled: Database) -> None:
+        assert forget(filled, "+2348039999999") == 0
+        assert number_of(filled) == [3, 3, 1, 1]
+
+    @pytest.mark.parametrize("said", ["", "Ada", "%", "_" * 10, "x@" + "y" * 300])
+    def test_needs_somebody(self, filled: Database, said: str) -> None:
+        with pytest.raises(UnknownRecipientError, match="Nothing was deleted"):
+            forget(filled, said)
