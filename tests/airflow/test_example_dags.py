@@ -9,11 +9,13 @@ import threading
 import pytest
 
 from tests.airflow.examples import EXAMPLES, states, wait_for, xcom
+from tests.unit.delivery.arriving import kept, report, to
 
 DAG_IDS = {
     "airtime_rewards",
     "contact_list_sync",
     "customer_campaign",
+    "email_the_undelivered",
     "mapped_campaign",
     "otp_onboarding",
     "taskflow_hook",
@@ -162,3 +164,46 @@ class TestTaskflowHook:
         done = run_example("taskflow_hook", phone=PHONE)
         assert states(done) == {"may_be_disturbed": "success", "greet": "skipped"}
         assert sandbox.inbox("sms")["total"] == 0
+
+
+class TestEmailTheUndelivered:
+    @pytest.fixture
+    def store(self, tmp_path, monkeypatch):
+        from cpaas_provider.store.database import open_store
+
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'store.db'}")
+        with open_store() as opened:
+            yield opened
+
+    @pytest.fixture
+    def contacts(self, tmp_path):
+        file = tmp_path / "contacts.csv"
+        people = [
+            f"{PHONE},ada@example.com",
+            "+2348035550002,obi@example.com",
+            "0803 555 0003,",
+            "2.3E+12,x@example.com",
+        ]
+        file.write_text("\n".join(["phone,email", *people, ""]))
+        return str(file)
+
+    def report_on(self, store, **states):
+        ticket = to(*states, campaign="spring")
+        kept(store, *(report(number.removeprefix("n"), state, ticket=ticket) for number, state in states.items()))
+
+    def test_writes_to_those_whose_sms_was_not_delivered(self, run_example, sandbox, store, contacts, tmp_path):
+        self.report_on(store, **{f"n{DIGITS}": "undelivered", "n2348035550002": "delivered"})
+        done = run_example(
+            "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
+        )
+        assert done.state == "success"
+        assert [item["recipient"] for item in sandbox.inbox("email")["items"]] == ["ada@example.com"]
+        assert xcom(done, "email")["sent"] == 1
+
+    def test_writes_to_nobody_where_everybody_was_reached(self, run_example, sandbox, store, contacts, tmp_path):
+        self.report_on(store, n2348035550002="delivered")
+        done = run_example(
+            "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
+        )
+        assert states(done) == {"was_sms_that_failed": "success", "email": "skipped"}
+        assert sandbox.inbox("email")["total"] == 0

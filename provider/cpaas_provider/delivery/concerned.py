@@ -29,7 +29,8 @@ class ConcernedSource(arguments.Argument):
     ``outcome``, ``status`` and ``reason``. Recipients the service does not name are left out.
 
     With ``contacts`` the rows are those of another source whose ``column`` is one of these recipients: a number does
-    not tell an email address, a list of customers does. All recipients concerned are held in memory then.
+    not tell an email address, a list of customers does. Contacts that cannot be read are left out. All recipients
+    concerned are held in memory then.
 
     :param partition_key: ``"{{ dag_run.partition_key }}"``, or the reference of a campaign (templated)
     :param contacts: a path or a source of rows (templated)
@@ -99,8 +100,7 @@ class _Concerned:
         """Read all of them once."""
         for number, found in enumerate(_rows_of(self._connection, self._query), 1):
             row = _plain(found)
-            # Where the service's words for columns are asked for, such as phone, it is the recipient that is meant.
-            yield Row(number, tuple([row.get(name, row["recipient"]) for name in wanted]))
+            yield Row(number, tuple([row.get(name) for name in wanted]))
 
 
 class _Contacts:
@@ -109,11 +109,9 @@ class _Contacts:
         self._table, self._column, self._is_one = table, column, is_one
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
-        """Read those contacts that are concerned; a row that cannot be read may be anybody's."""
+        """Read those contacts that are concerned; of rows that cannot be read it cannot be told."""
         for row in self._table.rows((*wanted, self._column)):
-            if isinstance(row, BadRow):
-                yield row
-            elif self._is_one(row.values[-1]):
+            if isinstance(row, Row) and self._is_one(row.values[-1]):
                 yield Row(row.number, row.values[:-1])
 
 
