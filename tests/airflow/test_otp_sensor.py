@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import itertools
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
+import structlog
+from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.sdk import DAG, timezone
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -20,8 +24,9 @@ from airflow.sdk.exceptions import (
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.api.errors import CpaasNotVerifiedError
 from cpaas_provider.sensors.otp import OtpStatusSensor
+from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.airflow.stage import ATTEMPTS, Stage, digits, fault, on_stage, setting
-from tests.sandbox import Sandbox
+from tests.sandbox import Sandbox, connection_json
 
 MODES = ("poke", "reschedule", "deferrable")
 # What a sensor that does not succeed says.
@@ -208,3 +213,60 @@ class TestDeferral:
         sensor.soft_fail = soft
         with pytest.raises(kind, match="OTP wait timed out after 600 s"):
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
+
+
+class TestTriggerer:
+    """The triggers of many sensors as Airflow's own triggerer runs them: as tasks of one loop."""
+
+    @pytest.fixture
+    def otp_ids(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        # So slow that a round of them takes seconds, and is told.
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, requests_per_second=20))
+        with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
+            return [client.request_otp(f"+{digits(f'many {number}')}").id for number in range(30)]
+
+    @staticmethod
+    def begun(runner: TriggerRunner, number: int, otp_id: str) -> asyncio.Task[None]:
+        deadline = (timezone.utcnow() + dt.timedelta(minutes=5)).isoformat()
+        trigger = OtpStatusTrigger("cpaas_default", otp_id, deadline, poke_interval=1)
+        trigger.trigger_id = number
+        task = asyncio.create_task(runner.run_trigger(number, trigger))
+        runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
+        return task
+
+    async def test_they_end_with_one_event_each_and_those_cancelled_with_none(
+        self,
+        otp_ids: list[str],
+        sandbox: Sandbox,
+        caplog: pytest.LogCaptureFixture,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        runner, bound = TriggerRunner(), []
+
+        class Bound(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                bound.append(structlog.contextvars.get_contextvars().get("trigger_id"))
+
+        told = Bound()
+        logging.getLogger("cpaas_provider.triggers").addHandler(told)
+        try:
+            tasks = [self.begun(runner, number, otp_id) for number, otp_id in enumerate(otp_ids)]
+            async with asyncio.timeout(30):
+                while sandbox.counters()["requests"].get("get_otp", 0) < 5:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
+                runner.to_cancel.extend(range(10))
+                await runner.cancel_triggers()
+                with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
+                    for otp_id in otp_ids:
+                        client.revoke_otp(otp_id)
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            logging.getLogger("cpaas_provider.triggers").removeHandler(told)
+        assert [type(one) for one in ended[:10]] == [asyncio.CancelledError] * 10
+        assert capsys.readouterr().out.count("Trigger cancelled by user action") == 10
+        assert ended[10:] == [None] * 20
+        assert sorted(entry.trigger_id for entry in runner.events) == list(range(10, 30))
+        assert {entry.event.payload["outcome"] for entry in runner.events} == {"revoked"}
+        # How long a round takes concerns the triggerer, and no single task's log.
+        assert bound == [None]
+        assert "30 passcodes wait on connection 'cpaas_default'" in caplog.text

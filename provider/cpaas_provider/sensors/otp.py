@@ -50,7 +50,8 @@ class OtpStatusSensor(BaseSensorOperator):
     :param success_statuses: ``status_desc`` words that mean verified; default: VERIFIED
     :param failure_statuses: ``status_desc`` words that end the wait; default: EXPIRED, FAILED, REVOKED, DELETED
     :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
-    :param poke_interval: seconds between two reads, at least 1; default: 10
+    :param poke_interval: seconds between two reads, at least 1; default: 10. On the triggerer all who wait on a
+        connection share its ``requests_per_second``: so many that it does not suffice are read less often
     :param timeout: seconds until the wait is given up; default: 3660, as no passcode lives longer than 60 minutes
     :param cpaas_conn_id: the connection to use (templated)
     """
