@@ -33,6 +33,10 @@ from cpaas_provider.delivery.signatures import verify
 from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
 from cpaas_provider.store.errors import StoreError
 
+MOST_IN_FLIGHT = 1000
+MOST_BYTES = 64 * 1024 * 1024
+"""What each door has room for."""
+
 complaints = Complaints(logging.getLogger(__name__))
 
 Observe = Callable[[str, "int | float"], None]
@@ -47,7 +51,7 @@ class _Way:
         self._ring = ring
         self._desk = desk
         self._observe = observe
-        self._room = Room()
+        self._room = Room(MOST_IN_FLIGHT, MOST_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -20,9 +20,6 @@ from cpaas_provider.delivery.answers import (
     RefusalError,
 )
 
-MOST_IN_FLIGHT = 1000
-MOST_BYTES = 64 * 1024 * 1024
-
 Receive = Callable[[], Awaitable[Message]]
 Scope = dict[str, Any]
 
@@ -34,9 +31,9 @@ class SenderGoneError(Exception):
 
 
 class Room:
-    """How much a door has in hand: requests, and bytes of their bodies."""
+    """How much a door may have in hand: requests, and bytes of their bodies."""
 
-    def __init__(self, most: int = MOST_IN_FLIGHT, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
         self._left = most
         self._bytes_left = most_bytes
 

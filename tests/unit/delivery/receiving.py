@@ -1,0 +1,183 @@
+"""The receiver over real HTTP: on a port of its own in a thread, with the inbox in a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import uvicorn
+from sqlalchemy import select
+
+from cpaas_provider.delivery.arrivals import Arrival, Kept
+from cpaas_provider.delivery.desk import Desk
+from cpaas_provider.delivery.inbox import Inbox
+from cpaas_provider.delivery.keys import ConnectionKeys
+from cpaas_provider.delivery.receiver import receiver
+from cpaas_provider.delivery.signatures import sign
+from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.schema import reports
+from tests.processes import free_ports
+
+PATIENCE = 30.0
+SHOP = ConnectionKeys(("of-callbacks", "of-callbacks-before"), "of-webhooks", "X-Signature")
+TICKET = Ticket("spring", "spring-1", 100)
+JSON = {"content-type": "application/json"}
+REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
+
+
+class Gate:
+    """Stands before the inbox, and lets transactions through only while it is open; or fails them."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._keep = inbox.keep
+        self.open = threading.Event()
+        self.open.set()
+        self.error: Exception | None = None
+        self.begun = 0
+
+    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+        self.begun += 1
+        if not self.open.wait(PATIENCE):
+            raise TimeoutError
+        if self.error:
+            raise self.error
+        return self._keep(arrivals)
+
+
+@dataclass
+class Served:
+    """A running receiver, and what is behind it."""
+
+    port: int
+    database: Database
+    gate: Gate
+    connections: dict[str, ConnectionKeys]
+    observed: list[tuple[str, int | float]] = field(default_factory=list)
+    store_error: Exception | None = None
+    desks: list[Desk] = field(default_factory=list)
+
+    def open_desk(self) -> Desk:
+        self.desks.append(Desk(self.gate.keep))
+        return self.desks[-1]
+
+    def in_hand(self) -> int:
+        """Return how many reports wait to be stored."""
+        return sum(desk._in_hand for desk in self.desks)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def counted(self) -> Counter[str]:
+        """Return how often each measurement was taken."""
+        return Counter(name for name, _ in self.observed)
+
+    def callback(self, ticket: Ticket = TICKET, conn_id: str = "shop", secret: str = "of-callbacks") -> str:
+        return callback_url(self.url, conn_id, secret, ticket)
+
+    def post(self, url: str | None = None, body: Any = REPORT, **options: Any) -> httpx.Response:
+        """Send a report; bytes go as they are."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {**JSON, **options.pop("headers", {})}
+        # A client of its own: what one request does to its connection is nobody else's business.
+        return httpx.post(
+            url or self.callback(),
+            content=content,
+            headers=headers,
+            timeout=PATIENCE,
+            trust_env=False,
+            verify=False,
+            **options,
+        )
+
+    def url_of(self, door: str, conn_id: str = "shop") -> str:
+        return self.callback(conn_id=conn_id) if door == "callback" else f"{self.url}/webhook/{conn_id}"
+
+    def post_signed(self, body: Any = REPORT, secret: str = "of-webhooks", conn_id: str = "shop") -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.post(f"{self.url}/webhook/{conn_id}", content, headers={"x-signature": sign(content, secret)})
+
+    def stored(self) -> list[Any]:
+        """Return the raw reports in the store."""
+        with self.database.reading() as connection:
+            return list(connection.execute(select(reports)))
+
+    def bodies(self) -> list[str]:
+        return [row.body for row in self.stored()]
+
+    def listens(self) -> bool:
+        try:
+            self.connect().close()
+        except OSError:
+            return False
+        return True
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+
+@contextlib.contextmanager
+def serving(database: Database, *, described: bool = False) -> Iterator[Served]:
+    """Run a receiver."""
+    gate = Gate(Inbox(database))
+    served = Served(free_ports(1)[0], database, gate, {"shop": SHOP, "team/shop": SHOP})
+
+    def store_name() -> str:
+        if served.store_error:
+            raise served.store_error
+        return "the-store"
+
+    app = receiver(
+        served.connections.get,
+        served.open_desk,
+        guard=None,
+        store_name=store_name,
+        observe=lambda name, value: served.observed.append((name, value)),
+        described=described,
+    )
+    with running(app, served.port):
+        yield served
+
+
+@contextlib.contextmanager
+def running(app: Any, port: int) -> Iterator[None]:
+    """Serve an application in a thread."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", access_log=False, loop="asyncio")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive())
+        assert server.started
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for something, within bounds."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "It did not happen."
+        time.sleep(0.01)
+
+
+async def together(served: Served, numbers: Sequence[int]) -> list[int]:
+    """Send different reports at the same time, and return their statuses."""
+    limits = httpx.Limits(max_connections=len(numbers))
+    async with httpx.AsyncClient(limits=limits, timeout=PATIENCE, trust_env=False, verify=False) as client:
+        url = served.callback()
+        posts = [client.post(url, json={**REPORT, "id": f"m-{number}"}) for number in numbers]
+        return [answer.status_code for answer in await asyncio.gather(*posts)]
