@@ -61,6 +61,23 @@ def test_everything_a_dag_file_imports_adds_few_modules_and_no_library() -> None
     assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
 
 
+def test_schedules_on_delivery_add_few_modules_and_no_library() -> None:
+    added = modules_added_by("cpaas_provider.assets.schedules", "cpaas_provider.delivery.concerned")
+    assert len(added) <= MOST_OF_ONE
+    assert [name for name in added if not name.startswith("cpaas_provider")] == []
+
+
+def test_an_asset_of_delivery_has_airflow_load_no_provider() -> None:
+    script = (
+        "import sys; from airflow.sdk import Asset, PartitionedAssetTimetable; "
+        "PartitionedAssetTimetable(assets=Asset('loaded')); before = set(sys.modules); "
+        "from cpaas_provider.assets import ConcernedSource, on_campaign_finished; "
+        "on_campaign_finished(); ConcernedSource('key', [1]); print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [name for name in done.stdout.split() if not name.startswith("cpaas_provider")] == []
+
+
 def test_provider_info_imports_nothing() -> None:
     script = (
         "import sys; before = set(sys.modules); "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-SCHEME = "cpaas"
+SCHEME = "x-cpaas"
+"""Of a scheme that begins so Airflow asks no provider how it is written, for which it would load them all."""
 
 _EACH = "each"
 _CAMPAIGN = "campaign"
@@ -25,14 +26,14 @@ class AssetName(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The asset's URI, as Airflow normalises it."""
+        """The asset's URI."""
         query = f"?{_EACH}={_CAMPAIGN}" if self.by_campaign else ""
         return f"{SCHEME}://{self.kind}/{quote(self.conn_id or '', safe='')}{query}"
 
     @property
     def title(self) -> str:
         """The asset's name in Airflow's pages."""
-        words = [f"{SCHEME} {self.kind}"]
+        words = [f"cpaas {self.kind}"]
         words += [f"on {self.conn_id}"] if self.conn_id else []
         words += ["by campaign"] if self.by_campaign else []
         return " ".join(words)
