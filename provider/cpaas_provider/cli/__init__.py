@@ -65,6 +65,17 @@ _RECEIVER = (
     ),
     Arg(("--describe",), action="store_true", help="Also answer PREFIX/docs and PREFIX/openapi.json, to anybody"),
 )
+_DAYS = Arg(
+    ("--days",),
+    type=positive_int(allow_zero=False),
+    default=90,
+    help="Delete what last changed longer ago than so many days (default: %(default)s)",
+)
+_RECIPIENT = Arg(
+    ("recipient",),
+    help="A phone number in its international form, or an email address; - reads it from standard input, so that it "
+    "stands in no list of processes and in no history of a shell",
+)
 _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
 _DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
 
@@ -98,11 +109,50 @@ def get_cli_commands() -> list[CLICommand]:
                     args=_RECEIVER,
                 ),
                 GroupCommand(
+                    name="store", help="The provider's own database, see [cpaas] store", subcommands=_store_commands()
+                ),
+                GroupCommand(
                     name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()
                 ),
             ),
         )
     ]
+
+
+def _store_commands() -> tuple[ActionCommand, ...]:
+    return (
+        ActionCommand(
+            name="migrate",
+            help="Create the store, or bring its tables up to date",
+            description=(
+                "Create the store, or bring its tables up to date. Whoever uses the store does the same, so this is "
+                "for those who want it done beforehand, by a user who may create tables."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_migrate"),
+            args=(ARG_VERBOSE,),
+        ),
+        ActionCommand(
+            name="prune",
+            help="Delete old delivery reports, deliveries, requests and look-ups",
+            description=(
+                "Delete delivery reports, what they came to, requests and look-ups that last changed longer ago than "
+                "--days. Campaigns that happen once (campaign_key) stay. May run while reports come in, and be ended "
+                "with Ctrl-C at any time."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_prune"),
+            args=(_DAYS, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="forget",
+            help="Delete whom delivery reports are about",
+            description=(
+                "Delete a recipient's number or address, and the reports that hold it. What became of the messages "
+                "stays counted. A report that comes afterwards is stored again."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_forget"),
+            args=(_RECIPIENT, ARG_VERBOSE),
+        ),
+    )
 
 
 def _journal_commands() -> tuple[ActionCommand, ...]:

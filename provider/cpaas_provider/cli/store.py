@@ -1,0 +1,64 @@
+"""``airflow cpaas store ...``: the provider's own database."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cpaas_provider.store.database import Database
+
+
+def cpaas_store_migrate(args: Any) -> None:
+    """Create the store or bring it up to date, and say where it is."""
+    from cpaas_provider.store import schema
+
+    with _store() as database:
+        _say(f"The store {database.url_for_people} is of version {len(schema.MIGRATIONS)}, the newest.")
+
+
+def cpaas_store_prune(args: Any) -> None:
+    """Delete what is older than some days, and say how much."""
+    from cpaas_provider.delivery.retention import prune
+
+    before = datetime.now(UTC) - timedelta(days=args.days)
+    with _store() as database:
+        for table, gone in prune(database, before):
+            _say(f"{table}: {gone} rows deleted.")
+
+
+def cpaas_store_forget(args: Any) -> None:
+    """Delete whom reports are about, and say how much named them."""
+    from cpaas_provider.delivery.retention import UnknownRecipientError, forget
+
+    recipient = sys.stdin.readline().strip() if args.recipient == "-" else args.recipient
+    with _store() as database:
+        try:
+            gone = forget(database, recipient)
+        except UnknownRecipientError as error:
+            _fail(str(error))
+        _say(f"{gone} rows named the recipient, and do no longer. What became of messages stays counted.")
+
+
+@contextlib.contextmanager
+def _store() -> Iterator[Database]:
+    from cpaas_provider.store.database import open_store
+    from cpaas_provider.store.errors import StoreError
+
+    try:
+        with open_store() as database:
+            yield database
+    except StoreError as error:
+        _fail(str(error))
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+
+
+def _fail(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
+    raise SystemExit(1)
