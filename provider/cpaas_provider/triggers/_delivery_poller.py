@@ -28,8 +28,8 @@ LOOK_AGAIN = 300.0
 
 _GATHERING = 0.05
 """Seconds for which those who come are gathered, as many come together."""
-_REST = 3.0
-"""A pause is at least so many times as long as the query before it, lest the store does nothing else."""
+_REST = 1.0
+"""A pause is at least so many times as long as the query before it: counting a million recipients takes a while."""
 _CROWD = 100
 
 log = logging.getLogger(__name__)
