@@ -10,8 +10,8 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._shared import backoff
 
 TELL_AGAIN = 60.0
-"""Seconds between two log lines about reads that fail."""
-_SHARE_OF_THE_LAST = 0.05
+"""Seconds between two log lines about the same."""
+_SHARE_OF_THE_LAST = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Trouble:
 
 
 class RoundLength:
-    """Tells how long a round takes where waiters want more reads than get through: at every doubling."""
+    """Tells how long a round takes where more reads are wanted than get through, and when it has doubled or halved."""
 
     def __init__(self, conn_id: str) -> None:
         self.conn_id = conn_id
@@ -69,6 +69,7 @@ class RoundLength:
         self._wanted = 0.0
         self._seconds_a_read = 0.0
         self._told = 0.0
+        self._told_at = -math.inf
 
     def came(self, interval: float) -> None:
         """Count one who wants to be read every so many seconds."""
@@ -85,7 +86,7 @@ class RoundLength:
         self._seconds_a_read += (seconds - self._seconds_a_read) * (_SHARE_OF_THE_LAST if self._seconds_a_read else 1.0)
 
     def tell(self, per_second: float, at_once: int) -> None:
-        """Tell it, if it has changed much.
+        """Tell it if it has changed so much, but not twice a minute, as thousands may come within one.
 
         :param per_second: reads that may begin in a second
         :param at_once: reads that may be under way together; slow answers let fewer through than the rate would
@@ -96,8 +97,10 @@ class RoundLength:
         length = self._waiters / rate
         if self._wanted <= rate / 2:
             self._told = 0.0
-        elif self._wanted > rate and not self._told / 2 < length < self._told * 2:
-            self._told = length
+            return
+        changed = self._wanted > rate and not self._told / 2 < length < self._told * 2
+        if changed and time.monotonic() - self._told_at >= TELL_AGAIN:
+            self._told, self._told_at = length, time.monotonic()
             log.warning(
                 "%d passcodes wait on connection %r; at %.3g requests a second a round takes %.0f s. To be told "
                 "sooner, raise %s, if the service permits it.",

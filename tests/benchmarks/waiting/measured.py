@@ -36,8 +36,8 @@ class Cost:
     memory: float = 0.0
     cpu: float = 0.0
     lags: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     ended: float = 0.0
-    lag_at_end: float = 0.0
     events: int = 0
     log_lines: int = 0
     longest_collection: float = 0.0
@@ -51,7 +51,7 @@ class Collections:
         gc.callbacks.append(self._noted)
 
     def _noted(self, phase: str, _: object) -> None:
-        now = time.perf_counter()
+        now = time.thread_time()
         if phase == "start":
             self._began = now
         else:
@@ -79,17 +79,18 @@ async def run_trigger(trigger: BaseTrigger, cost: Cost) -> None:
             await trigger.cleanup()
 
 
-async def lag_into(lags: list[float]) -> None:
-    """Note how late a coroutine goes on that sleeps 10 ms."""
+async def lag_into(lags: list[float], busy: list[float]) -> None:
+    """Note how late a coroutine goes on that sleeps 10 ms, and how long the processor worked on the loop meanwhile."""
     while True:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.thread_time()
         await asyncio.sleep(LAG_EVERY)
         lags.append(time.perf_counter() - began - LAG_EVERY)
+        busy.append(time.thread_time() - worked)
 
 
 @contextlib.asynccontextmanager
-async def lag_noted(lags: list[float]) -> AsyncIterator[None]:
-    task = asyncio.create_task(lag_into(lags))
+async def lag_noted(lags: list[float], busy: list[float]) -> AsyncIterator[None]:
+    task = asyncio.create_task(lag_into(lags, busy))
     try:
         yield
     finally:
@@ -99,12 +100,12 @@ async def lag_noted(lags: list[float]) -> AsyncIterator[None]:
 
 
 async def measure(name: str, waiters: int, seconds: float, poke_interval: float) -> Cost:
-    process, cost, at_end = psutil.Process(), Cost(), []
+    process, cost = psutil.Process(), Cost()
     make = CONTENDERS[name]
     gc.collect()
     collections = Collections()
     before = process.memory_info().rss
-    async with lag_noted(cost.lags):
+    async with lag_noted(cost.lags, cost.busy):
         began = time.perf_counter()
         tasks = []
         for number in range(waiters):
@@ -118,15 +119,15 @@ async def measure(name: str, waiters: int, seconds: float, poke_interval: float)
         spent = process.cpu_times()
         cost.cpu = (spent.user + spent.system - cpu.user - cpu.system) / (time.perf_counter() - began)
         cost.memory = (process.memory_info().rss - before) / MIB
-    async with lag_noted(at_end):
         began = time.perf_counter()
         for task in tasks:
+            # As cancel_triggers() does.
             task.cancel()
+            await asyncio.sleep(0)
         async with asyncio.timeout(ENDS_WITHIN):
             await asyncio.gather(*tasks, return_exceptions=True)
         cost.ended = time.perf_counter() - began
     cost.longest_collection = collections.longest
-    cost.lag_at_end = max(at_end, default=0.0)
     return cost
 
 

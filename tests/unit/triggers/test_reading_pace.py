@@ -77,9 +77,13 @@ class TestTrouble:
     ) -> None:
         for _ in range(1200):
             failed(trouble, clock, 0.125)
-        told = [one.getMessage() for one in caplog.records]
-        assert [one.rpartition(": ")[2] for one in told] == ["1.", "480.", "480."]
-        assert told[0].startswith("get_otp: down. The waits on connection 'here' go on.")
+        lines = [one.getMessage() for one in caplog.records]
+        assert [one.rpartition(": ")[2] for one in lines] == ["1.", "480.", "480."]
+        assert lines[0].startswith("get_otp: down. The waits on connection 'here' go on.")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage().split(";")[0] for one in caplog.records]
 
 
 class TestRoundLength:
@@ -94,29 +98,45 @@ class TestRoundLength:
             length.tell(10.0, 8)
         assert caplog.records == []
 
-    def test_beyond_that_it_is_told_at_every_doubling(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_beyond_that_it_is_told_at_every_doubling(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         length = RoundLength("here")
         for _ in range(1000):
+            clock.now += 60
             length.came(10.0)
             length.tell(10.0, 8)
-        assert [one.getMessage().split(";")[0] for one in caplog.records] == [
-            f"{count} passcodes wait on connection 'here'" for count in (101, 202, 404, 808)
-        ]
+        assert told(caplog) == [f"{count} passcodes wait on connection 'here'" for count in (101, 202, 404, 808)]
 
-    def test_around_the_border_it_is_not_told_again_and_again(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_thousands_that_come_within_a_minute_are_told_of_once_then(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        length = RoundLength("here")
+        for _ in range(5000):
+            length.came(10.0)
+            length.tell(10.0, 8)
+        clock.now += 60
+        length.tell(10.0, 8)
+        clock.now += 600
+        length.tell(10.0, 8)
+        assert told(caplog) == [f"{count} passcodes wait on connection 'here'" for count in (101, 5000)]
+
+    def test_around_the_border_it_is_not_told_again_and_again(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
         length = RoundLength("here")
         for _ in range(101):
             length.came(10.0)
         for _ in range(50):
+            clock.now += 60
             length.tell(10.0, 8)
             length.left(10.0)
             length.tell(10.0, 8)
             length.came(10.0)
         assert len(caplog.records) == 1
 
-    def test_after_the_rate_has_kept_up_again_it_is_news(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_after_the_rate_has_kept_up_again_it_is_news(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         length = RoundLength("here")
         for _ in range(2):
+            clock.now += 60
             for _ in range(150):
                 length.came(10.0)
             length.tell(10.0, 8)
@@ -130,7 +150,7 @@ class TestRoundLength:
         for _ in range(50):
             length.came(10.0)
         length.tell(10.0, 8)
-        for _ in range(200):
+        for _ in range(500):
             length.took(4.0)
         length.tell(10.0, 8)
         assert [one.getMessage() for one in caplog.records] == [
