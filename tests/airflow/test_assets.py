@@ -20,7 +20,7 @@ from cpaas_provider.assets import (
     on_messages_failed,
 )
 from cpaas_provider.assets.names import AssetName, read_uri
-from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from cpaas_provider.store.database import open_store
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 
@@ -145,9 +145,18 @@ class TestTelling:
             "delivered": 1,
             "undelivered": 1,
             "open": 0,
+            "single": False,
         }
         assert look() == 0
         assert len(runs_of(dag_id)) == 2
+
+    def test_takes_no_single_send_for_a_campaign_unless_told_to(self, store, scheduled):
+        campaigns, both = scheduled(on_campaign_finished()), scheduled(on_campaign_finished(single_sends=True))
+        finished(store, "spring", "alone")
+        store.write(lambda c: note_requests(c, "alone", [NotedRequest("alone", 2, "m1")]))
+        assert look() == 3
+        assert [key for key, _ in runs_of(campaigns)] == ["spring"]
+        assert {key for key, _ in runs_of(both)} == {"spring", "alone"}
 
     def test_starts_none_twice_when_it_was_not_noted_that_it_was_told(self, store, scheduled, monkeypatch):
         from cpaas_provider.assets import teller
@@ -271,4 +280,5 @@ class TestNames:
 
     def test_of_a_campaign_are_read_as_they_are_written(self):
         assert read_uri(campaign_finished("shop").uri) == AssetName("campaign_finished", "shop")
+        assert read_uri(campaign_finished(single_sends=True).uri) == AssetName("campaign_finished", single_sends=True)
         assert read_uri("s3://campaign_finished/shop") is None

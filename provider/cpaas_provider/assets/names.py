@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 SCHEME = "x-cpaas"
 """Of a scheme that begins so Airflow asks no provider how it is written, for which it would load them all."""
 
-_EACH = "each"
-_CAMPAIGN = "campaign"
+_BY_CAMPAIGN = ("each", "campaign")
+_SINGLE_SENDS = ("with", "single_sends")
 
 
 class AssetName(NamedTuple):
@@ -18,17 +18,20 @@ class AssetName(NamedTuple):
     :param kind: what happens
     :param conn_id: on which connection; ``None`` for all
     :param by_campaign: each campaign is told of by itself
+    :param single_sends: so are requests that belong to no campaign
     """
 
     kind: str
     conn_id: str | None = None
     by_campaign: bool = False
+    single_sends: bool = False
 
     @property
     def uri(self) -> str:
         """The asset's URI."""
-        query = f"?{_EACH}={_CAMPAIGN}" if self.by_campaign else ""
-        return f"{SCHEME}://{self.kind}/{quote(self.conn_id or '', safe='')}{query}"
+        said = [_BY_CAMPAIGN] * self.by_campaign + [_SINGLE_SENDS] * self.single_sends
+        uri = f"{SCHEME}://{self.kind}/{quote(self.conn_id or '', safe='')}"
+        return f"{uri}?{urlencode(said)}" if said else uri
 
     @property
     def title(self) -> str:
@@ -36,6 +39,7 @@ class AssetName(NamedTuple):
         words = [f"cpaas {self.kind}"]
         words += [f"on {self.conn_id}"] if self.conn_id else []
         words += ["by campaign"] if self.by_campaign else []
+        words += ["with single sends"] if self.single_sends else []
         return " ".join(words)
 
 
@@ -45,4 +49,6 @@ def read_uri(uri: str) -> AssetName | None:
     if parts.scheme != SCHEME:
         return None
     conn_id = unquote(parts.path.strip("/"))
-    return AssetName(parts.netloc, conn_id or None, parse_qs(parts.query).get(_EACH) == [_CAMPAIGN])
+    said = parse_qs(parts.query)
+    by_campaign, single_sends = (said.get(name) == [value] for name, value in (_BY_CAMPAIGN, _SINGLE_SENDS))
+    return AssetName(parts.netloc, conn_id or None, by_campaign, single_sends)

@@ -20,6 +20,8 @@ def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
     :param happenings: batches whole, the oldest first
     """
     mine = [one for one in happenings if one.kind == name.kind and name.conn_id in (None, one.conn_id)]
+    if not name.single_sends:
+        mine = [one for one in mine if not one.facts.get("single")]
     if name.kind == CAMPAIGN_FINISHED or name.by_campaign:
         # Messages nobody has noted belong to no campaign.
         return [News(one.key, {**_common(one), **one.facts}, one.made) for one in mine if one.campaign]

@@ -10,15 +10,16 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, PartitionedAssetTimetable
 
 
-def campaign_finished(cpaas_conn_id: str | None = None) -> Asset:
+def campaign_finished(cpaas_conn_id: str | None = None, *, single_sends: bool = False) -> Asset:
     """Return the asset of campaigns of which every recipient is known to be delivered to or not.
 
     A campaign is told once, at the latest 72 hours after its task ended; then with those open of whom nothing is
-    known. A request that belongs to no campaign is one by itself. The partition key is the campaign's reference.
+    known. The partition key is the campaign's reference.
 
     :param cpaas_conn_id: the connection; default: all
+    :param single_sends: take requests that belong to no campaign, such as those of ``SendSmsOperator``, for campaigns
     """
-    return _asset(AssetName("campaign_finished", cpaas_conn_id))
+    return _asset(AssetName("campaign_finished", cpaas_conn_id, single_sends=single_sends))
 
 
 def messages_failed(cpaas_conn_id: str | None = None, *, by_campaign: bool = False) -> Asset:
@@ -42,9 +43,9 @@ def link_clicked(cpaas_conn_id: str | None = None, *, by_campaign: bool = False)
     return _asset(AssetName("link_clicked", cpaas_conn_id, by_campaign))
 
 
-def on_campaign_finished(cpaas_conn_id: str | None = None) -> PartitionedAssetTimetable:
+def on_campaign_finished(cpaas_conn_id: str | None = None, *, single_sends: bool = False) -> PartitionedAssetTimetable:
     """Return the schedule of one run for each campaign that finished, see ``campaign_finished``."""
-    return _each(campaign_finished(cpaas_conn_id))
+    return _each(campaign_finished(cpaas_conn_id, single_sends=single_sends))
 
 
 def on_messages_failed(cpaas_conn_id: str | None = None, *, by_campaign: bool = False) -> PartitionedAssetTimetable:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.tally import UNSEEN, Counts, counts_of
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, events, has_clicked, has_failed, is_topped_up, sends
+from cpaas_provider.store.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"
@@ -51,6 +51,9 @@ ADOPTION = timedelta(minutes=10)
 
 FINISHED_AT_ONCE = 500
 """Campaigns that are found finished at a time."""
+
+MOST_ROUNDS = 1000
+"""Times that many campaigns of one look; what is left after them is found by the next look at all campaigns."""
 
 NO_BATCH = 0
 
@@ -106,14 +109,23 @@ def collect(database: Database, since: Mapping[str, datetime], looked: datetime 
     :raises StoreError: when the store cannot be used
     """
     now = datetime.now(UTC)
+    if CAMPAIGN_FINISHED in since:
+        _collect_finished(database, since[CAMPAIGN_FINISHED], now, looked)
     with database.reading() as connection:
-        finished = _finished(connection, now, looked) if CAMPAIGN_FINISHED in since else []
         pending = {kind: _pending(connection, kind, now) for kind in BATCHED if kind in since}
-    if finished:
-        database.write(partial(_keep_finished, finished=finished, since=since[CAMPAIGN_FINISHED], now=now))
     for kind, conn_ids in pending.items():
         for conn_id in conn_ids:
             database.write(partial(_keep_batch, kind=kind, conn_id=conn_id, since=since[kind], now=now))
+
+
+def _collect_finished(database: Database, since: datetime, now: datetime, looked: datetime | None) -> None:
+    for _ in range(MOST_ROUNDS):
+        with database.reading() as connection:
+            finished = _finished(connection, now, looked)
+        if finished:
+            database.write(partial(_keep_finished, finished=finished, since=since, now=now))
+        if len(finished) < FINISHED_AT_ONCE:
+            return
 
 
 def untold(connection: Connection, limit: int = 200) -> list[Happening]:
@@ -161,7 +173,12 @@ def _finished(connection: Connection, now: datetime, looked: datetime | None) ->
 
 def _keep_finished(connection: Connection, finished: list[Row[Any]], since: datetime, now: datetime) -> None:
     _alone(connection)
-    counts = counts_of(connection, [row.campaign for row in finished])
+    names = [row.campaign for row in finished]
+    counts = counts_of(connection, names)
+    single = set(connection.execute(select(requests.c.reference).where(requests.c.reference.in_(names))).scalars())
+    kept = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
+    known = set(connection.execute(kept).scalars())
+    rows = []
     for row in finished:
         ended = sends.c.ended.is_(None) if row.ended is None else sends.c.ended == row.ended
         mine = update(sends).where(sends.c.campaign == row.campaign, sends.c.finished.is_(None), ended)
@@ -169,8 +186,10 @@ def _keep_finished(connection: Connection, finished: list[Row[Any]], since: date
         if not connection.execute(mine.values(finished=now)).rowcount:
             continue
         count = counts.get(row.campaign, Counts())
-        if _finished_at(row, count) >= since and not _is_kept(connection, CAMPAIGN_FINISHED, row.campaign):
-            _keep(connection, CAMPAIGN_FINISHED, row.campaign, NO_BATCH, row.conn_id, _facts_of(row, count), now)
+        if _finished_at(row, count) >= since and row.campaign not in known:
+            facts = {**_facts_of(row, count), "single": row.campaign in single}
+            rows.append(_event(CAMPAIGN_FINISHED, row.campaign, NO_BATCH, row.conn_id, facts, now))
+    _keep(connection, rows)
 
 
 def _finished_at(row: Row[Any], count: Counts) -> datetime:
@@ -236,14 +255,11 @@ def _keep_batch(connection: Connection, kind: str, conn_id: str, since: datetime
         .where(BATCHED[kind].who, told_in == batch)
         .group_by(deliveries.c.campaign)
     )
-    orphans = 0
-    for row in connection.execute(members).all():
-        if row.campaign.startswith(ORPHAN):
-            orphans += row.recipients
-        else:
-            _keep(connection, kind, row.campaign, batch, conn_id, {"recipients": row.recipients}, now)
-    if orphans:
-        _keep(connection, kind, "", batch, conn_id, {"recipients": orphans}, now)
+    found = {row.campaign: row.recipients for row in connection.execute(members)}
+    counts = {campaign: number for campaign, number in found.items() if not campaign.startswith(ORPHAN)}
+    if orphans := sum(found.values()) - sum(counts.values()):
+        counts[""] = orphans
+    _keep(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 
 def _put(connection: Connection, told_in: Column[int], batch: int, who: ColumnElement[bool]) -> None:
@@ -253,16 +269,16 @@ def _put(connection: Connection, told_in: Column[int], batch: int, who: ColumnEl
     connection.execute(update(deliveries).where(tuple_(*key).in_(some)).values({told_in: batch}))
 
 
-def _is_kept(connection: Connection, kind: str, campaign: str) -> bool:
-    query = select(events.c.seq).where(events.c.kind == kind, events.c.campaign == campaign)
-    return connection.execute(query.limit(1)).first() is not None
-
-
-def _keep(
-    connection: Connection, kind: str, campaign: str, batch: int, conn_id: str, facts: Mapping[str, Any], now: datetime
-) -> None:
+def _event(
+    kind: str, campaign: str, batch: int, conn_id: str, facts: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
     values = {"kind": kind, "campaign": campaign, "batch": batch, "conn_id": conn_id, "made": now}
-    connection.execute(insert(events).values(**values, facts=json.dumps(facts)))
+    return {**values, "facts": json.dumps(facts)}
+
+
+def _keep(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(events), rows)
 
 
 def _alone(connection: Connection) -> None:

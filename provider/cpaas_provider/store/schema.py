@@ -193,6 +193,7 @@ events = Table(
     Column("told", Moment),
     Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
     Index("cpaas_events_batch", "batch"),
+    Index("cpaas_events_newest", "kind", "conn_id", "batch"),
     Index("cpaas_events_untold", "seq", sqlite_where=text("told IS NULL"), postgresql_where=text("told IS NULL")),
     sqlite_autoincrement=True,
 )

@@ -97,6 +97,7 @@ class TestCampaignFinished:
             "delivered": 1,
             "undelivered": 1,
             "open": 0,
+            "single": False,
         }
 
     def test_is_not_told_while_the_task_goes_on(self, database):
@@ -140,6 +141,13 @@ class TestCampaignFinished:
         kept(database, report(ADA, "delivered", ticket=to(ADA, campaign="new")))
         assert [one.key for one in found(database, looked=datetime.now(UTC))] == ["new"]
         assert [one.key for one in found(database)] == ["new", "old"]
+
+    def test_of_more_than_are_found_at_a_time_leaves_none_out(self, database, monkeypatch):
+        monkeypatch.setattr(happenings, "FINISHED_AT_ONCE", 2)
+        for number in range(5):
+            sent(database, f"c{number}", 1)
+        kept(database, *(report(ADA, "delivered", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        assert len(found(database)) == 5
 
     def test_of_before_anybody_wanted_to_know_is_told_to_nobody(self, database):
         sent(database, expected=1)

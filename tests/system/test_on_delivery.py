@@ -1,0 +1,118 @@
+"""A burst of campaigns that finish starts one run for each, whatever is killed in between."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
+from cpaas_provider.store.database import open_store
+from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
+from tests.system.standalone import wait_for
+from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
+
+pytestmark = pytest.mark.system
+
+DAGS = Path(__file__).parent / "on_delivery" / "dags"
+BURST = [f"burst-{number}" for number in range(200)]
+AFTER_KILLS = [f"later-{number}" for number in range(20)]
+TOLD_WITHIN = 120.0
+STARTED_WITHIN = 240.0
+
+
+@pytest.fixture
+def airflow(tmp_path):
+    running = AirflowInParts(tmp_path, DAGS, {"AIRFLOW__CPAAS__STORE": f"sqlite:///{tmp_path / 'store.db'}"})
+    with running:
+        for dag_id in ("after_campaign", "after_failure"):
+            wait_for(f"Airflow to read {dag_id}", lambda d=dag_id: running.found(f"dags/{d}"), 120.0)
+            running.api("PATCH", f"dags/{dag_id}", {"is_paused": False}, update_mask="is_paused")
+        yield running
+    assert running.remaining() == []
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+def finish(store, campaigns):
+    """Have campaigns to two people end, and then all their reports come in one transaction."""
+
+    def sent(connection):
+        for name in campaigns:
+            note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "send", -1))
+            note_end(connection, name, 2)
+
+    store.write(sent)
+    tickets = [to(ADA, OBI, campaign=name) for name in campaigns]
+    kept(
+        store,
+        *(report(ADA, "delivered", ticket=one) for one in tickets),
+        *(report(OBI, "failed", ticket=one) for one in tickets),
+    )
+
+
+def told(airflow):
+    """Return how many campaigns Airflow was told of."""
+    return airflow.query("SELECT count(*) FROM asset_event WHERE extra LIKE '%\"delivered\"%'")[0][0]
+
+
+def runs(airflow, dag_id):
+    return [key for (key,) in airflow.query("SELECT partition_key FROM dag_run WHERE dag_id = ?", dag_id)]
+
+
+def kill(airflow, part):
+    if part == API_SERVER:
+        airflow.kill_api_server()
+        return
+    for process in airflow.parts[part].processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def nothing_left_to_tell(store):
+    with store.reading() as connection:
+        return connection.exec_driver_sql("SELECT count(*) FROM cpaas_events WHERE told IS NULL").scalar() == 0
+
+
+def what_tasks_say(airflow, failures):
+    """Return what the tasks of runs on failures were told, once that is of all failures."""
+    said = []
+    for key, run_id in airflow.query("SELECT partition_key, run_id FROM dag_run WHERE dag_id = 'after_failure'"):
+        path = f"dags/after_failure/dagRuns/{run_id}/taskInstances/say/xcomEntries/return_value"
+        if not (entry := airflow.found(path, deserialize="true")):
+            return None
+        said.append(entry["value"])
+        assert said[-1]["key"] == key
+    return said if sum(told["recipients"] for one in said for told in one["told"]) >= failures else None
+
+
+def test_starts_exactly_one_run_for_each(airflow, store):
+    finish(store, BURST)
+    wait_for("the first to be told", lambda: told(airflow) or None, TOLD_WITHIN, every=0.02)
+    kill(airflow, API_SERVER)
+    at_the_kill = told(airflow)
+    kill(airflow, SCHEDULER)
+    # In the middle: Airflow was told of some of them, and that was noted of none.
+    assert 0 < at_the_kill < len(BURST)
+    assert not nothing_left_to_tell(store)
+    finish(store, AFTER_KILLS)
+    airflow.start_part(API_SERVER)
+    airflow.start_part(SCHEDULER)
+
+    everything = BURST + AFTER_KILLS
+    wait_for("all to be told", lambda: told(airflow) >= len(everything) or None, TOLD_WITHIN)
+    wait_for("that to be noted", lambda: nothing_left_to_tell(store) or None, TOLD_WITHIN)
+    wait_for("all runs", lambda: len(runs(airflow, "after_campaign")) >= len(everything) or None, STARTED_WITHIN)
+    assert Counter(runs(airflow, "after_campaign")) == Counter(everything)
+
+    said = wait_for("all failures", lambda: what_tasks_say(airflow, len(everything)), STARTED_WITHIN, every=2.0)
+    assert Counter(one["key"] for one in said) == Counter(runs(airflow, "after_failure"))
+    assert all(len(one["told"]) == 1 for one in said)
+    print(f"told {at_the_kill} before the kill; {len(everything)} runs, {len(said)} batches of failures")
