@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
+import structlog
 from fastapi.testclient import TestClient
 
 from cpaas_provider import __version__
+from cpaas_provider.delivery.signatures import sign
+from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.store.database import open_store
+
+CONN_ID = "cpaas_of_reports"
+CONNECTION = {
+    "conn_type": "cpaas",
+    "host": "https://api.example.com",
+    "password": "sk_test_of_reports",
+    "extra": {"webhook_secret": "of-webhooks", "signature_header": "X-Signature", "callback_secret": "new, old"},
+}
+TICKET = Ticket("cpaas-mounted", "cpaas-mounted-1", 10)
+REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +35,32 @@ def server(airflow_db: object) -> Iterator[TestClient]:
     """Airflow's API server with everything it mounts, in this process."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
 
-    with TestClient(create_app(apps="core")) as client:
-        yield client
+    # As its own main module has it.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+        with TestClient(create_app(apps="core")) as client:
+            yield client
     purge_cached_app()
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(CONNECTION))
+    return CONN_ID
+
+
+def callback(ticket: Ticket = TICKET, secret: str = "new", conn_id: str = CONN_ID) -> str:
+    return callback_url("/cpaas", conn_id, secret, ticket)
+
+
+def stored() -> list[Any]:
+    """Return the raw reports in the store that Airflow's configuration names."""
+    from sqlalchemy import select
+
+    from cpaas_provider.store.schema import reports
+
+    with open_store() as database, database.reading() as reading:
+        return list(reading.execute(select(reports).where(reports.c.conn_id == CONN_ID)))
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +107,115 @@ class TestPages:
         answer = server.get("/cpaas/health", headers={"Authorization": f"Bearer {token}"})
         assert (answer.status_code, answer.json()) == (200, {"status": "ok", "version": __version__})
 
-    @pytest.mark.parametrize("path", ["/cpaas/docs", "/cpaas/redoc", "/cpaas/openapi.json"])
-    def test_it_publishes_no_description_of_itself(self, server: TestClient, path: str) -> None:
+    @pytest.mark.parametrize("path", ["/cpaas/docs", "/cpaas/redoc", "/cpaas/openapi.json", "/cpaas/", "/cpaas/health"])
+    def test_nobody_who_is_not_logged_in_is_told_anything(self, server: TestClient, path: str) -> None:
         answer = server.get(path)
+        assert answer.status_code in (401, 404)
         assert "swagger" not in answer.text.lower()
         assert '"openapi":' not in answer.text
-        assert not answer.is_success
+
+    def test_a_logged_in_user_reads_how_the_doors_are_used(self, server: TestClient, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        document = server.get("/cpaas/openapi.json", headers=headers).json()
+        assert "/webhook/{conn_id}" in document["paths"]
+        assert "/cpaas/openapi.json" in server.get("/cpaas/docs", headers=headers).text
 
     def test_it_stands_beside_airflow_s_own_pages(self, server: TestClient) -> None:
         assert server.get("/api/v2/version").is_success
+
+
+class Ear:
+    """What Airflow publishes metrics to."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+
+    def incr(self, name: str, count: int = 1, **_: Any) -> None:
+        self.heard.append((name, count))
+
+    def timing(self, name: str, lasted: Any, **_: Any) -> None:
+        self.heard.append((name, lasted.total_seconds() > 0))
+
+
+@pytest.mark.usefixtures("connection")
+class TestDoors:
+    def test_a_report_is_kept_without_a_login(self, server: TestClient) -> None:
+        answer = server.post(callback(), json=REPORT)
+        assert (answer.status_code, answer.json()) == (200, {"status": "kept"})
+        assert json.loads(stored()[-1].body) == REPORT
+
+    def test_so_is_one_to_the_account_s_webhook(self, server: TestClient) -> None:
+        raw = json.dumps({**REPORT, "id": "m-2"}).encode()
+        headers = {"content-type": "application/json", "x-signature": sign(raw, "of-webhooks")}
+        assert server.post(f"/cpaas/webhook/{CONN_ID}", content=raw, headers=headers).status_code == 200
+        assert raw.decode() in {row.body for row in stored()}
+        headers["x-signature"] = sign(raw, "of-others")
+        assert server.post(f"/cpaas/webhook/{CONN_ID}", content=raw, headers=headers).status_code == 401
+
+    @pytest.mark.parametrize("secret", ["old", CONNECTION["password"]])
+    def test_earlier_secrets_and_the_key_verify_too(self, server: TestClient, secret: str) -> None:
+        assert server.post(callback(secret=secret), json=REPORT).status_code == 200
+
+    def test_the_handshake_names_the_store_of_the_configuration(self, server: TestClient) -> None:
+        with open_store() as database:
+            assert server.post(callback(Ticket("handshake", "handshake", 1))).json() == {"store": database.identity}
+
+    def test_a_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = "AIRFLOW_CONN_CPAAS_ROTATED"
+        monkeypatch.setenv(name, json.dumps({**CONNECTION, "extra": {}}))
+        assert server.post(callback(secret="sk_test_of_reports", conn_id="cpaas_rotated"), json=REPORT).is_success
+        monkeypatch.setenv(name, json.dumps({**CONNECTION, "password": "sk_test_next", "extra": {}}))
+        assert server.post(callback(secret="sk_test_next", conn_id="cpaas_rotated"), json=REPORT).is_success
+
+    def test_a_connection_of_another_type_has_no_door(
+        self, server: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**CONNECTION, "conn_type": "postgres"}))
+        assert server.post(callback(conn_id="warehouse"), json=REPORT).status_code == 404
+
+    def test_nor_has_one_that_is_not_there(self, server: TestClient) -> None:
+        assert server.post(callback(conn_id="nobody"), json=REPORT).status_code == 404
+
+    def test_one_that_cannot_be_read_loses_no_report(
+        self, server: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broken = {**CONNECTION, "extra": {"requests_per_second": "hunter22"}}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_BROKEN", json.dumps(broken))
+        assert server.post(callback(conn_id="cpaas_broken"), json=REPORT).status_code == 503
+        assert "hunter22" not in caplog.text
+
+    def test_airflow_s_log_of_requests_shows_no_ticket(self, server: TestClient) -> None:
+        with structlog.testing.capture_logs() as lines:
+            server.post(callback(), json=REPORT)
+            server.post(callback(secret="wrong"), json=REPORT)
+            server.get(callback())
+        logged = [line for line in lines if line["event"] == "request finished"]
+        assert [line["path"] for line in logged] == [f"/cpaas/callback/{CONN_ID}/..."] * 3
+        assert TICKET.reference not in str(lines)
+
+    def test_what_happens_is_counted_among_airflow_s_metrics(self, server: TestClient) -> None:
+        from airflow._shared.observability.metrics import stats as module
+        from airflow.observability import stats
+
+        ear = Ear()
+        with pytest.MonkeyPatch.context() as listening:
+            listening.setattr(module, "_backend", ear)
+            body = {**REPORT, "id": "m-counted", "created_datetime": "2026-01-31T12:00:00Z"}
+            server.post(callback(), json=body)
+            server.post(callback(), json=body)
+            server.get(callback())
+        assert stats.incr is module.incr
+        assert sorted(ear.heard) == [
+            ("cpaas.delivery.lag", True),
+            ("cpaas.delivery.lag", True),
+            ("cpaas.delivery.received", 1),
+            ("cpaas.delivery.received", 1),
+            ("cpaas.delivery.refused.405", 1),
+            ("cpaas.delivery.repeated", 1),
+        ]
+
+    def test_nothing_is_logged_of_a_report(self, server: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.DEBUG):
+            server.post(callback(), json={**REPORT, "note": "between us"})
+        for secret in ("between us", "2348030000001", TICKET.reference, "of-webhooks"):
+            assert secret not in caplog.text
