@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import datetime as dt
 import itertools
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.sdk import DAG, task, timezone
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -25,6 +29,7 @@ from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, n
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.stage import Stage, digits, on_stage
 from tests.sandbox import Sandbox
 from tests.unit.delivery.arriving import kept, report
@@ -403,3 +408,52 @@ class TestWhatSendersReturn:
     def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             self.read(given)
+
+
+class TestTriggerer:
+    """The triggers of many sensors as Airflow's own triggerer runs them: as tasks of one loop."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+        """A store that is named by a connection."""
+        path = tmp_path / "store.db"
+        monkeypatch.setenv("AIRFLOW_CONN_REPORTS", json.dumps({"conn_type": "sqlite", "host": str(path)}))
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "reports")
+        with open_store() as opened:
+            yield opened
+
+    @staticmethod
+    def begun(runner: TriggerRunner, number: int) -> asyncio.Task[None]:
+        deadline = (timezone.utcnow() + dt.timedelta(minutes=5)).isoformat()
+        trigger = DeliveryTrigger([f"one-{number}"], 1, None, deadline, poke_interval=1)
+        trigger.trigger_id = number
+        task = asyncio.create_task(runner.run_trigger(number, trigger))
+        runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
+        return task
+
+    async def test_they_end_with_one_event_each_and_each_is_told_in_its_own_log(self, store: Database) -> None:
+        runner, told = TriggerRunner(), list[Any]()
+
+        class Bound(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                told.append(structlog.contextvars.get_contextvars().get("trigger_id"))
+
+        bound = Bound()
+        logging.getLogger("cpaas_provider.triggers").addHandler(bound)
+        try:
+            tasks = [self.begun(runner, number) for number in range(30)]
+            async with asyncio.timeout(30):
+                while len(told) < 30:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.05)
+                runner.to_cancel.extend(range(10))
+                await runner.cancel_triggers()
+                kept(store, *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(30)))
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            logging.getLogger("cpaas_provider.triggers").removeHandler(bound)
+        assert [type(one) for one in ended[:10]] == [asyncio.CancelledError] * 10
+        assert ended[10:] == [None] * 20
+        assert sorted(entry.trigger_id for entry in runner.events) == list(range(10, 30))
+        assert {entry.event.payload["outcome"] for entry in runner.events} == {"done"}
+        # That the store knows nothing of it concerns each task that waits.
+        assert sorted(told) == list(range(30))
