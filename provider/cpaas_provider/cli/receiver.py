@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 DRAIN_SECONDS = 30
+START_SECONDS = 120
+"""How long a worker may take to answer its supervisor: importing Airflow takes long where much else goes on."""
 
 # How the processes that uvicorn starts are told; they begin with nothing but their environment.
 _PREFIX = "CPAAS_RECEIVER_PREFIX"
@@ -51,6 +53,7 @@ def cpaas_receiver(args: Any) -> None:
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_worker_healthcheck=START_SECONDS,
         )
 
 

@@ -1,0 +1,160 @@
+"""``airflow cpaas receiver`` as a program of its own: what it answers, says, and does on a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.store.database import open_store
+from tests.processes import Started, free_ports
+
+COMMAND = str(Path(sys.executable).with_name("airflow"))
+CONNECTION = json.dumps({"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_received"})
+TICKET = Ticket("cpaas-alone", "cpaas-alone-1", 10)
+REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
+PATIENCE = 60.0
+
+
+class Receiver:
+    """A receiver that runs, its store and its output."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        (self.port,) = free_ports(1)
+        self.store = f"sqlite:///{folder / 'store.db'}"
+        self.log = folder / "receiver.log"
+        command = [COMMAND, "cpaas", "receiver", "--port", str(self.port), *more]
+        environment = {**os.environ, "AIRFLOW__CPAAS__STORE": self.store, "AIRFLOW_CONN_CPAAS_ALONE": CONNECTION}
+        self.started = Started.start(command, environment, self.log, Path.cwd())
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def callback(self, ticket: Ticket = TICKET, prefix: str = "/cpaas") -> str:
+        return callback_url(self.url + prefix, "cpaas_alone", "sk_test_received", ticket)
+
+    def get(self, path: str) -> int:
+        with suppress(httpx.TransportError):
+            return httpx.get(self.url + path, trust_env=False, verify=False).status_code
+        return 0
+
+    def signal(self, number: signal.Signals) -> None:
+        """Tell its first process, as a supervisor or a terminal does."""
+        os.kill(self.started.session, number)
+
+    def ended(self) -> int:
+        """Return its exit status, once it and all its workers are gone."""
+        statuses: list[int] = []
+
+        def gone() -> bool:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.started.session, os.WNOHANG)
+                if pid:
+                    statuses.append(os.waitstatus_to_exitcode(status))
+            return bool(statuses) and not self.started.processes()
+
+        until(gone)
+        return statuses[0]
+
+    def bodies(self) -> list[Any]:
+        from sqlalchemy import select
+
+        from cpaas_provider.store.schema import reports
+
+        with open_store(self.store) as database, database.reading() as reading:
+            return [json.loads(body) for body in reading.execute(select(reports.c.body)).scalars()]
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "It did not happen."
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(folder: Path, *more: str, prefix: str = "/cpaas") -> Iterator[Receiver]:
+    receiver = Receiver(folder, *more)
+    try:
+        until(lambda: receiver.get(f"{prefix}/health") == 200 or not receiver.started.alive)
+        assert receiver.started.alive, receiver.log.read_text()
+        yield receiver
+    finally:
+        receiver.started.stop()
+
+
+@pytest.mark.usefixtures("airflow_db")
+class TestReceiver:
+    def test_it_answers_where_airflow_s_server_does_and_stores_what_it_has_taken_before_it_ends(
+        self, tmp_path: Path
+    ) -> None:
+        with running(tmp_path) as receiver:
+            assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "kept"}
+            assert [receiver.get(path) for path in ("/cpaas/docs", "/cpaas/openapi.json", "/", "/health")] == [404] * 4
+            with open_store(receiver.store) as database:
+                handshake = httpx.post(receiver.callback(Ticket("handshake", "handshake", 1)), trust_env=False)
+                assert handshake.json() == {"store": database.identity}
+            with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:
+                raw = json.dumps({**REPORT, "id": "m-2"}).encode()
+                path = receiver.callback().removeprefix(receiver.url)
+                head = (
+                    f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}"
+                )
+                half_sent.sendall(head.encode() + b"\r\n\r\n" + raw[:10])
+                assert receiver.get("/cpaas/health") == 200
+                receiver.signal(signal.SIGTERM)
+                until(lambda: receiver.get("/cpaas/health") == 0)
+                half_sent.sendall(raw[10:])
+                assert half_sent.makefile("rb").readline().startswith(b"HTTP/1.1 200")
+            assert receiver.ended() == 0
+        assert [body["id"] for body in receiver.bodies()] == ["m-1", "m-2"]
+        said = receiver.log.read_text()
+        assert f"at http://127.0.0.1:{receiver.port}/cpaas with 1 worker(s), into {receiver.store}" in said
+        assert "POST /cpaas/callback/...\n  POST /cpaas/webhook/...\n" in said
+        for secret in (TICKET.reference, "2348030000001", "sk_test_received"):
+            assert secret not in said
+
+    def test_several_workers_share_one_store_and_ctrl_c_ends_them_all(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2", "--prefix", "reports/", "--describe", prefix="/reports") as receiver:
+            url = receiver.callback(prefix="/reports")
+            for number in range(20):
+                answer = httpx.post(url, json={**REPORT, "id": f"m-{number}"}, trust_env=False, verify=False)
+                assert answer.status_code == 200
+            assert receiver.get("/reports/openapi.json") == 200
+            assert receiver.get("/cpaas/health") == 404
+            receiver.signal(signal.SIGINT)
+            assert receiver.ended() == 0
+        assert len(receiver.bodies()) == 20
+        assert TICKET.reference not in receiver.log.read_text()
+
+
+@pytest.mark.usefixtures("airflow_db")
+class TestCannotBegin:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command, env = [COMMAND, "cpaas", "receiver", *arguments], {**os.environ, **environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+    def test_where_another_listens_already(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            done = self.run("--port", str(port), AIRFLOW__CPAAS__STORE=f"sqlite:///{tmp_path / 'store.db'}")
+        assert done.returncode == 1
+        assert f"Cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_without_a_store_it_can_use(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        done = self.run("--port", "8099", AIRFLOW__CPAAS__STORE=f"sqlite:///{tmp_path / 'file' / 'store.db'}")
+        assert done.returncode == 1
+        assert "The store cannot be created" in done.stderr
+        assert "Traceback" not in done.stderr
