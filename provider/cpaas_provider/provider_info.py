@@ -103,6 +103,7 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "extra-links": ["cpaas_provider.links.delivery.DeliveryLink"],
         "connection-types": [
             {
                 "connection-type": "cpaas",

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from cpaas_provider.delivery.assembly import assemble
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
 from cpaas_provider.hooks.receiving import connection_of_reports
+from cpaas_provider.links.delivery import DeliveryLink, lead
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
@@ -74,6 +75,13 @@ def once(stage: Stage, operator: Callable[..., Any], **given: Any) -> Try:
     with new_dag() as dag:
         operator(task_id="send", **given)
     return Run(stage, dag).once()
+
+
+def link(run: Run, task_id: str) -> str:
+    """Return the address a task's link leads to."""
+    found = run._xcom(task_id, -1, DeliveryLink().xcom_key)
+    assert isinstance(found, str)
+    return found
 
 
 SMS = {"recipients": ["+2348031000001", "+2348031000002"], "content": "Hello"}
@@ -139,6 +147,32 @@ class TestASend:
     def test_leaves_no_callback_url_in_logs_or_results(self, stage: Stage, received: Received) -> None:
         done = once(stage, SendSmsOperator, **SMS)
         assert "/callback/" not in f"{done.log} {done.result}"
+
+
+class TestTheLink:
+    """What a task's page offers as ``Delivery``."""
+
+    def test_of_a_campaign_leads_to_its_counts_while_it_is_sent(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(stage, rows(2, 500))
+        assert run.once().state == "up_for_retry"
+        (sent,) = received.rows(sends)
+        assert link(run, "campaign").endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
+
+    def test_is_named_by_all_that_send(self) -> None:
+        for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator):
+            assert [one.name for one in operator.operator_extra_links] == ["Delivery"]
+
+    def test_names_what_was_sent_and_not_more_than_a_url_holds(self, airflow_db: object) -> None:
+        with new_dag():
+            task = SendSmsOperator(task_id="send", **SMS)
+        (one,) = task.operator_extra_links
+        assert one.get_link(task, ti_key=None) == ""
+        lead(task, [f"reference-{number}" for number in range(150)])
+        address = one.get_link(task, ti_key=None)
+        assert address.count("campaign=") == 100
+        assert "/cpaas/deliveries?campaign=reference-0&campaign=reference-1&" in address
 
 
 class TestWhereReportsWouldBeLost:

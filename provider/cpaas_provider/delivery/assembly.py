@@ -45,6 +45,7 @@ def assemble(
     :param guard: as ``receiver``, like the rest
     """
     from cpaas_provider.delivery.keys import ConnectionKeys
+    from cpaas_provider.delivery.overview import add_overview
     from cpaas_provider.delivery.receiver import receiver
 
     opened = _OpenedOnce()
@@ -55,7 +56,7 @@ def assemble(
             return None
         return ConnectionKeys(found.journal_secrets, found.webhook_secret, found.signature_header)
 
-    return receiver(
+    app = receiver(
         keys,
         opened.desk,
         guard=guard,
@@ -64,6 +65,9 @@ def assemble(
         prefix=prefix,
         described=described,
     )
+    if guard is not None:
+        add_overview(app, opened.database, guard, prefix)
+    return app
 
 
 class _OpenedOnce:

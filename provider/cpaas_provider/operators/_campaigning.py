@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from cpaas_provider.links.delivery import lead, lead_at_once
 from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
 from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, try_facts
@@ -154,6 +155,7 @@ class Campaigning:
         if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
             campaign = self._under_way[0]
             tracking.note_end(campaign.reference, campaign.plan.counts()[Fate.SENT])
+            lead(self._operator, [campaign.reference])
 
     def _evidence(self) -> Sequence[Evidence]:
         """Return ways to find out about requests: that anything was reported of one is proof."""
@@ -237,6 +239,7 @@ class Campaigning:
         if tracking is not None and not self._tracked:
             tracking.begin()
             tracking.note_begin(self._reference())
+            lead_at_once(self._operator, self._context, [self._reference()])
             self._tracked = True
 
     @contextlib.asynccontextmanager

@@ -161,7 +161,10 @@ class JournaledOperator(CpaasOperator):
             )
             outcome = once.run()
             if self.tracking is not None:
+                from cpaas_provider.links.delivery import lead
+
                 self.tracking.note_outcome(outcome, deed.recipients)
+                lead(self, [entry.reference for entry in outcome.settled])
             return {
                 **self.result(client, outcome),
                 "unknown": outcome.doubtful,

@@ -12,11 +12,20 @@ from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators.journaled import JournaledOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.deed import Deed
+
+
+class _LinksWhenAsked:
+    """What ``operator_extra_links`` of a class is, imported by whoever asks for it: a DAG file does not."""
+
+    def __get__(self, operator: object, owner: type) -> tuple[BaseOperatorLink, ...]:
+        from cpaas_provider.links.delivery import DeliveryLink
+
+        return (DeliveryLink(),)
 
 
 class SendOperator(JournaledOperator):
@@ -27,6 +36,8 @@ class SendOperator(JournaledOperator):
         was ever reported of; only with ``callback_url`` on the connection
     :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
     """
+
+    operator_extra_links: Any = _LinksWhenAsked()
 
     def __init__(
         self,

@@ -1,0 +1,1 @@
+"""Links from a task to what became of what it did."""

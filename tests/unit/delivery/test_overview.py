@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI, Header, HTTPException
+
+from cpaas_provider.delivery.overview import MOST, add_overview, overview, page_of
+from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.errors import StoreError
+from tests.processes import free_ports
+from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
+from tests.unit.delivery.receiving import running
+
+JSON = {"accept": "application/json", "x-user": "ada"}
+
+
+def logged_in(x_user: str = Header("")) -> None:
+    if not x_user:
+        raise HTTPException(401)
+
+
+@pytest.fixture
+def page(database: Database) -> Iterator[str]:
+    app = FastAPI()
+    add_overview(app, lambda: database, logged_in, "/cpaas")
+    port = free_ports(1)[0]
+    with running(app, port):
+        yield f"http://127.0.0.1:{port}/cpaas/deliveries"
+
+
+def begun(database: Database, dag_id: str = "spring_dag") -> None:
+    send = TrackedSend("spring", "send_sms", "shop", dag_id, "run", "send", 3)
+    database.write(lambda connection: note_send(connection, send))
+    kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+
+
+def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str) -> None:
+    begun(database)
+    told = httpx.get(page, params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
+    known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
+    assert told[0] == {**known, "undelivered": 0, "open": 1, "state": "being sent"}
+    assert told[1] == {
+        "campaign": "unheard-of",
+        "task": None,
+        "expected": None,
+        "delivered": 0,
+        "undelivered": 0,
+        "open": 0,
+        "state": "nothing is known of it here",
+    }
+    assert len(told) == 2
+
+
+def test_once_the_task_has_ended_who_is_missing_is_open(database: Database) -> None:
+    begun(database)
+    database.write(lambda connection: note_end(connection, "spring", 5))
+    (line,) = overview(lambda: database, ["spring"])
+    assert (line["expected"], line["open"], line["state"]) == (5, 4, "reports are awaited")
+    database.write(lambda connection: note_end(connection, "spring", 1))
+    (line,) = overview(lambda: database, ["spring"])
+    assert (line["open"], line["state"]) == (0, "all reported")
+
+
+def test_nobody_sees_it_without_a_login(page: str) -> None:
+    assert httpx.get(page, params={"campaign": "spring"}).status_code == 401
+
+
+def test_it_names_nobody_and_no_name_is_read_as_html(database: Database, page: str) -> None:
+    begun(database, "<script>alert(1)</script>")
+    shown = httpx.get(page, params={"campaign": "spring"}, headers={"x-user": "ada"})
+    assert shown.headers["content-type"].startswith("text/html")
+    assert "&lt;script&gt;" in shown.text
+    assert "<script" not in shown.text
+    assert ADA not in shown.text
+
+
+@pytest.mark.parametrize("asked", [[], ["x"] * (MOST + 1), ["x" * 200], [""]])
+def test_what_is_no_question_is_refused(page: str, asked: list[str]) -> None:
+    assert httpx.get(page, params={"campaign": asked}, headers=JSON).status_code == 422
+
+
+def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
+    def closed() -> Database:
+        raise StoreError("The store is away.")
+
+    app = FastAPI()
+    add_overview(app, closed, logged_in)
+    port = free_ports(1)[0]
+    with running(app, port):
+        told = httpx.get(f"http://127.0.0.1:{port}/deliveries", params={"campaign": "spring"}, headers=JSON)
+    assert (told.status_code, told.json()) == (503, {"detail": "The store is away."})
+
+
+def test_large_numbers_are_readable() -> None:
+    line = {"campaign": "a", "task": None, "expected": 1_000_000, "delivered": 0, "undelivered": 0, "open": 0}
+    assert "1,000,000" in page_of([{**line, "state": "being sent"}])
