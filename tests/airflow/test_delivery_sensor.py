@@ -33,6 +33,7 @@ from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.stage import Stage, digits, on_stage
 from tests.sandbox import Sandbox
 from tests.unit.delivery.arriving import kept, report
+from tests.unit.triggers.test_delivery import asked
 
 MODES = ("poke", "reschedule", "deferrable")
 PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
@@ -367,6 +368,12 @@ class TestTrouble:
         with pytest.raises(AirflowException, match="not known to how many was sent"):
             sensor.execute({})
 
+    def test_a_timeout_tells_what_the_trigger_knew(self, sensor: DeliverySensor) -> None:
+        event, instance = {"outcome": "timed_out", **FIGURES}, Instance()
+        with pytest.raises(AirflowSensorTimeout, match=STANDING):
+            sensor.resume_execution("execute_complete", {"event": event}, {"ti": instance})
+        assert instance.pushed["report"] == {**FIGURES, "conflicts": None, "results_path": None}
+
     def test_a_timeout_says_that_it_could_not_be_read(self, sensor: DeliverySensor) -> None:
         with pytest.raises(AirflowSensorTimeout, match="The store could not be read"):
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
@@ -408,6 +415,16 @@ class TestWhatSendersReturn:
     def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             self.read(given)
+
+
+class TestQueries:
+    def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
+        names = [f"many-{number}" for number in range(400)]
+        kept(store, *(report(UNDER_WAY, "sent", ticket=pack(name)) for name in names))
+        sensor = DeliverySensor(task_id="wait", sent=[single(name) for name in names])
+        with asked("cpaas_") as queries:
+            assert sensor.poke({"ti": Instance()}) is False
+        assert len([query for query in queries if "cpaas_schema" not in query]) == 1
 
 
 class TestTriggerer:

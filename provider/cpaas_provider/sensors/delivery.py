@@ -88,6 +88,7 @@ class DeliverySensor(BaseSensorOperator):
         if min_delivered is not None and not _is_share(min_delivered):
             raise ValueError(f"{self}: min_delivered must be a number above 0 and up to 1; it is {min_delivered!r}.")
         self._seen: Look | None = None
+        self._of_the_trigger: Mapping[str, Any] | None = None
         self._told: set[str] = set()
 
     def execute(self, context: Context) -> Any:
@@ -117,6 +118,7 @@ class DeliverySensor(BaseSensorOperator):
         if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
             raise AirflowException("The trigger ended without saying how far deliveries are.")
         if outcome == TIMED_OUT:
+            self._of_the_trigger = event
             raise AirflowSensorTimeout
         return self._conclude(context, event)
 
@@ -139,9 +141,9 @@ class DeliverySensor(BaseSensorOperator):
         from cpaas_provider.triggers._delivery_goal import DONE
 
         seen = self._look(context) or self._seen
-        if seen is None:
+        verdict = self._goal(seen.sent).given_up(seen.counts) if seen else self._of_the_trigger
+        if verdict is None:
             raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The store could not be read.")
-        verdict = self._goal(seen.sent).given_up(seen.counts)
         if verdict["outcome"] == DONE:
             return self._conclude(context, verdict)
         raise kind(self._failure(context, verdict))
