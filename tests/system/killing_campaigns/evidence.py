@@ -133,9 +133,11 @@ class Witnesses:
         )
 
     def _items(self, box: str) -> Iterator[dict[str, Any]]:
-        offset = 0
+        """Yield what arrived, each once: of what arrives meanwhile, what stands on a page moves on to the next."""
+        offset, seen = 0, set[int]()
         while found := self.sandbox.inbox(box, limit=PAGE, offset=offset)["items"]:
-            yield from found
+            yield from (item for item in found if item["seq"] not in seen)
+            seen.update(item["seq"] for item in found)
             offset += len(found)
 
 

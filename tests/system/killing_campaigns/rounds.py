@@ -22,7 +22,7 @@ from tests.system.killing_campaigns.people import ROOM
 from tests.system.standalone import StandaloneError, wait_for
 
 DAGS = Path(__file__).parent / "dags"
-ROUND_WITHIN = 600.0
+ROUND_WITHIN = 1200.0
 LAST_PROCESSES_WITHIN = 60.0
 BEGUN_WITHIN = 150.0
 ENDED = ("success", "failed")
@@ -154,6 +154,8 @@ class Killing:
         killer = Killer(self.airflow, self._chance, campaigns, outages, plan.kills, plan.each)
         if not killer.work(lambda: all(map(self._ended, campaigns.values())), ROUND_WITHIN):
             self.outcome.wrongs.append(f"Not all of {list(campaigns)} ended within {ROUND_WITHIN:g} s.")
+            # What is still on its way would be missing, and blamed on the campaign.
+            campaigns = {name: campaign for name, campaign in campaigns.items() if self._ended(campaign)}
         self._let_the_last_end()
         stories = self._stories(campaigns, killer.strikes, refused)
         self._tell_of(plan, killer.strikes, stories, time.monotonic() - began)
