@@ -56,7 +56,7 @@ async def main() -> None:
             cost = await _cost(turn, server.url, arguments)
             print(_line(turn, cost, server), flush=True)
     for turn in turns:
-        if turn.waiters < arguments.waiters:
+        if turn.contender in COPES_WITH and turn.waiters < arguments.waiters:
             print(f"\n{turn.contender}: {turn.waiters} waiters only; {arguments.waiters} would be too much for it.")
 
 
