@@ -32,6 +32,7 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    true,
 )
 from sqlalchemy.types import VARBINARY
 
@@ -173,7 +174,7 @@ deliveries = Table(
 
 # Who DAGs are told of. The states are written out, or SQLite would not see that an index holds them.
 has_failed = deliveries.c.state.in_((literal_column("10"), literal_column("30")))
-has_clicked = deliveries.c.clicked
+has_clicked = deliveries.c.clicked.is_(true())
 is_topped_up = and_(deliveries.c.kind == literal_column("'airtime'"), deliveries.c.state == literal_column("20"))
 for _column, _who in (("failed_in", has_failed), ("clicked_in", has_clicked), ("topped_up_in", is_topped_up)):
     Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_who, postgresql_where=_who)

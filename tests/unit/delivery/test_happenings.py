@@ -233,6 +233,18 @@ class TestBatches:
         an_age_passes(database, by=timedelta(minutes=11))
         assert {(one.campaign, one.facts["recipients"]) for one in found(database)} == {("spring", 1), ("", 1)}
 
+    @pytest.mark.parametrize("kind", happenings.BATCHED)
+    def test_are_found_by_an_index_of_those_alone(self, database, kind):
+        query = select(deliveries.c.conn_id).where(happenings._waiting(kind, datetime.now(UTC)))
+        text = str(query.compile(database.engine, compile_kwargs={"literal_binds": True})).replace("%%", "%")
+        explain = "EXPLAIN QUERY PLAN"
+        with database.reading() as connection:
+            if connection.dialect.name == "postgresql":
+                explain = "EXPLAIN"
+                connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # which small tables are read by
+            plan = str(connection.exec_driver_sql(f"{explain} {text}".replace("%", "%%")).all())
+        assert f"cpaas_deliveries_{happenings.BATCHED[kind].told_in.name}" in plan
+
     def test_are_never_torn_apart(self, database):
         kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
         collect(database, EVER)
