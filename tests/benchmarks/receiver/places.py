@@ -1,0 +1,123 @@
+"""Where the contenders run: a server of their own, or all together in Airflow's API server; each on a fresh store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import sqlalchemy
+
+from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.store.database import open_store
+from cpaas_provider.store.schema import reports
+from tests.processes import Started, free_ports
+from tests.unit.store.conftest import POSTGRES
+
+START_SECONDS = 180.0
+CONTENDERS = ("bare", "singly", "ours")
+_HERE = "tests.benchmarks.receiver.contenders"
+_ALONE = {
+    "bare": (f"{_HERE}:bare", ""),
+    "singly": (f"{_HERE}:singly", ""),
+    "ours": ("cpaas_provider.cli.receiver:application", ""),
+}
+_MOUNTED = {"bare": "/bare", "singly": "/singly", "ours": "/cpaas"}
+_CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_bench"}
+
+
+@dataclass
+class Place:
+    """A contender that answers, and what it writes to."""
+
+    port: int
+    paths: Path
+    store: str
+
+    def load(self, connections: int, seconds: float, rate: float = 0) -> dict[str, object]:
+        """Send reports from a process of its own."""
+        command = [sys.executable, "-m", "tests.benchmarks.receiver.load"]
+        given = [str(self.port), str(self.paths), str(connections), str(seconds), str(rate)]
+        done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=seconds + 120, check=True)
+        return dict(json.loads(done.stdout))
+
+    def stored(self) -> int:
+        """Return how many reports are in the store, repeats among them."""
+        with open_store(self.store) as database, database.reading() as reading:
+            return int(reading.execute(sqlalchemy.select(sqlalchemy.func.sum(reports.c.times))).scalar() or 0)
+
+
+@contextlib.contextmanager
+def airflow_home() -> Iterator[Path]:
+    """Make an Airflow, with its database, that mounts the contenders."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(Path(sys.executable).with_name("airflow")), "db", "migrate"]
+        subprocess.run(command, env=_environment(Path(folder), ""), capture_output=True, timeout=300, check=True)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def running(home: Path, contender: str, kind: str, mounted: bool) -> Iterator[Place]:
+    """Run one contender in one worker."""
+    (port,) = free_ports(1)
+    target, prefix = ("airflow.api_fastapi.main:app", _MOUNTED[contender]) if mounted else _ALONE[contender]
+    command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log"]
+    command += ["--log-level", "warning", *([] if mounted else ["--factory"])]
+    paths = home / "paths"
+    tickets = [Ticket(f"campaign-{one % 10}", f"request-{one}", 1000) for one in range(1000)]
+    paths.write_text("\n".join(callback_url(prefix, "cpaas_bench", "sk_bench", ticket) for ticket in tickets))
+    with _store(home, kind) as store:
+        log = home / f"{contender}.log"
+        started = Started.start(command, _environment(home, store), log, Path.cwd())
+        try:
+            _wait(port, started, log)
+            yield Place(port, paths, store)
+        finally:
+            started.stop()
+
+
+def _environment(home: Path, store: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "plugins"),
+        "AIRFLOW__CPAAS__STORE": store,
+        "AIRFLOW_CONN_CPAAS_BENCH": json.dumps(_CONNECTION),
+        "PYTHONPATH": str(Path.cwd()),
+    }
+
+
+@contextlib.contextmanager
+def _store(home: Path, kind: str) -> Iterator[str]:
+    name = f"cpaas_bench_{secrets.token_hex(6)}"
+    if kind == "SQLite":
+        yield f"sqlite:///{home / name}.db"
+        return
+    engine = sqlalchemy.create_engine(POSTGRES)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE SCHEMA {name}"))
+    yield f"{POSTGRES}?options=-csearch_path%3D{name}"
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text(f"DROP SCHEMA {name} CASCADE"))
+    engine.dispose()
+
+
+def _wait(port: int, started: Started, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{port}/no-such-page", timeout=5, trust_env=False, verify=False)
+            return
+        if not started.alive or time.monotonic() > deadline:
+            sys.exit(f"The server did not begin:\n{log.read_text()[-2000:]}")
+        time.sleep(0.2)
