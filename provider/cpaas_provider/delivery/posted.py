@@ -83,7 +83,10 @@ class Posted:
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its name in lower case, or ``None``."""
-        return next((value.decode("latin-1") for key, value in self._headers if key == name), None)
+        for key, value in self._headers:
+            if key == name:
+                return value.decode("latin-1")
+        return None
 
     async def body(self) -> bytes:
         """Return the body.
@@ -121,8 +124,11 @@ class Posted:
 
         :raises RefusalError: 415 otherwise
         """
-        media_type = (self.header(b"content-type") or "").partition(";")[0].strip().lower()
+        media_type = self.header(b"content-type") or ""
         encoding = self.header(b"content-encoding")
+        if media_type == "application/json" and encoding is None:
+            return
+        media_type = media_type.partition(";")[0].strip().lower()
         if not _JSON_TYPE.fullmatch(media_type) or (encoding and encoding.strip().lower() != "identity"):
             raise RefusalError(NO_JSON_TYPE)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -132,15 +131,12 @@ def _fields(body: Any) -> Fields:
 
 
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
-    return next(_found(fields, names, read), None)
-
-
-def _found(fields: Fields, names: tuple[str, ...], read: Any) -> Iterator[Any]:
     for place in fields:
         for name in names:
             value = place.get(name)
             if value is not None and (found := read(value)) is not None:
-                yield found
+                return found
+    return None
 
 
 def _text(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import re
@@ -54,7 +55,7 @@ def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
     """
     if not secret:
         raise ValueError("A callback URL needs a secret to be signed with.")
-    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{_mac(conn_id, ticket, secret)}"
+    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{_mac(_canonical(conn_id, ticket), secret)}"
     return f"{base.rstrip('/')}/callback/{quote(conn_id, safe='')}/{text}"
 
 
@@ -68,16 +69,24 @@ def read_ticket(conn_id: str, text: str, secrets: Sequence[str]) -> Ticket:
     if found is None or int(found[3]) > MAX_RECIPIENTS:
         raise BadTicketError("The callback URL is not one of ours.")
     ticket, mac = Ticket(found[1], found[2], int(found[3])), found[4]
+    whole = _canonical(conn_id, ticket)
     # All are tried, so that the time tells nothing of which.
-    proofs = [hmac.compare_digest(mac, _mac(conn_id, ticket, secret)) for secret in secrets if secret]
+    proofs = [hmac.compare_digest(mac, _mac(whole, secret)) for secret in secrets if secret]
     if not any(proofs):
         raise BadTicketError("The callback URL is not one of ours.")
     return ticket
 
 
-def _mac(conn_id: str, ticket: Ticket, secret: str) -> str:
-    parts = (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients))
-    # Each with its length before it, or two different tickets could read the same.
-    whole = b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))
-    key = hmac.digest(secret.encode(), _PURPOSE, hashlib.sha256)
-    return urlsafe_b64encode(hmac.digest(key, whole, hashlib.sha256)[:_MAC_BYTES]).rstrip(b"=").decode()
+def _canonical(conn_id: str, ticket: Ticket) -> bytes:
+    """Return all it says, each part with its length before it, or two different tickets could read the same."""
+    parts = [text.encode() for text in (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients))]
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+
+
+def _mac(whole: bytes, secret: str) -> str:
+    return urlsafe_b64encode(hmac.digest(_key(secret), whole, hashlib.sha256)[:_MAC_BYTES]).rstrip(b"=").decode()
+
+
+@functools.lru_cache(maxsize=64)
+def _key(secret: str) -> bytes:
+    return hmac.digest(secret.encode(), _PURPOSE, hashlib.sha256)
