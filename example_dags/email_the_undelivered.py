@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import Param, dag, get_current_context, task
+from airflow.sdk import Param, dag, task
 
 from cpaas_provider.assets import ConcernedSource, on_campaign_finished
 from cpaas_provider.operators import EmailCampaignOperator
@@ -70,9 +70,9 @@ def email_the_undelivered():
 
 
 @task.short_circuit
-def was_sms_that_failed():
+def was_sms_that_failed(triggering_asset_events=None):
     """Go on only after SMS, or the emails of this DAG would start it once more when they are finished."""
-    told = [event.extra for events in get_current_context()["triggering_asset_events"].values() for event in events]
+    told = [event.extra for events in triggering_asset_events.values() for event in events]
     return not told or any(one["operation"] == "send_sms" and one["undelivered"] for one in told)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -207,3 +208,12 @@ class TestEmailTheUndelivered:
         )
         assert states(done) == {"was_sms_that_failed": "success", "email": "skipped"}
         assert sandbox.inbox("email")["total"] == 0
+
+    @pytest.mark.parametrize(
+        ("operation", "undelivered", "goes_on"),
+        [("send_sms", 2, True), ("send_sms", 0, False), ("send_email", 2, False)],
+    )
+    def test_does_not_start_itself_again(self, examples, operation, undelivered, goes_on):
+        gate = examples.dags["email_the_undelivered"].get_task("was_sms_that_failed").python_callable
+        event = SimpleNamespace(extra={"operation": operation, "undelivered": undelivered})
+        assert gate({"asset": [event]}) is goes_on
