@@ -50,14 +50,19 @@ def test_a_source_adds_few_modules_and_no_library(module: str) -> None:
     assert [name for name in added if not name.startswith("cpaas_provider")] == []
 
 
-def test_everything_a_dag_file_imports_adds_few_modules_and_no_library() -> None:
+def test_all_operators_and_sensors_add_few_modules_and_no_library() -> None:
     added = modules_added_by(
         *(f"cpaas_provider.operators.{module}" for module in OPERATOR_MODULES),
         "cpaas_provider.sensors.otp",
-        "cpaas_provider.hooks.cpaas",
-        "cpaas_provider.hooks.retry_policy",
+        "cpaas_provider.sensors.delivery",
     )
     assert len(added) <= MOST_MODULES
+    assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
+
+
+def test_the_hook_adds_few_modules_and_no_library() -> None:
+    added = modules_added_by("cpaas_provider.hooks.cpaas", "cpaas_provider.hooks.retry_policy")
+    assert len(added) <= MOST_OF_ONE
     assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
 
 
