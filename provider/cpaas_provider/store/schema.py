@@ -168,7 +168,7 @@ deliveries = Table(
     Column("topped_up_in", BigInteger),
     Index("cpaas_deliveries_touched", "touched"),
     # Counting a campaign reads this alone.
-    Index("cpaas_deliveries_state", "campaign", "state"),
+    Index("cpaas_deliveries_state", "campaign", "state", "touched"),
     sqlite_with_rowid=False,
 )
 
