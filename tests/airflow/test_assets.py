@@ -268,6 +268,27 @@ class TestServing:
             wait_for(lambda: runs_of(dag_id))
         assert set(threading.enumerate()) <= before
 
+    def test_goes_on_after_the_store_could_not_be_used(self, airflow_db, scheduled, tmp_path, monkeypatch, caplog):
+        from fastapi import FastAPI
+        from fastapi.testclient import TestClient
+
+        from cpaas_provider.assets import teller
+        from tests.airflow.examples import wait_for
+
+        dag_id = scheduled(on_campaign_finished())
+        monkeypatch.setattr(teller, "PAUSE", 0.05)
+        folder = tmp_path / "later"
+        folder.write_text("in the way")
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{folder / 'store.db'}")
+        with TestClient(teller.telling(FastAPI())):
+            wait_for(lambda: "DAGs could not be started on delivery" in caplog.text)
+            folder.unlink()
+            folder.mkdir()
+            with open_store() as store:
+                finished(store, "spring")
+            wait_for(lambda: runs_of(dag_id))
+        assert caplog.text.count("DAGs could not be started on delivery") == 1
+
 
 class TestNames:
     @pytest.mark.parametrize("conn_id", [None, "shop", "a/b c?d", "Größe"])

@@ -21,7 +21,9 @@ from fastapi import FastAPI
 from cpaas_provider.assets.news import news_for
 from cpaas_provider.assets.subscriptions import Subscription, subscriptions, tell
 from cpaas_provider.delivery.happenings import collect, note_told, untold
+from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -123,15 +125,24 @@ class Teller:
 
     def _store(self) -> Database:
         if self._database is None:
-            self._database = open_store()
+            opened = open_store()
+            try:
+                Inbox(opened)  # which refuses databases that reports cannot be kept in
+            except StoreError:
+                opened.close()
+                raise
+            self._database = opened
         return self._database
 
     def _run(self) -> None:
         pause = 0.0
         while not self._ending.wait(pause):
             try:
-                pause = IDLE_PAUSE if self.look() is None else PAUSE
+                made = self.look()
+                pause = IDLE_PAUSE if made is None else PAUSE
                 self._failures = 0
+                if made:
+                    log.info("Airflow was told of what reports say by %s asset events.", made)
             except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next look may succeed
                 self._looked_at_all = None
                 self._failures += 1
@@ -139,11 +150,12 @@ class Teller:
                 self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        # Words of a database may show values.
+        # Words of other errors of a database may show values.
+        reason = error if isinstance(error, StoreError) else f"{type(error).__name__}."
         if self._failures == 1:
             log.warning(
-                "DAGs could not be started on delivery (%s). Nothing is lost: it is tried again until it succeeds.",
-                type(error).__name__,
+                "DAGs could not be started on delivery: %s Nothing is lost: it is tried again until it succeeds.",
+                reason,
             )
         log.debug("Look number %s failed.", self._failures, exc_info=error)
 
