@@ -12,11 +12,11 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem
 
-from cpaas_provider.sending.campaign.outcomes import FIELDS, OutcomesNotWrittenError, write_outcomes
+from cpaas_provider.sending.campaign.outcomes import OF_A_CAMPAIGN, OutcomesNotWrittenError, write_outcomes
 
 LINES = [
     {
-        **dict.fromkeys(FIELDS),
+        **dict.fromkeys(OF_A_CAMPAIGN),
         "row": number,
         "recipient": f"23480{number}",
         "outcome": "sent",
@@ -42,9 +42,9 @@ def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
 
 def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(FIELDS)])
+    write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(OF_A_CAMPAIGN)])
     types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "out.parquet")}
-    assert types == {**dict.fromkeys(FIELDS, "string"), "row": "int64", "pages": "int32"}
+    assert types == {**dict.fromkeys(OF_A_CAMPAIGN, "string"), "row": "int64", "pages": "int64"}
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
