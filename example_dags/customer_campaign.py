@@ -1,4 +1,4 @@
-"""A campaign from a CSV: try it dry, keep the contact list, send personal SMS and emails, sum it up.
+"""A campaign from a CSV: try it dry, keep the contact list, send personal SMS and emails, see what arrives, sum it up.
 
 Copy this file and the folder ``campaign_steps`` beside it.
 """
@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
 from cpaas_provider.operators import EmailCampaignOperator, SmsCampaignOperator
+from cpaas_provider.sensors import DeliverySensor
 from cpaas_provider.sources import CsvSource
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ GUARDS = {
     "max_charge": 20_000,  # for each of the two, in the account's currency
     "max_failure_ratio": 0.05,  # bad rows and rejected recipients together; 0 where none is to be tolerated
 }
+
+# Some phones are off for days; after this time the campaign is judged by what is known.
+DELIVERED_WITHIN = timedelta(hours=6)
+MIN_DELIVERED = 0.7  # of those sent to; less fails the run
 
 PARAMS = {
     "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
@@ -135,8 +140,8 @@ def shared_folder(params):
     tags=["cpaas", "example"],
     doc_md="""
     ### Customer campaign
-    Reads customers from a CSV, tries the campaign dry, keeps the contact list, sends an SMS and an email to each, and
-    sums up what was sent and what it cost.
+    Reads customers from a CSV, tries the campaign dry, keeps the contact list, sends an SMS and an email to each, waits
+    for them to arrive, and sums up what was sent, what it cost and how many were reached.
 
     * **Nothing is lost.** Each send leaves a file in the run's folder with a line for every row: sent, rejected,
       duplicate, bad and why, do not disturb ...
@@ -145,6 +150,9 @@ def shared_folder(params):
       how to decide.
     * **Guards** stand at the top of the file: how many, how much, how many failures. A task that a guard stopped says
       who was not reached; cleared with a raised limit it sends to those.
+    * **Arrival** is known where the connection has a `callback_url`: `sms_delivered` and `email_delivered` then wait
+      until it is known of everybody, for six hours at most, and leave a file each with who was reached and why not.
+      Without it they are skipped, and the log of `reports_come` says what to set.
     * **Numbers and addresses** are in those files only; XComs and logs hold counts, ids and paths. `check` leaves two
       rendered texts in its XCom `preview`, because that is what it is for.
     """,
@@ -177,7 +185,40 @@ def customer_campaign():
         test_recipients=COLLEAGUES,
         **campaign,
     )
-    check >> upsert_contacts() >> [send_sms, send_email] >> summarise()
+    delivered = [wait_for_delivery(send) for send in (send_sms, send_email)]
+    reports_come() >> delivered
+    check >> upsert_contacts() >> [send_sms, send_email]
+    [send_sms, send_email, *delivered] >> summarise()
+
+
+def wait_for_delivery(send):
+    """Describe the wait for what one task sent; the triggerer waits, so that no worker has to."""
+    return DeliverySensor(
+        task_id=send.task_id.removeprefix("send_") + "_delivered",
+        sent=send.output,
+        results_path="{{ run_folder(params, run_id) }}/{{ task.task_id }}.jsonl",
+        deferrable=True,
+        timeout=DELIVERED_WITHIN,
+        # Time over is no failure by itself: the summary judges by what arrived until then.
+        soft_fail=True,
+        execution_timeout=None,
+    )
+
+
+@task.short_circuit(ignore_downstream_trigger_rules=False)
+def reports_come():
+    """Go on to wait for delivery only where the service is told whom to report to."""
+    from cpaas_provider.hooks.cpaas import CpaasHook
+
+    conn_id = get_current_context()["params"]["cpaas_conn_id"]
+    if CpaasHook(conn_id).read_connection().callback_url:
+        return True
+    log.warning(
+        "Connection %r has no callback_url, so nothing is reported of what was sent, and nothing is waited for. Set it "
+        "to the public address of the receiver, e.g. https://airflow.example.com/cpaas.",
+        conn_id,
+    )
+    return False
 
 
 @task(retry_policy=CpaasRetryPolicy())
@@ -238,26 +279,35 @@ def checked_customers(params, folder):
 def summarise():
     """Say what came of it, also when a step failed; the run succeeds only where every step did."""
     ti = get_current_context()["ti"]
-    steps = ("check", "upsert_contacts", "send_sms", "send_email")
-    results = {step: ti.xcom_pull(task_ids=step) for step in steps}
-    # A campaign that failed says under another key what it did.
-    check, contacts, sms, email = (results[step] or ti.xcom_pull(task_ids=step, key="report") or {} for step in steps)
+    steps = ["check", "upsert_contacts", "send_sms", "send_email"]
+    reported = ti.xcom_pull(task_ids="reports_come")
+    waits = ["sms_delivered", "email_delivered"] if reported else []
+    results = {step: ti.xcom_pull(task_ids=step) for step in [*steps, *waits]}
+    # What failed, and a wait whose time was over, say under another key how far they came.
+    told = {step: results[step] or ti.xcom_pull(task_ids=step, key="report") or {} for step in results}
+    contacts, sms, email = told["upsert_contacts"], told["send_sms"], told["send_email"]
     balances = [report["balance"] for report in (sms, email) if report.get("balance") is not None]
     figures = {
-        "check": check,
+        "check": told["check"],
         "contacts": contacts,
         "sms": sms,
         "email": email,
+        **{wait: told[wait] for wait in waits},
         "charge": round(sum(report.get("charge") or 0 for report in (sms, email)), 4),
         "balance": min(balances, default=None),
     }
     ti.xcom_push("summary", figures)
     for step, counts in figures.items():
         log.info("%s: %s", step, counts)
-    if failed := [step for step in steps if not results[step]]:
-        raise AirflowFailException(f"The campaign did not go well; the logs say why: {', '.join(failed)}.")
+    failed = [step for step in steps if not results[step]] + [wait for wait in waits if not told[wait]]
+    if failed or reported is None:
+        raise AirflowFailException(
+            f"The campaign did not go well; the logs say why: {', '.join(failed) or 'reports_come'}."
+        )
     if contacts["rejected"] or contacts["unknown"]:
         raise AirflowFailException("Not all contacts could be brought up to date; contact_rows.jsonl says which.")
+    if few := [wait for wait in waits if told[wait]["delivered"] < MIN_DELIVERED * told[wait]["expected"]]:
+        raise AirflowFailException(f"Too few were reached: {', '.join(few)}. Their outcome files say who, and why not.")
 
 
 customer_campaign()

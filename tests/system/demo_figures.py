@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tests.sandbox import Sandbox
 
 PAGE = 1000
+NOT_REACHED = {"undelivered", "bounced"}
 
 
 class Line(NamedTuple):
@@ -60,7 +61,9 @@ def compare(figures: dict[str, Any], sandbox: Sandbox, rows: int, refused: dict[
         Line("Numbers looked up", _sum(sms, "recipients", "do_not_disturb"), counters["lookups"], "service"),
         Line("  skipped: do not disturb", sms.get("do_not_disturb"), disturbed, "service"),
         *_messages("SMS", sms, sandbox, "sms", counters, refused["sms"]),
+        *_delivered("SMS", figures.get("sms_delivered", {}), sandbox, "sms"),
         *_messages("Emails", email, sandbox, "email", counters, refused["email"]),
+        *_delivered("Emails", figures.get("email_delivered", {}), sandbox, "email"),
         Line("Charge for messages", figures["charge"], to_messages, "service"),
         Line("Balance", figures["balance"], counters["balance"], "service"),
     ]
@@ -101,13 +104,42 @@ def _messages(
     ]
 
 
+def _delivered(name: str, report: dict[str, Any], sandbox: Sandbox, channel: str) -> list[Line]:
+    """Compare what the receiver was told with what the service says became of each recipient."""
+    became = {one["recipient"].lower(): one["outcome"] for one in _fates(sandbox, channel)}
+    failed = {recipient for recipient, outcome in became.items() if outcome in NOT_REACHED}
+    named = {line["recipient"] for line in _lines(report) if line["outcome"] in NOT_REACHED}
+    return [
+        Line(f"{name} delivered", report.get("delivered"), len(became) - len(failed), "service"),
+        Line(f"{name} undelivered", report.get("undelivered"), len(failed), "service"),
+        Line("  who, by the outcome file", len(named), len(named & failed), "service"),
+        Line("  not heard of", _sum(report, "in_flight", "open"), 0, "all were reported"),
+        Line("  reported as both", report.get("conflicts"), 0, "nobody is both"),
+    ]
+
+
+def _fates(sandbox: Sandbox, channel: str) -> Iterator[dict[str, Any]]:
+    """Yield what became of each recipient."""
+    after: int | None = 0
+    while after is not None:
+        page = sandbox.control("GET", f"outcomes/{channel}?limit={PAGE}&after={after}")
+        yield from page["items"]
+        after = page["next"]
+
+
 def _outcomes(report: dict[str, Any]) -> Counter[str]:
     """Count the outcomes in the file a campaign left."""
+    return Counter(line["outcome"] for line in _lines(report))
+
+
+def _lines(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the lines of the outcome file a report names."""
     path = report.get("results_path")
-    if path is None:
-        return Counter()
-    with Path(path.removeprefix("file://")).open() as lines:
-        return Counter(json.loads(line)["outcome"] for line in lines)
+    return [] if path is None else [json.loads(line) for line in _local(path).read_text().splitlines()]
+
+
+def _local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
 
 
 def _sum(report: dict[str, Any], *names: str) -> int | None:
