@@ -12,7 +12,7 @@ from typing import Any
 
 import pendulum
 
-from cpaas_provider import operators, sensors, sources
+from cpaas_provider import assets, operators, sensors, sources
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.operators.campaigns import CampaignOperator
 from cpaas_provider.operators.journaled import JournaledOperator
@@ -28,6 +28,8 @@ _ORDER = (
     "PhoneLookupOperator GetContactTableOperator GetContactRowOperator CreateContactRowOperator "
     "UpdateContactRowOperator UpsertContactRowOperator DeleteContactRowOperator"
 )
+_SENSORS = "DeliverySensor OtpStatusSensor"
+_HAPPENINGS = "campaign_finished messages_failed link_clicked airtime_succeeded"
 _SOURCES = "CsvSource JsonLinesSource ParquetSource SqlSource ListSource"
 _PARAM = re.compile(r":param (\w+): (.*?)(?=\n\s*:|\Z)", re.DOTALL)
 
@@ -55,7 +57,10 @@ def _classes() -> Iterator[str]:
     yield from _shared()
     for name in _ORDER.split():
         yield from _class(getattr(operators, name))
-    yield from _class(sensors.OtpStatusSensor)
+    for name in _SENSORS.split():
+        yield from _class(getattr(sensors, name))
+    yield from _happenings()
+    yield from _described(assets.ConcernedSource, "cpaas_provider.assets")
     for name in _SOURCES.split():
         yield from _described(getattr(sources, name), "cpaas_provider.sources")
 
@@ -81,6 +86,34 @@ def _shared() -> Iterator[str]:
     both = [argument for name, argument in CAMPAIGN.items() if name == "source" or name not in own_of_each]
     yield from _table(both, documentation(CampaignOperator))
     yield from _described(operators.partitions, "cpaas_provider.operators")
+
+
+def _happenings() -> Iterator[str]:
+    yield "### Schedules and assets of delivery"
+    yield ""
+    yield (
+        "`from cpaas_provider.assets import on_campaign_finished`, and so on. "
+        "[docs/delivery.md](docs/delivery.md#dags-that-start-on-delivery) says what a run is told."
+    )
+    yield ""
+    yield "| `schedule=` | Its asset | Arguments | It starts |"
+    yield "|---|---|---|---|"
+    taken: dict[str, inspect.Parameter] = {}
+    described: dict[str, str] = {}
+    for name in _HAPPENINGS.split():
+        asset = getattr(assets, name)
+        of = inspect.signature(asset).parameters
+        taken |= of
+        described = documentation(asset) | described
+        starts = _first_sentence(getattr(assets, f"on_{name}")).removeprefix("Return the schedule of ")
+        named = ", ".join(f"`{argument}`" for argument in of)
+        yield f"| `on_{name}` | `{name}` | {named} | {starts.partition(', see')[0]} |"
+    yield ""
+    yield from _table(list(taken.values()), described)
+
+
+def _first_sentence(what: Any) -> str:
+    return _cell(" ".join((inspect.getdoc(what) or "").split("\n\n")[0].split()))
 
 
 def _class(kind: type) -> Iterator[str]:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from cpaas_provider import operators, sensors, sources
+from cpaas_provider import assets, operators, sensors, sources
 from cpaas_provider.api import operations
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.hooks.connection import _CONVERSIONS
@@ -33,8 +33,9 @@ def load_reference() -> ModuleType:
 
 reference = load_reference()
 NAMED = [getattr(operators, name) for name in operators.__all__]
-DAG_CLASSES = [kind for kind in NAMED if inspect.isclass(kind)] + [sensors.OtpStatusSensor]
+DAG_CLASSES = [kind for kind in NAMED if inspect.isclass(kind)] + [getattr(sensors, name) for name in sensors.__all__]
 SOURCES = [kind for name in sources.__all__ if inspect.isclass(kind := getattr(sources, name))]
+SOURCES += [assets.ConcernedSource]
 
 
 def test_the_reference_is_up_to_date() -> None:
@@ -62,9 +63,14 @@ def test_templated_says_what_is_templated(kind: type) -> None:
     assert said == set(kind.template_fields)
 
 
-@pytest.mark.parametrize("name", operators.__all__)
-def test_every_operator_is_in_the_reference(name: str) -> None:
+@pytest.mark.parametrize("name", [*operators.__all__, *sensors.__all__])
+def test_every_operator_and_sensor_is_in_the_reference(name: str) -> None:
     assert f"### `{name}`" in README
+
+
+@pytest.mark.parametrize("name", assets.__all__)
+def test_everything_that_starts_dags_is_in_the_reference(name: str) -> None:
+    assert f"`{name}` |" in README or f"### `{name}`" in README
 
 
 @pytest.mark.parametrize("kind", SOURCES, ids=lambda kind: kind.__name__)
