@@ -15,7 +15,7 @@ URL_PREFIX = "/cpaas"
 
 
 class CpaasPlugin(AirflowPlugin):
-    """Mounts the receiver of delivery reports on the API server."""
+    """Mounts the receiver of delivery reports on the API server, which starts DAGs on them from then on."""
 
     name = "cpaas"
 
@@ -29,7 +29,8 @@ def _receiver() -> Any:
     """Build the application. But for the two doors, nothing on it answers without an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
+    from cpaas_provider.assets.teller import telling
     from cpaas_provider.delivery.assembly import assemble
     from cpaas_provider.hooks.receiving import connection_of_reports, observe
 
-    return assemble(connection_of_reports, guard=get_user, observe=observe)
+    return telling(assemble(connection_of_reports, guard=get_user, observe=observe))
