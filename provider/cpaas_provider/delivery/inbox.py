@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,12 +144,8 @@ def _note(
             "body": arrival.body,
             "times": 1,
         }
-    insert = upserting(connection, reports)
-    upsert = insert.on_conflict_do_update(
-        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
-    ).returning(reports.c.digest, reports.c.times)
     # In one order, or two processes could wait for each other.
-    kept = connection.execute(upsert, [rows[digest] for digest in sorted(rows)])
+    kept = connection.execute(_noting(connection.dialect.name), [rows[digest] for digest in sorted(rows)])
     return {row.digest for row in kept if row.times == rows[row.digest]["times"]}
 
 
@@ -209,22 +206,33 @@ def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) 
     ordered = sorted(rows, key=lambda row: (row["campaign"], row["recipient"]))
     if not ordered:
         return
-    insert = upserting(connection, deliveries)
+    connection.execute(_merging(connection.dialect.name), ordered)
+
+
+# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+@functools.cache
+def _noting(dialect: str) -> Any:
+    insert = _INSERTS[dialect](reports)
+    return insert.on_conflict_do_update(
+        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
+    ).returning(reports.c.digest, reports.c.times)
+
+
+@functools.cache
+def _merging(dialect: str) -> Any:
+    insert = _INSERTS[dialect](deliveries)
     there, new = deliveries.c, insert.excluded
     # Of whom was only noted that he was sent to, any report says more.
     stronger = or_(new.state > there.state, and_(there.status == "", new.status != ""))
-    connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=[there.campaign, there.recipient],
-            set_={
-                **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
-                **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
-                **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
-                "touched": new.touched,
-            },
-            where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
-        ),
-        ordered,
+    return insert.on_conflict_do_update(
+        index_elements=[there.campaign, there.recipient],
+        set_={
+            **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
+            **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
+            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
+            "touched": new.touched,
+        },
+        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
     )
 
 

@@ -77,7 +77,9 @@ def test_a_receiver_that_is_not_there_tells_nothing() -> None:
         receiver(f"http://127.0.0.1:{free_ports(1)[0]}").check("the-store", "here")
 
 
-@pytest.mark.parametrize("base", ["http://shop.example.com/cpaas", "ftp://127.0.0.1", "http://user:hunter2@127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "base", ["http://shop.example.com/cpaas", "ftp://127.0.0.1", "http://user:hunter2@127.0.0.1:1"]
+)
 def test_a_place_that_must_not_be_asked_is_refused_without_a_secret(base: str) -> None:
     with pytest.raises(HandshakeRefusedError, match="callback_url cannot be used") as refused:
         receiver(base).check("the-store", "here")
