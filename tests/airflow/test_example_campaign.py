@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.delivery.assembly import assemble
+from cpaas_provider.hooks.receiving import connection_of_reports
 from tests.airflow.examples import EXAMPLES, states, xcom
+from tests.processes import free_ports
 from tests.sandbox import connection_json
 from tests.system.demo_figures import everything_in
+from tests.unit.delivery.receiving import running
 
 CSV = EXAMPLES / "data" / "customers.csv"
 PEOPLE = [(f"0803555010{n}", f"person{n}@example.com") for n in range(1, 7)]
@@ -199,3 +203,43 @@ class TestTrouble:
         assert (sms["sent"], sms["not_allowed"]) == (2, 5)
         assert sent_to(sandbox) == Counter([COLLEAGUE, NUMBERS[1]])
         assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, PEOPLE[2][1]])
+
+
+class TestDelivery:
+    @pytest.fixture
+    def reported(self, sandbox, small_list, tmp_path, monkeypatch):
+        """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+        [port] = free_ports(1)
+        receiver = {"callback_url": f"http://127.0.0.1:{port}", "callback_secret": "of-callbacks"}
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
+        with running(assemble(connection_of_reports, guard=None, observe=lambda *_: None), port):
+            yield {"csv": small_list, "folder": f"file://{tmp_path}/out"}
+
+    def test_is_waited_for_and_told_of_each(self, run_example, sandbox, reported, tmp_path):
+        undelivered, bounced = NUMBERS[2], PEOPLE[4][1]
+        fates = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
+        sandbox.control("POST", "seed", {"outcomes": fates})
+        sandbox.control("PUT", "settings", {"report_in_flight": True, "report_disorder": 1, "report_duplicate_rate": 1})
+        run = run_example("customer_campaign", **reported)
+        assert run.state == "success"
+        summary = xcom(run, "summarise", "summary")
+        for step, reached, not_reached in (("sms_delivered", 6, undelivered), ("email_delivered", 6, bounced)):
+            told = summary[step]
+            assert (told["expected"], told["delivered"], told["undelivered"], told["conflicts"]) == (7, reached, 1, 0)
+            said = by_recipient(tmp_path, step)
+            assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_reached]
+
+    def test_to_too_few_fails_the_run(self, run_example, sandbox, reported):
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[:3], "undelivered")}})
+        run = run_example("customer_campaign", **reported)
+        assert run.state == "failed"
+        assert states(run)["sms_delivered"] == "success"
+        assert xcom(run, "summarise", "summary")["sms_delivered"]["undelivered"] == 3
+
+    def test_is_not_waited_for_where_nothing_is_reported_and_that_is_said(self, campaign, sandbox, caplog):
+        run = campaign()
+        assert run.state == "success"
+        told = states(run)
+        assert {told["sms_delivered"], told["email_delivered"]} == {"skipped"}
+        assert "has no callback_url" in caplog.text
