@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, Table, delete, func, or_, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, or_, select, tuple_, update
 
 from cpaas_provider.delivery.reports import recipient_key
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, lookups, reports, requests, sends
+from cpaas_provider.store.schema import deliveries, events, lookups, reports, requests, sends
 
 AT_ONCE = 5_000
 """Rows that are deleted in one transaction: the receiver waits for no longer than that."""
 
-_AGES: tuple[tuple[Table, Column[datetime]], ...] = (
+_AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (reports, reports.c.received),
     (deliveries, deliveries.c.touched),
     (requests, requests.c.noted),
     (sends, sends.c.began),
+    # What DAGs have not been told yet stays, however old.
+    (events, events.c.told),
     (lookups, lookups.c.at),
 )
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.delivery import retention
 from cpaas_provider.delivery.retention import UnknownRecipientError, forget, prune
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, reports, requests, sends
+from cpaas_provider.store.schema import deliveries, events, reports, requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, WHEN, arrival, counts, kept, outcomes, report, to
 
 TABLES = (reports, deliveries, requests, sends)
@@ -54,6 +54,16 @@ class TestPruning:
         assert number_of(filled) == [0, 1, 1, 1]
         assert sum(number for _, number in prune(filled, now + timedelta(days=1))) == 3
         assert number_of(filled) == [0, 0, 0, 0]
+
+    def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
+        now = datetime.now(UTC)
+        facts = {"kind": "finished", "batch": 0, "conn_id": "shop", "facts": "{}", "made": now - timedelta(days=200)}
+        told = {"campaign": "told", "told": now - timedelta(days=100)}
+        with filled.engine.begin() as connection:
+            connection.execute(insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "told": None}])
+        assert dict(prune(filled, now - timedelta(days=90)))["cpaas_events"] == 1
+        with filled.reading() as connection:
+            assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
 
 
 class TestForgetting:
