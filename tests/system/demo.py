@@ -38,10 +38,10 @@ RUN_WITHIN = 600.0
 FATES = {
     "report_undelivered_rate": 0.08,
     "report_bounced_rate": 0.05,
-    "report_opened_rate": 0.3,
-    "report_clicked_rate": 0.2,
+    "report_opened_rate": 0.2,
+    "report_clicked_rate": 0.1,
     "report_in_flight": True,
-    "report_duplicate_rate": 0.2,
+    "report_duplicate_rate": 0.1,
     "report_disorder": 0.3,
     # A report that a busy machine did not take in time comes again soon, instead of in an hour.
     "report_timeout_seconds": 20,

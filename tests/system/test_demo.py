@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def written_down(home: Path) -> list[Started]:
     note = home / "running.json"
     if not note.exists():
         return []
-    with contextlib.suppress(ValueError):  # it is being written just now
+    with suppress(ValueError):  # it is being written just now
         return [Started.from_json(one) for one in json.loads(note.read_text())["started"]]
     return []
 
@@ -125,6 +126,24 @@ class TestTheDemo:
             assert sms[name] > 0, name
         assert email["rejected"] > 0
 
+    def test_waits_until_it_is_known_of_everybody_whether_he_was_reached(self, kept):
+        lines = {line["label"]: line for line in kept.result["lines"]}
+        for name, sent in (("SMS", kept.result["figures"]["sms"]), ("Emails", kept.result["figures"]["email"])):
+            reached, missed = lines[f"{name} delivered"]["campaign"], lines[f"{name} undelivered"]["campaign"]
+            assert reached + missed == sent["sent"]
+            assert min(reached, missed) > 0
+
+    def test_has_reports_come_doubled_and_by_the_api_server_s_own_receiver(self, kept):
+        counters = kept.sandbox.counters()["reports"]
+        with closing(sqlite3.connect(f"file:{kept.home / 'store.db'}?mode=ro", uri=True)) as store:
+            [(once, repeats)] = store.execute("SELECT count(*), sum(times) - count(*) FROM cpaas_reports")
+        recipients = sum(kept.sandbox.counters()[channel]["recipients"] for channel in ("sms", "email"))
+        assert once > recipients
+        assert repeats > 0
+        assert once + repeats >= counters["acknowledged"]
+        log = (kept.home / "airflow" / "logs" / "standalone.log").read_text(errors="replace")
+        assert "path=/cpaas/callback/cpaas_default/... query= status_code=200" in log
+
     def test_runs_the_mapped_example_too(self, kept):
         assert "SMS sent in 4 parts" in kept.printed
 
@@ -138,6 +157,8 @@ class TestTheDemo:
         secrets = Secrets.of(kept.sandbox)
         secrets.add_list(EXAMPLES / "data" / "customers.csv")
         secrets.texts -= self._previewed(kept)
+        # What signs callback URLs, and one that says of which request it is.
+        secrets.keys |= {kept.result["callback_secret"], "/callback/cpaas_default/cpaas-"}
         assert len(secrets.numbers) > 1000
         assert len(secrets.addresses) > 500
         assert len(secrets.texts) > 100
