@@ -124,10 +124,11 @@ def get_provider_info() -> dict[str, object]:
                 "options": {
                     "store": {
                         "description": (
-                            "Where the provider's own database is, which campaigns that happen once (campaign_key) "
-                            "and remembered look-ups are kept in: a SQLAlchemy URL, or the id of an Airflow "
-                            "connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db in "
-                            "Airflow's home. Workers that share no disk need a database they all reach."
+                            "Where the provider's own database is, in which it keeps delivery reports, campaigns that "
+                            "happen once (campaign_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
+                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db "
+                            "in Airflow's home. Workers, triggerer and API server need the same one; where they share "
+                            "no disk, that is PostgreSQL."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
