@@ -102,8 +102,8 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Receive delivery reports in processes of their own",
                     description=(
                         "Receive delivery reports as Airflow's API server does under /cpaas, but without the server, "
-                        "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__STORE says. On SIGTERM and "
-                        "Ctrl-C it stores what it has taken and ends."
+                        "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__STORE says. On SIGTERM "
+                        "and Ctrl-C it stores what it has taken and ends."
                     ),
                     func=lazy_load_command("cpaas_provider.cli.receiver.cpaas_receiver"),
                     args=_RECEIVER,
