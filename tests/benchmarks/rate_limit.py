@@ -7,6 +7,7 @@ limit, whether one task sends or four at once share it. What is reached of the l
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 from bisect import bisect_left
@@ -82,6 +83,9 @@ def _moments(sandbox: Sandbox) -> list[float]:
 
 
 def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Whoever ends it wants what it started to end, too; what a shell runs in the background ignores Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder, Sandbox(Path(folder) / "sandbox.log") as sandbox:
         people = Path(folder) / "people.csv"
         write_csv(people, PER_SECOND * SECONDS, repeats=False)

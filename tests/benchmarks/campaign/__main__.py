@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +27,9 @@ from tests.benchmarks.campaign.serving import BareServer
 
 
 def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Whoever ends it wants what it started to end, too; what a shell runs in the background ignores Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
         airflow = airflow_for(server.url, Path(folder) / "airflow")

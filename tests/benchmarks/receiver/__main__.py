@@ -9,6 +9,7 @@ second pair of latencies is of the same fixed rate for all in a place: half of w
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from statistics import median
@@ -62,6 +63,9 @@ def show(title: str, rounds: list[dict[str, Measured]]) -> tuple[float, float]:
 
 
 def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Whoever ends it wants what it started to end, too; what a shell runs in the background ignores Ctrl-C.
+        signal.signal(number, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
