@@ -271,6 +271,8 @@ def main(arguments: list[str] | None = None) -> int:
         demo.stop()
         return 0
     signal.signal(signal.SIGTERM, _terminated)
+    # A script that starts it in the background has it ignore this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return 0 if demo.run(given.keep) else 1
     except KeyboardInterrupt:
