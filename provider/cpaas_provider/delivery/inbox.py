@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, case, or_, select
@@ -17,14 +16,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.reports import State
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.schema import deliveries, reports, requests, sends
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
-
-BATCH = 500
-"""Values one statement asks for; SQLite takes no more than some thousand."""
 
 _OURS = re.compile(r"cpaas-[a-z2-7]{24}")
 
@@ -51,8 +48,7 @@ class Inbox:
     """
 
     def __init__(self, database: Database) -> None:
-        # Reading it refuses other databases.
-        self.store = database.identity
+        database.refuse_without_reports()
         self._database = database
 
     def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
@@ -112,8 +108,7 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
 
 def _noted(connection: Connection, column: str, names: Iterable[str]) -> dict[str, _Place]:
     found: dict[str, _Place] = {}
-    rest = iter(names)
-    while batch := list(islice(rest, BATCH)):
+    for batch in batched(names):
         query = select(requests).where(requests.c[column].in_(batch))
         for row in connection.execute(query):
             found[getattr(row, column)] = _Place(row.campaign, row.reference, row.recipients)
@@ -152,8 +147,7 @@ def _note(
 def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
     """Tell what campaigns send, as their reports may not say it."""
     found: dict[str, str] = {}
-    rest = iter(campaigns)
-    while batch := list(islice(rest, BATCH)):
+    for batch in batched(campaigns):
         query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
         found |= {row.campaign: KINDS[row.operation] for row in connection.execute(query) if row.operation in KINDS}
     return found

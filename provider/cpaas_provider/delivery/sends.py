@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, case, delete, select, update
 
-from cpaas_provider.delivery.inbox import BATCH, ORPHAN, merged, upserting, write_deliveries
+from cpaas_provider.delivery.inbox import ORPHAN, merged, upserting, write_deliveries
 from cpaas_provider.delivery.reports import State
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries, requests, sends
 
 
@@ -76,9 +77,8 @@ def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], 
     """File under their campaign what was reported of requests before anybody had noted them."""
     waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
-    names = list(waiting)
-    for start in range(0, len(names), BATCH):
-        orphans = deliveries.c.campaign.in_(names[start : start + BATCH])
+    for names in batched(waiting):
+        orphans = deliveries.c.campaign.in_(names)
         rows: dict[str, dict[str, Any]] = {}
         for found in connection.execute(select(deliveries).where(orphans)).mappings():
             request = waiting[found["campaign"]]

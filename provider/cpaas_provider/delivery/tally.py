@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from cpaas_provider.delivery.inbox import BATCH
 from cpaas_provider.delivery.reports import State
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries
 
 UNSEEN = timedelta(seconds=60)
@@ -48,8 +47,7 @@ class Counts:
 def counts_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, Counts]:
     """Return the counts of campaigns; one of which nothing is known is left out."""
     found: dict[str, Counts] = {}
-    rest = iter(dict.fromkeys(campaigns))
-    while batch := list(islice(rest, BATCH)):
+    for batch in batched(dict.fromkeys(campaigns)):
         found |= _counted(connection, _counting().where(deliveries.c.campaign.in_(batch)))
     return found
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.delivery import awaited
+from cpaas_provider.delivery.awaited import expected_of, noted, open_reports
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
 from cpaas_provider.sensors._delivery_results import write_results
 from cpaas_provider.store.errors import StoreError
-from cpaas_provider.triggers import _delivery_reading as _reading
-from cpaas_provider.triggers._delivery_reading import expected_of, noted, open_reports
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -59,7 +59,7 @@ def conflicts_of(campaigns: Iterable[str]) -> int | None:
     """Return the same number without a file; ``None`` where the store cannot be read, which is no reason to fail."""
     try:
         with open_reports() as database, database.reading() as connection:
-            return _reading.conflicts_of(connection, campaigns)
+            return awaited.conflicts_of(connection, campaigns)
     except StoreError:
         return None
 

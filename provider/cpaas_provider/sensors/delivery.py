@@ -182,10 +182,10 @@ class DeliverySensor(BaseSensorOperator):
 
     def _look(self, context: Context) -> Look | None:
         """Return what the store shows, ``None`` where it cannot be read this time."""
+        from cpaas_provider.delivery.awaited import STRANGE
         from cpaas_provider.sensors._delivery_looks import look
         from cpaas_provider.sensors._delivery_results import results_file
-        from cpaas_provider.store.errors import StoreError
-        from cpaas_provider.triggers._delivery_reading import STRANGE, NoReportsThereError
+        from cpaas_provider.store.errors import NoReportsThereError, StoreError
 
         try:
             if self.results_path is not None:

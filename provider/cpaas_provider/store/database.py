@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from cpaas_provider.store import schema
 from cpaas_provider.store.address import find_address, for_people
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.errors import NoReportsThereError, StoreError
 from cpaas_provider.store.sqlite_file import opening
 
 Result = TypeVar("Result")
@@ -46,17 +46,23 @@ class Database:
         """Where it is, without a password."""
         return for_people(self.engine.url)
 
+    def refuse_without_reports(self) -> None:
+        """See that delivery reports can be kept here.
+
+        :raises NoReportsThereError: when they cannot
+        """
+        if (name := self.engine.dialect.name) not in schema.REPORTS_ON:
+            raise NoReportsThereError(
+                f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
+            )
+
     @functools.cached_property
     def identity(self) -> str:
         """What tells this store from any other, whatever way it is reached.
 
         :raises StoreError: when it cannot be read, or is of a kind that keeps no delivery reports
         """
-        if self.engine.dialect.name not in schema.REPORTS_ON:
-            raise StoreError(
-                f"Delivery reports can be kept in SQLite and PostgreSQL, not in {self.engine.dialect.name}. Set "
-                "[cpaas] store to one of these."
-            )
+        self.refuse_without_reports()
         name = select(schema.identities.c.value).where(schema.identities.c.name == "store")
         with self.reading() as connection:
             found: str = connection.execute(name).scalar_one()

@@ -7,6 +7,10 @@ class StoreError(Exception):
     """Base of all of them: the database cannot be reached, used or understood."""
 
 
+class NoReportsThereError(StoreError):
+    """The store is a database in which delivery reports are not kept, so there is nothing to wait for."""
+
+
 class CampaignTakenError(StoreError):
     """Somebody else works on the campaign now."""
 

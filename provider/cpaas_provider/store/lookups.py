@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
 
 from sqlalchemy import Connection, delete, insert, select
 
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.schema import lookups, versions
-
-BATCH = 500
-"""Numbers one statement asks for; SQLite takes no more than some thousand values."""
 
 
 class LookupMemory:
@@ -32,8 +29,8 @@ class LookupMemory:
         """
         known: dict[bytes, bool] = {}
         with self._database.reading() as connection:
-            for start in range(0, len(hashes), BATCH):
-                wanted = lookups.c.hash.in_(hashes[start : start + BATCH])
+            for batch in batched(hashes):
+                wanted = lookups.c.hash.in_(batch)
                 rows = connection.execute(select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.at >= since))
                 known.update((row.hash, row.dnd) for row in rows)
         return known
@@ -43,8 +40,7 @@ class LookupMemory:
 
         :raises StoreError: when the database cannot be written; some of it may have been
         """
-        rest = iter(found.items())
-        while batch := list(islice(rest, BATCH)):
+        for batch in batched(found.items()):
             rows = [{"hash": one, "dnd": dnd, "at": at} for one, dnd in batch]
             self._database.write(partial(_replace, rows))
 

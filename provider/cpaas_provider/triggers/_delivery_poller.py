@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.delivery.awaited import STRANGE, noted, open_reports
 from cpaas_provider.delivery.tally import Counts, counts_of, touched_since
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.triggers._delivery_reading import STRANGE, NoReportsThereError, noted, open_reports
+from cpaas_provider.store.errors import NoReportsThereError, StoreError
 from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:

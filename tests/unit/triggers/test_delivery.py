@@ -306,7 +306,7 @@ class TestTrouble:
         assert "the waits for deliveries go on" in warnings[0].message
 
     async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cpaas_provider.triggers._delivery_reading.REPORTS_ON", ("postgresql",))
+        monkeypatch.setattr("cpaas_provider.store.schema.REPORTS_ON", ("postgresql",))
         answer = await told(trigger())
         assert answer["outcome"] == "error"
         assert "SQLite and PostgreSQL" in answer["message"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
-from cpaas_provider.delivery.inbox import BATCH
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import REPORTS_ON, deliveries, requests, sends
+from cpaas_provider.store.schema import deliveries, requests, sends
 
 if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
@@ -23,10 +22,6 @@ STRANGE = (
 )
 
 
-class NoReportsThereError(StoreError):
-    """The store is a database in which delivery reports are not kept, so there is nothing to wait for."""
-
-
 def open_reports() -> Database:
     """Open the store that Airflow's configuration names, to read reports.
 
@@ -34,18 +29,18 @@ def open_reports() -> Database:
     :raises StoreError: when it cannot be opened
     """
     database = open_store()
-    if (name := database.engine.dialect.name) not in REPORTS_ON:
+    try:
+        database.refuse_without_reports()
+    except StoreError:
         database.close()
-        raise NoReportsThereError(
-            f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
-        )
+        raise
     return database
 
 
 def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
     """Return which campaigns the store knows to be sent."""
     found: set[str] = set()
-    for batch in _batched(campaigns):
+    for batch in batched(campaigns):
         found.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
     return found
 
@@ -53,7 +48,7 @@ def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
 def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
     """Return to how many each campaign was sent, as its sender noted; one nobody noted is left out."""
     found: dict[str, int] = {}
-    for batch in _batched(campaigns):
+    for batch in batched(campaigns):
         asked = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))
         found |= {name: int(number) for name, number in connection.execute(asked.group_by(requests.c.campaign))}
         ended = select(sends.c.campaign, sends.c.expected).where(sends.c.campaign.in_(batch))
@@ -65,10 +60,4 @@ def conflicts_of(connection: Connection, campaigns: Iterable[str]) -> int:
     """Return of how many recipients it was reported both that it was delivered and that it was not."""
     rows = deliveries.c
     both = select(func.count()).where(rows.delivered, rows.failed)
-    return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in _batched(campaigns))
-
-
-def _batched(names: Iterable[Any]) -> Iterator[list[Any]]:
-    rest = iter(names)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
+    return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in batched(campaigns))
