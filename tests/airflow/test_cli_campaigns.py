@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -62,7 +63,7 @@ class Campaign:
 
     @property
     def batches(self) -> list[Batch]:
-        return [Batch.from_json(batch) for segment in self.segments for batch in segment.batches]
+        return [Batch.from_text(batch) for segment in self.segments for batch in segment.batches]
 
     @property
     def states(self) -> dict[str, list[str]]:
@@ -91,9 +92,11 @@ class Campaign:
         """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
 
         def forget(stored: dict[str, Any]) -> None:
-            for batch in stored["batches"]:
-                batch["at"] = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
-                batch["ends"] = [end for end in batch["ends"] if end[1] != "unknown"]
+            for index, text in enumerate(stored["batches"]):
+                batch = Batch.from_text(text)
+                at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+                ends = [end for end in batch.ends if end.state is not State.UNKNOWN]
+                stored["batches"][index] = dataclasses.replace(batch, at=at, ends=ends).as_text()
 
         self.rewrite(forget)
         return self
@@ -104,12 +107,12 @@ class Campaign:
         def swell(stored: dict[str, Any]) -> None:
             while (room := size - len(json.dumps(stored["batches"]))) > 0:
                 members = random.randbytes(MEMBER_BYTES * min(500, max(1, room // 20)))
-                number = sum(len(batch["claims"]) for batch in stored["batches"])
-                batch = Batch.from_json(stored["batches"][-1])
+                number = sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
+                batch = Batch.from_text(stored["batches"][-1])
                 claim = Claim(number, f"cpaas-filled{number}", members)
                 end = End(number, State.SETTLED, ("m", 1.0, 1.0))
                 filling = Batch(batch.at, batch.try_number, batch.generation, batch.body, [claim], [end])
-                stored["batches"].append(filling.as_json())
+                stored["batches"].append(filling.as_text())
 
         self.rewrite(swell)
 
@@ -160,12 +163,12 @@ class TestMarkUnsent:
         reference = campaign.in_state("unknown")[0]
 
         def reach_one(stored: dict[str, Any]) -> None:
-            batch = Batch.from_json(stored["batches"][-1])
-            (claim,) = (one for kept in stored["batches"] for one in Batch.from_json(kept).claims)
+            batch = Batch.from_text(stored["batches"][-1])
+            (claim,) = (one for kept in stored["batches"] for one in Batch.from_text(kept).claims)
             again = Claim(1, "cpaas-again", claim.members[:MEMBER_BYTES])
             end = End(1, State.SETTLED, ("m", 4.0, 1.0))
             stored["batches"].append(
-                Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_json()
+                Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_text()
             )
 
         campaign.rewrite(reach_one)
@@ -251,13 +254,13 @@ class TestWhereItIsWritten:
         campaign = Campaign(stage, "ada").loses_answers(1)
 
         def multiply(stored: dict[str, Any]) -> None:
-            (claims,) = (batch["claims"] for batch in stored["batches"] if batch["claims"])
-            last = stored["batches"][-1]
-            last["claims"] = [
-                *last["claims"],
-                *([number, f"cpaas-{number}", claims[0][2], ""] for number in range(1, 700)),
-            ]
-            last["at"] = "2026-01-01T00:00:00+00:00"
+            batches = [Batch.from_text(batch) for batch in stored["batches"]]
+            (first,) = (claim for batch in batches for claim in batch.claims)
+            many = [dataclasses.replace(first, number=n, reference=f"cpaas-{n}") for n in range(1, 700)]
+            last = dataclasses.replace(
+                batches[-1], at=datetime(2026, 1, 1, tzinfo=UTC), claims=[*batches[-1].claims, *many]
+            )
+            stored["batches"][-1] = last.as_text()
 
         campaign.rewrite(multiply)
         said = journal("mark-unsent", *campaign.ids, "--yes")
@@ -304,7 +307,9 @@ class TestRefused:
         claimed = campaign.in_state("claimed")[1]
 
         def know_one(stored: dict[str, Any]) -> None:
-            stored["batches"][-1]["ends"].append([0, "unknown", None, "the connection broke", None])
+            last = Batch.from_text(stored["batches"][-1])
+            end = End(0, State.UNKNOWN, reason="the connection broke")
+            stored["batches"][-1] = dataclasses.replace(last, ends=[*last.ends, end]).as_text()
 
         campaign.rewrite(know_one)
         said = journal("mark-unsent", *campaign.ids, "--reference", unknown, "--yes")
@@ -367,7 +372,8 @@ class TestRefused:
     @pytest.mark.parametrize(
         "spoil",
         [
-            lambda stored: stored["batches"][0].pop("claims"),
+            lambda stored: stored["batches"].append("{}"),
+            lambda stored: stored["batches"].append({}),
             lambda stored: stored.pop("batches"),
         ],
     )

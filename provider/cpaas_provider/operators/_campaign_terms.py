@@ -29,6 +29,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
         recipients_per_request=min(connection.recipients_per_request, MOST_IN_A_CLAIM),
         window=operator.journal_window or settings.max_concurrency,
         requests_per_second=settings.requests_per_second,
+        in_flight=settings.max_concurrency,
         if_unknown=IfUnknown(operator.if_unknown),
         settle_timeout=operator.settle_timeout,
         max_recipients=operator.max_recipients,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Self
@@ -115,8 +116,12 @@ class WireResource(_Discreet):
 
 
 def _msisdn(value: object, info: ValidationInfo) -> str:
-    context = info.context or {}
-    return normalise_msisdn(value, context.get("default_region"))
+    region = (info.context or {}).get("default_region")
+    return _written_msisdn(value, region) if type(value) is str else normalise_msisdn(value, region)
+
+
+# A personalised request names everybody twice.
+_written_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
 
 
 def _instant(value: object) -> object:

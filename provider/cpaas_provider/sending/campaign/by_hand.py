@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from cpaas_provider.sending.by_hand import (
     refuse_missing,
     refuse_under_way,
 )
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, Claim, End, Segment, key_of
+from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, Claim, End, Segment, key_of, size_of
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
 from cpaas_provider.sending.fingerprints import MEMBER_BYTES
 
@@ -110,16 +109,13 @@ class Log:
         """
         requests: dict[int, Request] = {}
         index, last = 0, Segment.from_json(get(key_of(0)))
-        try:
-            _replay(last, requests)
-            while stored := get(key_of(index + 1)):
-                segment = Segment.from_json(stored)
-                if not segment.continues(last):
-                    break
-                _replay(segment, requests)
-                index, last = index + 1, segment
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it cannot be read ({type(error).__name__})") from None
+        _replay(last, requests)
+        while stored := get(key_of(index + 1)):
+            segment = Segment.from_json(stored)
+            if not segment.continues(last):
+                break
+            _replay(segment, requests)
+            index, last = index + 1, segment
         return cls(requests, last, index)
 
     @property
@@ -222,7 +218,7 @@ class Log:
     def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
         """Return the segments to be written that ends are to stand in."""
         segment, index = dataclasses.replace(self.last, batches=list(self.last.batches)), self.index
-        latest = Batch.from_json(segment.batches[-1])
+        latest = Batch.from_text(segment.batches[-1])
         written = {}
         while ends:
             if segment.size >= FULL:
@@ -233,9 +229,9 @@ class Log:
             while ends and (not taken or room > ends[0].weight):
                 room -= ends[0].weight
                 taken.append(ends.popleft())
-            batch = dataclasses.replace(latest, at=at, claims=(), ends=taken).as_json()
+            batch = dataclasses.replace(latest, at=at, claims=(), ends=taken).as_text()
             segment.batches.append(batch)
-            segment.size += len(json.dumps(batch))
+            segment.size += size_of(batch)
             written[key_of(index)] = segment.as_json()
         return written
 
@@ -246,7 +242,7 @@ def is_log(stored: Any) -> bool:
 
 
 def _replay(segment: Segment, requests: dict[int, Request]) -> None:
-    for batch in map(Batch.from_json, segment.batches):
+    for batch in map(Batch.from_text, segment.batches):
         for claim in batch.claims:
             requests[claim.number] = Request(claim, batch.at, batch.try_number)
         for end in batch.ends:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from cpaas_provider.sending.entries import JOURNAL_KEY, Pages, State
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError
 from cpaas_provider.sending.fingerprints import MEMBER_BYTES, WORDS_BYTES, Fingerprints
 from cpaas_provider.sending.journal import LOST, REKEYED, Store, TryFacts, of_store
+
+T = TypeVar("T")
 
 VERSION = 2
 """Of the stored form; that of a single request's journal is 1."""
@@ -84,8 +86,8 @@ class End:
     @property
     def weight(self) -> int:
         """Bytes it takes in a segment, about."""
-        # Of a letter beyond ASCII JSON makes six bytes.
-        return _PER_END + len(json.dumps(self.reason))
+        # Of a letter beyond ASCII JSON makes six bytes, and JSON in JSON seven.
+        return _PER_END + (len(json.dumps(json.dumps(self.reason))) if self.reason else 0)
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,9 @@ class Batch:
     claims: Sequence[Claim] = ()
     ends: Sequence[End] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_text(self) -> str:
         """Return what is stored."""
-        return {
+        parts = {
             "at": self.at.isoformat(),
             "try": self.try_number,
             "generation": self.generation,
@@ -114,30 +116,34 @@ class Batch:
                 [one.number, one.reference, b64encode(one.members).decode(), b64encode(one.words).decode()]
                 for one in self.claims
             ],
-            # No tuples: the state takes JSON by the letter.
-            "ends": [
-                [one.number, one.state.value, one.result and list(one.result), one.reason, one.by_hand]
-                for one in self.ends
-            ],
+            "ends": [[one.number, one.state.value, one.result, one.reason, one.by_hand] for one in self.ends],
         }
+        return json.dumps(parts, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, stored: Any) -> Self:
-        """Return what was stored."""
-        return cls(
-            at=datetime.fromisoformat(stored["at"]),
-            try_number=stored["try"],
-            generation=stored["generation"],
-            body=stored["body"],
-            claims=[
-                Claim(number, reference, b64decode(members), b64decode(words))
-                for number, reference, members, words in stored["claims"]
-            ],
-            ends=[
-                End(number, State(state), None if result is None else tuple(result), reason, by_hand)
-                for number, state, result, reason, by_hand in stored["ends"]
-            ],
-        )
+    def from_text(cls, text: str) -> Self:
+        """Return what was stored.
+
+        :raises ValueError: when it is no batch of this version
+        """
+        try:
+            stored = json.loads(text)
+            return cls(
+                at=datetime.fromisoformat(stored["at"]),
+                try_number=stored["try"],
+                generation=stored["generation"],
+                body=stored["body"],
+                claims=[
+                    Claim(number, reference, b64decode(members), b64decode(words))
+                    for number, reference, members, words in stored["claims"]
+                ],
+                ends=[
+                    End(number, State(state), None if result is None else tuple(result), reason, by_hand)
+                    for number, state, result, reason, by_hand in stored["ends"]
+                ],
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _unreadable(error) from None
 
 
 @dataclass
@@ -149,6 +155,8 @@ class Segment:
     :param edition: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without a claim, where that is so
     :param generation: ``max_tries`` of the task instance when it was last written
+    :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
+        structure, again with each write
     :param size: bytes it takes, about
     """
 
@@ -157,7 +165,7 @@ class Segment:
     edition: int = 0
     lost: str | None = None
     generation: int | None = None
-    batches: list[dict[str, Any]] = field(default_factory=list)
+    batches: list[str] = field(default_factory=list)
     size: int = 0
 
     def as_json(self) -> dict[str, Any]:
@@ -175,9 +183,11 @@ class Segment:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
             found = cls(**{name: stored[name] for name in _STORED})
-            found.size = len(json.dumps(found.batches))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it cannot be read ({type(error).__name__})") from None
+            if not all(isinstance(batch, str) for batch in found.batches):
+                raise TypeError
+            found.size = sum(map(size_of, found.batches))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise _unreadable(error) from None
         return found
 
     def continues(self, other: Segment) -> bool:
@@ -187,6 +197,15 @@ class Segment:
     def emptied(self) -> Segment:
         """Return the one that follows it."""
         return Segment(self.lock, self.operation, self.edition, self.lost)
+
+
+def _unreadable(error: Exception) -> ValueError:
+    return ValueError(f"it cannot be read ({type(error).__name__})")
+
+
+def size_of(batch: str) -> int:
+    """Return the bytes a batch takes in a segment, about."""
+    return len(json.dumps(batch)) + 2
 
 
 _STORED = ("lock", "operation", "edition", "lost", "generation", "batches")
@@ -266,7 +285,8 @@ class Ledger:
         segment: Segment | None = self._earlier
         while segment is not None:
             self._last = segment
-            yield from map(Batch.from_json, segment.batches)
+            for batch in segment.batches:
+                yield _read(Batch.from_text, batch)
             following = self._read(key_of(self._index + 1))
             segment = following if following and following.continues(self._last) else None
             self._index += segment is not None
@@ -285,14 +305,14 @@ class Ledger:
         segment, index = self._last, self._index
         if segment.batches and segment.size >= FULL:
             segment, index = segment.emptied(), index + 1
-        added = batch.as_json()
+        added = batch.as_text()
         segment.batches.append(added)
         try:
             self._write(segment, index)
         except SendingError:
             segment.batches.pop()
             raise
-        segment.size += len(json.dumps(added))
+        segment.size += size_of(added)
         self._last, self._index = segment, index
 
     def note_lost(self) -> None:
@@ -321,7 +341,7 @@ class Ledger:
         try:
             pages = Pages.from_json(stored)
         except ValueError:
-            return self._segment(stored), False
+            return _read(Segment.from_json, stored), False
         if pages.entries or pages.lost:
             raise JournalUnavailableError(
                 "The task's state holds the journal of a single send: the task was no campaign in an earlier try. "
@@ -331,7 +351,7 @@ class Ledger:
 
     def _read(self, key: str) -> Segment | None:
         stored = self._get(key)
-        return None if stored is None else self._segment(stored)
+        return None if stored is None else _read(Segment.from_json, stored)
 
     def _get(self, key: str) -> Any:
         try:
@@ -339,10 +359,11 @@ class Ledger:
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
             raise of_store(error, "read, so nothing was sent") from None
 
-    def _segment(self, stored: Any) -> Segment:
-        try:
-            return Segment.from_json(stored)
-        except ValueError as error:
-            raise JournalUnavailableError(
-                f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
-            ) from None
+
+def _read(form: Callable[[Any], T], stored: Any) -> T:
+    try:
+        return form(stored)
+    except ValueError as error:
+        raise JournalUnavailableError(
+            f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
+        ) from None

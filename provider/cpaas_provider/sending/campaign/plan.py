@@ -93,8 +93,9 @@ class Plan:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self.database = _nameless_database(folder)
-        self.database.executescript(_TABLES)
+        self._database = _nameless_database(folder)
+        self._database.executescript(_TABLES)
+        self._kept_back: dict[str, list[Sequence[Any]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +105,22 @@ class Plan:
 
     def close(self) -> None:
         """Give the disk back."""
-        self.database.close()
+        self._database.close()
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The database, nothing kept back: to be asked for anew each time."""
+        for change, rows in self._kept_back.items():
+            self._database.executemany(change, rows)
+        self._kept_back.clear()
+        return self._database
+
+    def change(self, change: str, row: Sequence[Any]) -> None:
+        """Make a change, many of a kind together: one by one they cost more than all else a request needs here."""
+        rows = self._kept_back.setdefault(change, [])
+        rows.append(row)
+        if len(rows) >= _AT_ONCE:
+            _ = self.database
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -221,10 +237,10 @@ class Plan:
                 (fate, request, reason, first, last),
             )
             return
-        self.database.executemany(
-            "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?",
-            ((fate, request, reason, place) for place in places),
-        )
+        for place in places:
+            self.change(
+                "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?", (fate, request, reason, place)
+            )
 
     def leave_alone(self, places: Iterable[int], fate: Fate, reason: str | None = None) -> None:
         """Note that people are left out by a guard; who was in doubt stays so, and is not sent to again."""

@@ -39,7 +39,6 @@ class Standing:
 
     def __init__(self, plan: Plan, ledger: Ledger, body: str) -> None:
         self._plan = plan
-        self._database = plan.database
         self._ledger = ledger
         self._body = body
         self.next_number = 0
@@ -50,7 +49,7 @@ class Standing:
             for batch in self._ledger.replay():
                 for claim in batch.claims:
                     self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
-                    self._database.executemany(
+                    self._plan.database.executemany(
                         "INSERT INTO standing VALUES (?, ?, ?)",
                         ((member, claim.number, words) for member, words in claim.each()),
                     )
@@ -59,7 +58,7 @@ class Standing:
         if self.next_number:
             self._decide()
         if self._ledger.lost:
-            self._database.execute(
+            self._plan.database.execute(
                 "UPDATE person SET fate = ?, reason = ? WHERE fate = ?",
                 (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED),
             )
@@ -71,14 +70,14 @@ class Standing:
     def ended(self, end: End) -> None:
         """Note what became of a request."""
         result = end.result or (None, None, None)
-        self._database.execute(
+        self._plan.database.execute(
             "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
             (_STRENGTH[end.state], *result, end.reason, end.number),
         )
 
     def doubts(self) -> list[Doubt]:
         """Return the requests that somebody in the plan is in doubt by, in order."""
-        rows = self._database.execute(
+        rows = self._plan.database.execute(
             """SELECT number, reference, at, reason, body FROM request
             WHERE number IN (SELECT DISTINCT request FROM person WHERE fate = ?) ORDER BY number""",
             (Fate.UNKNOWN,),
@@ -90,7 +89,7 @@ class Standing:
 
     def in_doubt_by(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
         """Yield place, member and words of each person in doubt by a request, and the hash of the words it said."""
-        yield from self._database.execute(
+        yield from self._plan.database.execute(
             """SELECT place, person.member, person.words, standing.words FROM person
             LEFT JOIN standing ON standing.member = person.member AND standing.request = person.request
             WHERE person.request = ? AND fate = ?""",
@@ -99,7 +98,7 @@ class Standing:
 
     def settle_doubt(self, number: int) -> None:
         """Note that a request of unknown outcome was carried out after all."""
-        self._database.execute(
+        self._plan.database.execute(
             "UPDATE person SET fate = ?, reason = NULL WHERE request = ? AND fate = ?",
             (Fate.SENT, number, Fate.UNKNOWN),
         )
@@ -107,21 +106,21 @@ class Standing:
     def changed(self) -> bool:
         """Tell whether an earlier try sent another text to somebody."""
         query = "SELECT 1 FROM request WHERE state = ? AND body != ? LIMIT 1"
-        return self._database.execute(query, (_SETTLED, self._body)).fetchone() is not None
+        return self._plan.database.execute(query, (_SETTLED, self._body)).fetchone() is not None
 
     def money(self) -> tuple[float | None, float | None, int]:
         """Return what settled requests were charged, the last balance told, and how many there are."""
-        spent, requests = self._database.execute(
+        spent, requests = self._plan.database.execute(
             "SELECT sum(charge), count(*) FROM request WHERE state = ?", (_SETTLED,)
         ).fetchone()
-        last = self._database.execute(
+        last = self._plan.database.execute(
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
         ).fetchone()
         return (None if spent is None else round(spent, 6)), (last[0] if last else None), requests
 
     def _claimed(self, claim: Claim, body: str, at: datetime, *, end: End, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)
-        self._database.execute(
+        self._plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 claim.number,
@@ -143,7 +142,7 @@ class Standing:
         return end
 
     def _decide(self) -> None:
-        self._database.executescript(
+        self._plan.database.executescript(
             f"""
             CREATE INDEX standing_of ON standing (member, request);
             CREATE TABLE strongest AS

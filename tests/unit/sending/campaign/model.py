@@ -266,7 +266,7 @@ class World:
             segment = json.loads(self.stored.get(key, "{}"))
             if [segment.get(name) for name in ("lock", "edition")] != [first["lock"], first["edition"]]:
                 break
-            for batch in map(Batch.from_json, segment["batches"]):
+            for batch in map(Batch.from_text, segment["batches"]):
                 for claim in batch.claims:
                     if claim.number in found:
                         self.violations.append(f"there are two requests {claim.number}")
