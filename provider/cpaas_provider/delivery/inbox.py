@@ -11,13 +11,14 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, case, or_, select
+from sqlalchemy import Connection, Table, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
+from cpaas_provider.store.many import insert_many
 from cpaas_provider.store.schema import deliveries, reports, requests, sends
 
 ORPHAN = "~"
@@ -25,8 +26,15 @@ ORPHAN = "~"
 
 _OURS = re.compile(r"cpaas-[a-z2-7]{24}")
 
+_MOST_KINDS = 10_000
+"""Campaigns of which is remembered what they send, which never changes."""
+
 KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 """What the operations of sends are about."""
+
+_KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
+
+_NOTHING: Any = literal_column("''")
 
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -50,6 +58,7 @@ class Inbox:
     def __init__(self, database: Database) -> None:
         database.refuse_without_reports()
         self._database = database
+        self._kinds: dict[str, str] = {}
 
     def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
         """Store reports in one transaction, durable when this returns; say for each what became of it.
@@ -59,29 +68,36 @@ class Inbox:
 
         :raises StoreError: when that cannot be done; nothing of it is stored then
         """
-        return self._database.write(partial(_keep, arrivals)) if arrivals else []
+        return self._database.write(partial(self._keep, arrivals)) if arrivals else []
 
+    def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+        places = _places(connection, arrivals)
+        now = datetime.now(UTC)
+        digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
+        first = _note(connection, arrivals, places, digests)
+        kinds = self._kinds_of(connection, {one.campaign for one in places if one.campaign})
+        kept, rows = [], dict[tuple[str, str], dict[str, Any]]()
+        for arrival, place, digest in zip(arrivals, places, digests, strict=True):
+            row = _row(arrival, place, kinds.get(place.campaign or ""), now)
+            new = digest in first
+            first.discard(digest)
+            if row is None:
+                kept.append(Kept.UNREADABLE if new else Kept.REPEATED)
+                continue
+            kept.append(Kept.NEW if new else Kept.REPEATED)
+            if new:
+                key = row["campaign"], row["recipient"]
+                rows[key] = merged(rows[key], row) if key in rows else row
+        write_deliveries(connection, rows.values())
+        return kept
 
-def _keep(arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
-    places = _places(connection, arrivals)
-    now = datetime.now(UTC)
-    digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
-    first = _note(connection, arrivals, places, digests)
-    kinds = _kinds(connection, {one.campaign for one in places if one.campaign})
-    kept, rows = [], dict[tuple[str, str], dict[str, Any]]()
-    for arrival, place, digest in zip(arrivals, places, digests, strict=True):
-        row = _row(arrival, place, kinds.get(place.campaign or ""), now)
-        new = digest in first
-        first.discard(digest)
-        if row is None:
-            kept.append(Kept.UNREADABLE if new else Kept.REPEATED)
-            continue
-        kept.append(Kept.NEW if new else Kept.REPEATED)
-        if new:
-            key = row["campaign"], row["recipient"]
-            rows[key] = merged(rows[key], row) if key in rows else row
-    write_deliveries(connection, rows.values())
-    return kept
+    def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
+        """Tell what campaigns send, as their reports may not say it."""
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds.clear()
+        if unknown := campaigns.difference(self._kinds):
+            self._kinds |= _kinds(connection, unknown)
+        return self._kinds
 
 
 def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
@@ -116,8 +132,12 @@ def _noted(connection: Connection, column: str, names: Iterable[str]) -> dict[st
 
 
 def _digest(arrival: Arrival, place: _Place) -> bytes:
-    parts = (arrival.conn_id, arrival.door, place.reference or "", arrival.body)
-    return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))).digest()
+    return sha256(_measured(arrival.conn_id, arrival.door, place.reference or "", arrival.body)).digest()
+
+
+def _measured(*texts: str) -> bytes:
+    """Return texts one after the other, each with its length before it."""
+    return b"".join([len(part).to_bytes(4, "big") + part for part in [text.encode() for text in texts]])
 
 
 def _note(
@@ -140,12 +160,25 @@ def _note(
             "times": 1,
         }
     # In one order, or two processes could wait for each other.
-    kept = connection.execute(_noting(connection.dialect.name), [rows[digest] for digest in sorted(rows)])
-    return {row.digest for row in kept if row.times == rows[row.digest]["times"]}
+    ordered = [rows[digest] for digest in sorted(rows)]
+    if connection.dialect.name == "sqlite":
+        # Nobody else writes meanwhile, so it can be asked before: to hand rows over one by one takes SQLite's driver
+        # long where other threads are busy.
+        known = _known(connection, rows)
+        insert_many(connection, _noting("sqlite"), ordered)
+        return rows.keys() - known
+    kept = insert_many(connection, _noting(connection.dialect.name), ordered)
+    return {digest for digest, times in ((bytes(row[0]), row[1]) for row in kept) if times == rows[digest]["times"]}
+
+
+def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
+    found: set[bytes] = set()
+    for batch in batched(digests):
+        found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
+    return found
 
 
 def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
-    """Tell what campaigns send, as their reports may not say it."""
     found: dict[str, str] = {}
     for batch in batched(campaigns):
         query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
@@ -198,18 +231,17 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
     """Bring what is known of recipients up to date; what is known already is not touched."""
     ordered = sorted(rows, key=lambda row: (row["campaign"], row["recipient"]))
-    if not ordered:
-        return
-    connection.execute(_merging(connection.dialect.name), ordered)
+    insert_many(connection, _merging(connection.dialect.name), ordered)
 
 
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.
 @functools.cache
 def _noting(dialect: str) -> Any:
     insert = _INSERTS[dialect](reports)
-    return insert.on_conflict_do_update(
+    noting = insert.on_conflict_do_update(
         index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
-    ).returning(reports.c.digest, reports.c.times)
+    )
+    return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.times)
 
 
 @functools.cache
@@ -217,7 +249,7 @@ def _merging(dialect: str) -> Any:
     insert = _INSERTS[dialect](deliveries)
     there, new = deliveries.c, insert.excluded
     # Of whom was only noted that he was sent to, any report says more.
-    stronger = or_(new.state > there.state, and_(there.status == "", new.status != ""))
+    stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
     return insert.on_conflict_do_update(
         index_elements=[there.campaign, there.recipient],
         set_={

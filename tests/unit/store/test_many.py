@@ -1,0 +1,90 @@
+"""Many rows in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.schema import campaigns, reports
+
+WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+def row(number: int, **others: Any) -> dict[str, Any]:
+    return {
+        "digest": number.to_bytes(32, "big"),
+        "received": WHEN + timedelta(seconds=number % 7),
+        "conn_id": "shop's",
+        "door": "callback",
+        "campaign": None if number % 3 else "50 % off (VALUES)",
+        "recipient": f"{number}",
+        "body": '{"said": "Grüße, %s and %(name)s?"}',
+        "times": 1,
+        **others,
+    }
+
+
+def adding_up(database: Database) -> Any:
+    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[database.engine.dialect.name](reports)
+    return insert.on_conflict_do_update(
+        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
+    ).returning(reports.c.recipient, reports.c.times)
+
+
+def stored(database: Database) -> list[dict[str, Any]]:
+    with database.reading() as connection:
+        return [dict(one) for one in connection.execute(select(reports).order_by(reports.c.digest)).mappings()]
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def see(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("INSERT"):
+            seen.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", see)
+    yield seen
+    event.remove(database.engine, "before_cursor_execute", see)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 255, 500, 1201])
+def test_every_row_is_stored_as_sqlalchemy_would_store_it(database: Database, count: int) -> None:
+    rows = [row(number) for number in range(count)]
+    told = database.write(lambda connection: insert_many(connection, adding_up(database), rows))
+    assert sorted(told) == sorted((f"{number}", 1) for number in range(count))
+    assert stored(database) == rows
+
+
+def test_what_is_there_already_is_met_by_the_conflict(database: Database) -> None:
+    insertion = adding_up(database)
+    database.write(lambda connection: insert_many(connection, insertion, [row(1), row(2, times=5)]))
+    told = database.write(lambda connection: insert_many(connection, insertion, [row(2, times=2), row(3)]))
+    assert sorted(told) == [("2", 7), ("3", 1)]
+    assert [one["times"] for one in stored(database)] == [1, 7, 1]
+
+
+def test_few_statements_carry_many_rows(database: Database) -> None:
+    rows = [row(number) for number in range(300)]
+    with statements(database) as seen:
+        database.write(lambda connection: insert_many(connection, adding_up(database), rows))
+    # SQLite: 256, 32, 8 and 4 rows, so that few different texts are met again and again.
+    assert len(seen) == (4 if database.engine.dialect.name == "sqlite" else 1)
+
+
+def test_nothing_for_no_rows(database: Database) -> None:
+    assert database.write(lambda connection: insert_many(connection, adding_up(database), [])) == []
+
+
+def test_an_insertion_that_is_no_such_thing(database: Database) -> None:
+    with pytest.raises(TypeError, match="has an ON CONFLICT"):
+        database.write(lambda connection: insert_many(connection, campaigns.insert(), [{"campaign": "a", "term": 1}]))
