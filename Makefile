@@ -18,7 +18,7 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign bench-rate bench-million docs lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,12 @@ bench-million: setup ## Time and memory of a million recipients from every kind 
 	  $(RUN) $(BIN)/python -m tests.benchmarks.campaign.memory \
 	    tests.benchmarks.campaign.in_process:$$work .bench $(ARGS) || exit 1; \
 	done
+
+bench-waiting: setup ## What 10,000 waiting triggers cost, beside one poll each (ARGS="--waiters 1000" narrows it)
+	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)
+
+bench-receiver: setup ## How fast delivery reports are taken, beside a bare route (ARGS="--rounds 1" shortens it)
+	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
 docs: setup ## Write the reference part of README.md from the code
 	$(BIN)/python docs/reference.py

@@ -1,1 +1,1 @@
-"""How many passcodes one triggerer process can wait for."""
+"""How many triggers one triggerer process can carry that wait for passcodes and for delivery."""

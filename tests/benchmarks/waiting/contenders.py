@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,12 +13,19 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.delivery.awaited import open_reports
+from cpaas_provider.delivery.tally import Counts, counts_of
 from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.store.database import Database
+from cpaas_provider.triggers._delivery_goal import Goal
+from cpaas_provider.triggers.delivery import DeliveryTrigger
 from cpaas_provider.triggers.otp import LAST_READ, OtpStatusTrigger, OtpWatch
+from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, Messages
 
-CONN_ID = "cpaas_bench"
 OUTLIVES = timedelta(hours=1)
 """No deadline comes while it is measured."""
+DELIVERY_INTERVAL = 1.0
+"""What the sensor says where nobody else does."""
 
 
 class OneClientEach(OtpStatusTrigger):
@@ -36,16 +45,43 @@ class OneClientEach(OtpStatusTrigger):
         return None
 
 
-def _deadline() -> str:
-    return (timezone.utcnow() + OUTLIVES).isoformat()
+class OneQueryEach(DeliveryTrigger):
+    """A loop and a query for each trigger. They share connections: PostgreSQL takes a hundred by default."""
+
+    async def _wait(self) -> dict[str, Any]:
+        goal, counts = Goal(self.expected, self.min_delivered), Counts()
+        deadline = datetime.fromisoformat(self.deadline)
+        while (left := (deadline - timezone.utcnow()).total_seconds()) > 0:
+            counts = await asyncio.to_thread(self._counts)
+            if result := goal.judge(counts):
+                return result
+            await asyncio.sleep(min(self.poke_interval, left))
+        return goal.given_up(counts)
+
+    def _counts(self) -> Counts:
+        with common_store().reading() as connection:
+            return sum(counts_of(connection, self.campaigns).values(), start=Counts())
 
 
-def shared(number: int, poke_interval: float) -> BaseTrigger:
-    return OtpStatusTrigger(CONN_ID, f"otp-{number}", _deadline(), poke_interval)
+@functools.cache
+def common_store() -> Database:
+    return open_reports()
 
 
-def one_client_each(number: int, poke_interval: float) -> BaseTrigger:
-    return OneClientEach(CONN_ID, f"otp-{number}", _deadline(), poke_interval)
+KINDS: dict[str, tuple[type[OtpStatusTrigger], type[DeliveryTrigger]]] = {
+    "shared": (OtpStatusTrigger, DeliveryTrigger),
+    "each": (OneClientEach, OneQueryEach),
+}
 
 
-CONTENDERS = {"shared": shared, "each": one_client_each}
+def triggers(contender: str, passcodes: int, messages: Messages, poke_interval: float) -> Iterator[BaseTrigger]:
+    """Yield those that wait for passcodes and those that wait for delivery, in turns."""
+    of_otp, of_delivery = KINDS[contender]
+    deadline = (timezone.utcnow() + OUTLIVES).isoformat()
+    waited_for = [(name, PEOPLE) for name in messages.campaigns] + [(name, 1) for name in messages.singles]
+    for number in range(max(passcodes, len(waited_for))):
+        if number < passcodes:
+            yield of_otp(CONN_ID, f"otp-{number}", deadline, poke_interval)
+        if number < len(waited_for):
+            name, expected = waited_for[number]
+            yield of_delivery([name], expected, None, deadline, DELIVERY_INTERVAL)

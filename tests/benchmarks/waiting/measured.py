@@ -1,6 +1,8 @@
 """Waiters in this process alone, driven as the triggerer drives them; what they cost, as the last line of output.
 
-python -m tests.benchmarks.waiting.measured CONTENDER --waiters N --seconds S --poke-interval I
+python -m tests.benchmarks.waiting.measured CONTENDER --passcodes N --deliveries N --seconds S --poke-interval I
+
+Says that it is ready once all of them wait, and goes on when a line comes in.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import contextlib
 import gc
 import json
 import logging
+import sys
 import time
-from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 
 import psutil
 from airflow.triggers.base import BaseTrigger
@@ -21,126 +24,104 @@ from airflow.triggers.base import BaseTrigger
 # What is imported is not what a waiter costs.
 import cpaas_provider.api.client
 import cpaas_provider.hooks.connection  # noqa: F401
-from tests.benchmarks.waiting.contenders import CONTENDERS
+from cpaas_provider.triggers.delivery import DeliveryTrigger
+from tests.benchmarks.waiting.contenders import KINDS, common_store, triggers
+from tests.benchmarks.waiting.cost import Collections, Cost, Counting, StoreUse, lag_noted
+from tests.benchmarks.waiting.messages import Messages
+from tests.benchmarks.waiting.reporting import READY
 
-LAG_EVERY = 0.010
 MIB = 1024 * 1024
+TOLD_WITHIN = 30.0
+"""Seconds until the last report that came in has ended its wait."""
 ENDS_WITHIN = 60.0
-
-
-@dataclass
-class Cost:
-    """What so many waiters cost a process; times in seconds, memory in MiB over what it was before the first."""
-
-    started: float = 0.0
-    memory: float = 0.0
-    cpu: float = 0.0
-    lags: list[float] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)
-    ended: float = 0.0
-    events: int = 0
-    log_lines: int = 0
-    longest_collection: float = 0.0
-
-
-class Collections:
-    """Times the garbage collector: a full collection walks all of Airflow, and holds the loop of any triggerer."""
-
-    def __init__(self) -> None:
-        self.longest = self._began = 0.0
-        gc.callbacks.append(self._noted)
-
-    def _noted(self, phase: str, _: object) -> None:
-        now = time.thread_time()
-        if phase == "start":
-            self._began = now
-        else:
-            self.longest = max(self.longest, now - self._began)
-
-
-class Counting(logging.Handler):
-    """Counts what the triggers log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1
 
 
 async def run_trigger(trigger: BaseTrigger, cost: Cost) -> None:
     """Do with a trigger what the triggerer does: take its events, and clean up whatever ends it."""
     try:
-        async for _ in trigger.run():
-            cost.events += 1
+        async for event in trigger.run():
+            if isinstance(trigger, DeliveryTrigger) and event.payload["outcome"] == "done":
+                cost.told[trigger.campaigns[0]] = time.monotonic()
     finally:
         with contextlib.suppress(Exception):
             await trigger.cleanup()
 
 
-async def lag_into(lags: list[float], busy: list[float]) -> None:
-    """Note how late a coroutine goes on that sleeps 10 ms, and how long the processor worked on the loop meanwhile."""
-    while True:
-        began, worked = time.perf_counter(), time.thread_time()
-        await asyncio.sleep(LAG_EVERY)
-        lags.append(time.perf_counter() - began - LAG_EVERY)
-        busy.append(time.thread_time() - worked)
+async def start(waiting: Iterator[BaseTrigger], cost: Cost) -> list[asyncio.Task[None]]:
+    began, tasks = time.perf_counter(), []
+    for trigger in waiting:
+        # As create_triggers() does between two of them.
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(run_trigger(trigger, cost)))
+    cost.started = time.perf_counter() - began
+    return tasks
 
 
-@contextlib.asynccontextmanager
-async def lag_noted(lags: list[float], busy: list[float]) -> AsyncIterator[None]:
-    task = asyncio.create_task(lag_into(lags, busy))
-    try:
-        yield
-    finally:
+async def told_to_go_on() -> None:
+    """Return when a line comes in."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), told.set)
+    await told.wait()
+    loop.remove_reader(sys.stdin.fileno())
+
+
+async def watch(messages: Messages, cost: Cost, use: StoreUse) -> None:
+    """Note what waiting costs while reports come in, then see the last of them told."""
+    process, asked, began = psutil.Process(), use.statements, time.perf_counter()
+    cpu = process.cpu_times()
+    await asyncio.sleep(messages.seconds)
+    spent, lasted = process.cpu_times(), time.perf_counter() - began
+    cost.cpu = (spent.user + spent.system - cpu.user - cpu.system) / lasted
+    cost.queries = (use.statements - asked) / lasted
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(TOLD_WITHIN):
+            while len(cost.told) < len(messages.ended):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.1)
+
+
+async def end(tasks: list[asyncio.Task[None]], cost: Cost) -> None:
+    began = time.perf_counter()
+    for task in tasks:
+        # As cancel_triggers() does.
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.sleep(0)
+    async with asyncio.timeout(ENDS_WITHIN):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    cost.ended = time.perf_counter() - began
 
 
-async def measure(name: str, waiters: int, seconds: float, poke_interval: float) -> Cost:
+async def measure(contender: str, passcodes: int, messages: Messages, poke_interval: float) -> Cost:
     process, cost = psutil.Process(), Cost()
-    make = CONTENDERS[name]
+    if messages.waiters:
+        # What a first connection loads is not what a waiter costs either.
+        common_store().close()
     gc.collect()
-    collections = Collections()
+    collections, use = Collections(), StoreUse()
     before = process.memory_info().rss
     async with lag_noted(cost.lags, cost.busy):
-        began = time.perf_counter()
-        tasks = []
-        for number in range(waiters):
-            # As create_triggers() does between two of them.
-            await asyncio.sleep(0)
-            tasks.append(asyncio.create_task(run_trigger(make(number, poke_interval), cost)))
-        cost.started = time.perf_counter() - began
-        cpu = process.cpu_times()
-        began = time.perf_counter()
-        await asyncio.sleep(seconds)
-        spent = process.cpu_times()
-        cost.cpu = (spent.user + spent.system - cpu.user - cpu.system) / (time.perf_counter() - began)
-        cost.memory = (process.memory_info().rss - before) / MIB
-        began = time.perf_counter()
-        for task in tasks:
-            # As cancel_triggers() does.
-            task.cancel()
-            await asyncio.sleep(0)
-        async with asyncio.timeout(ENDS_WITHIN):
-            await asyncio.gather(*tasks, return_exceptions=True)
-        cost.ended = time.perf_counter() - began
-    cost.longest_collection = collections.longest
+        tasks = await start(triggers(contender, passcodes, messages, poke_interval), cost)
+        print(READY, flush=True)
+        await told_to_go_on()
+        waiting = process.memory_info().rss
+        await watch(messages, cost, use)
+        cost.memory = (max(waiting, process.memory_info().rss) - before) / MIB
+        await end(tasks, cost)
+    cost.longest_collection, cost.store_connections = collections.longest, use.most_open
     return cost
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.waiting.measured")
-    parser.add_argument("contender", choices=CONTENDERS)
-    parser.add_argument("--waiters", type=int, required=True)
+    parser.add_argument("contender", choices=KINDS)
+    parser.add_argument("--passcodes", type=int, required=True)
+    parser.add_argument("--deliveries", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--poke-interval", type=float, required=True)
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     counting = Counting()
     logging.getLogger("cpaas_provider").addHandler(counting)
-    cost = asyncio.run(measure(arguments.contender, arguments.waiters, arguments.seconds, arguments.poke_interval))
+    messages = Messages(given.deliveries, given.seconds)
+    cost = asyncio.run(measure(given.contender, given.passcodes, messages, given.poke_interval))
     cost.log_lines = counting.count
     print(json.dumps(asdict(cost)))
 
