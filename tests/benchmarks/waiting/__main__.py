@@ -11,6 +11,8 @@ it gets fewer, and ``shared`` the same number once more beside it: figures a wai
 Lag is how late a coroutine goes on that sleeps 10 ms. What else runs on the machine is in it; in "busy", the time the
 processor worked on the loop without such a coroutine getting its turn, it is not. A full collection of garbage walks
 all that Airflow has loaded, whoever makes objects, and is part of both.
+
+``--airflow`` measures something else: sensors in a real Airflow, and how long what follows our event takes it.
 """
 
 from __future__ import annotations
@@ -20,23 +22,34 @@ import asyncio
 import signal
 import sys
 
+from tests.benchmarks.waiting import in_airflow
 from tests.benchmarks.waiting.messages import RATE
 from tests.benchmarks.waiting.table import MOST_DELAY, MOST_LAG, OURS, missed, table
 from tests.benchmarks.waiting.turns import STORES, Turn, take
 
 DEFAULT_RATE = 10.0
+# Whoever ends it wants what it started to end, too; what a shell runs in the background ignores Ctrl-C.
+ENDING = (signal.SIGINT, signal.SIGTERM)
 COPES_WITH = 1000
 """Waiters that are left to a contender with a client or a loop each, on a machine of two cores."""
 
 
-async def main() -> int:
-    """Let all take their turns, print what they came to, and return 1 where ours missed a bar."""
+def main() -> int:
+    """Measure, and return 1 where ours missed a bar."""
+    given = _arguments()
+    if not given.airflow:
+        return asyncio.run(_all_turns(given))
+    for number in ENDING:
+        signal.signal(number, signal.default_int_handler)
+    return in_airflow.run(given.airflow, STORES[given.stores[0]])
+
+
+async def _all_turns(given: argparse.Namespace) -> int:
+    """Let all take their turns, and print what they came to."""
     task = asyncio.current_task()
     assert task
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Whoever ends it wants what it started to end, too; what a shell runs in the background ignores Ctrl-C.
+    for number in ENDING:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    given = _arguments()
     turns = [turn for turn in _turns(given) if turn.contender in given.contenders and turn.store in given.stores]
     print(
         f"Every passcode is to be read every {given.poke_interval:g} s; {RATE:g} reports/s for {given.seconds:g} s.\n"
@@ -62,6 +75,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--poke-interval", type=float, default=10.0, help="seconds between two reads of a passcode")
     parser.add_argument("--contenders", nargs="+", choices=("shared", "each"), default=("shared", "each"))
     parser.add_argument("--stores", nargs="+", choices=tuple(STORES), default=tuple(STORES))
+    parser.add_argument(
+        "--airflow", type=int, nargs="?", const=400, metavar="TASKS",
+        help="have so many sensors wait in a real Airflow instead (default: %(const)s), on the first of the stores",
+    )  # fmt: skip
     return parser.parse_args()
 
 
@@ -81,6 +98,6 @@ def _turns(given: argparse.Namespace) -> list[Turn]:
 
 if __name__ == "__main__":
     try:
-        sys.exit(asyncio.run(main()))
+        sys.exit(main())
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit("ended")

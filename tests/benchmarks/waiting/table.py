@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 
+from tests.benchmarks.waiting.percentiles import percentile, three
 from tests.benchmarks.waiting.turns import Found
 
 OURS = "shared"
@@ -16,24 +16,6 @@ MOST_DELAY = 2.0
 Figure = Callable[[Found], str]
 
 
-def percentile(values: Sequence[float], percent: int) -> float:
-    """Return the value that so many of a hundred do not exceed; 0 of none."""
-    if len(values) < 2:
-        return next(iter(values), 0.0)
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
-
-
-def _three(values: Callable[[Found], Sequence[float]], percent: int) -> Figure:
-    """Return the median, that of so many of a hundred, and the most, in milliseconds."""
-
-    def shown(found: Found) -> str:
-        of = values(found)
-        figures = (percentile(of, 50), percentile(of, percent), max(of, default=0.0))
-        return " / ".join(f"{figure * 1000:,.0f}" for figure in figures) if of else "-"
-
-    return shown
-
-
 FIGURES: dict[str, Figure] = {
     "store": lambda found: found.turn.store,
     "waiters: passcodes + deliveries": lambda found: f"{found.turn.passcodes:,} + {found.turn.deliveries:,}",
@@ -41,17 +23,17 @@ FIGURES: dict[str, Figure] = {
     "memory a waiter, KiB": lambda found: f"{found.cost['memory'] * 1024 / found.turn.waiters:.1f}",
     "CPU of the process, %": lambda found: f"{found.cost['cpu'] * 100:.1f}",
     "CPU a waiter, ms/s": lambda found: f"{found.cost['cpu'] * 1000 / found.turn.waiters:.3f}",
-    "lag p50 / p99 / most, ms": _three(lambda found: found.cost["lags"], 99),
-    "loop busy p50 / p99 / most, ms": _three(lambda found: found.cost["busy"], 99),
+    "lag p50 / p99 / most, ms": lambda found: three(found.cost["lags"], 99),
+    "loop busy p50 / p99 / most, ms": lambda found: three(found.cost["busy"], 99),
     "longest collection of garbage, ms": lambda found: f"{found.cost['longest_collection'] * 1000:.0f}",
     "requests/s allowed to a client": lambda found: f"{found.turn.rate:g}",
     "requests/s the service saw": lambda found: f"{found.requests:.1f}",
     "connections to the service": lambda found: f"{found.connections}",
     "queries/s to the store": lambda found: f"{found.cost['queries']:.1f}",
     "connections to the store": lambda found: f"{found.cost['store_connections']}",
-    "report to event p50 / p95 / most, ms": _three(lambda found: found.delays, 95),
+    "report to event p50 / p95 / most, ms": lambda found: three(found.delays, 95),
     "waits that ended / should have": lambda found: f"{len(found.delays):,} / {len(found.delays) + found.untold:,}",
-    "receiver's transaction p50 / p95 / most, ms": _three(lambda found: found.took, 95),
+    "receiver's transaction p50 / p95 / most, ms": lambda found: three(found.took, 95),
     "started / ended in, s": lambda found: f"{found.cost['started']:.1f} / {found.cost['ended']:.1f}",
     "log lines": lambda found: f"{found.cost['log_lines']}",
 }
