@@ -19,7 +19,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import requests, sends
+from cpaas_provider.store.schema import deliveries, requests, sends
 from tests.airflow import campaigns
 from tests.airflow.campaigns import digits, rows, small_packs
 from tests.airflow.stage import Stage, fault
@@ -248,6 +248,34 @@ class TestEvidence:
         assert done.state == "success", done.error
         assert (done.result["sent"], done.result["unknown"]) == (6, 0)
         assert set(campaigns.reached(stage).values()) == {1}
+
+    def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
+        self, stage: Stage, received: Received
+    ) -> None:
+        """Where callbacks went is gone by the time there is something to report."""
+        port = free_ports(1)[0]
+        signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
+        with running(assemble(connection_of_reports, guard=None, observe=lambda *_: None), port):
+            place = {"callback_url": f"http://127.0.0.1:{port}", "callback_secret": "of-callbacks"}
+            small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)
+            webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", **signing}
+            stage.sandbox.control("PUT", "settings", {**webhook, "report_delay_seconds": 600})
+            stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+            run = campaigns.sms(stage, rows(5, 600))
+            assert run.once().state == "deferred"
+            assert run.fires(early=True).once().state == "deferred"
+        noted = {one.reference for one in received.rows(requests)}
+        assert len(noted) == 2
+        stage.sandbox.control("POST", "clock/advance", {"seconds": 601})
+        until(lambda: len(received.rows(deliveries)) == 5)
+        (doubted,) = {one.reference for one in received.rows(deliveries)} - noted
+        assert received.counts(doubted) == (2, 0, 0)
+        done = run.fires(early=True).once()
+        assert done.state == "success", done.error
+        assert (done.result["sent"], done.result["unknown"]) == (5, 0)
+        assert set(campaigns.reached(stage).values()) == {1}
+        assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
+        assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
 
 
 class TestACampaign:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, and_, func, select, union_all
 
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.batches import batched
-from cpaas_provider.store.schema import deliveries
+from cpaas_provider.store.schema import deliveries, requests
 
 UNSEEN = timedelta(seconds=60)
 """For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""
@@ -83,14 +83,21 @@ def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[
             }
 
 
-def reported_requests(connection: Connection, campaigns: Iterable[str]) -> dict[str, str | None]:
-    """Return the references of requests of which anything was reported, each with the service's id where told."""
+def carried_out(connection: Connection, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the references of requests known to be carried out, each with the service's id where told.
+
+    :param names: of campaigns, for all of their requests of which anything was reported, and of requests: what is
+        reported of one that nobody has noted may wait under its own name, and one that was noted is known
+    """
     columns = deliveries.c.reference, func.max(deliveries.c.message_id)
     found: dict[str, str | None] = {}
-    for campaign in dict.fromkeys(campaigns):
-        query = select(*columns).where(deliveries.c.campaign == campaign).group_by(deliveries.c.reference)
+    for batch in batched(dict.fromkeys(names)):
+        noted = select(requests.c.reference, requests.c.message_id).where(requests.c.reference.in_(batch))
         # Who was only noted at the send has no status yet.
-        found |= {row[0]: row[1] for row in connection.execute(query.where(deliveries.c.status != "")) if row[0]}
+        told = and_(deliveries.c.campaign.in_(batch), deliveries.c.status != "", deliveries.c.reference.is_not(None))
+        reported = select(*columns).where(told).group_by(deliveries.c.reference)
+        for reference, message_id in connection.execute(union_all(noted, reported)):
+            found[reference] = message_id or found.get(reference)
     return found
 
 

@@ -146,7 +146,7 @@ class Tracking:
 
 
 class ReportEvidence:
-    """A delivery report of a request is proof that it was carried out.
+    """A delivery report of a request is proof that it was carried out, whatever way it came.
 
     :param campaign: of what the requests are part; ``None`` where each is one by itself
     """
@@ -157,7 +157,8 @@ class ReportEvidence:
     def __init__(self, tracking: Tracking, campaign: Callable[[], str] | None = None) -> None:
         self._tracking = tracking
         self._campaign = campaign
-        self._reported: dict[str, str | None] = {}
+        self._known: dict[str, str | None] = {}
+        self._asked = set[str]()
         self._read_at = float("-inf")
 
     def before(self, client: Any) -> None:
@@ -170,18 +171,30 @@ class ReportEvidence:
         except StoreError as error:
             log.warning("Delivery reports cannot be read now: %s", error)
             return None
-        return None if entry.reference not in found else {"id": found[entry.reference]}
+        if entry.reference not in found:
+            return None
+        message_id = found[entry.reference]
+        if self._campaign is not None:
+            # What is reported of it is the campaign's from now on, and what was before: it may wait under its own name.
+            request = sends.NotedRequest(entry.reference, len(entry.members), message_id)
+            self._tracking.note(self._campaign(), [(request, ())])
+        return {"id": message_id}
 
     def _found(self, reference: str) -> dict[str, str | None]:
-        database = self._tracking.database
         if self._campaign is None:
-            with database.reading() as connection:
-                return tally.reported_requests(connection, [reference])
+            return self._read([reference])
         if time.monotonic() - self._read_at > _READ_AGAIN:
-            with database.reading() as connection:
-                self._reported = tally.reported_requests(connection, [self._campaign()])
+            self._known = self._read([self._campaign(), *self._asked])
             self._read_at = time.monotonic()
-        return self._reported
+        # One that the account's webhook told of is not among the campaign's while nobody has noted it.
+        if reference not in self._known and reference not in self._asked:
+            self._known |= self._read([reference])
+            self._asked.add(reference)
+        return self._known
+
+    def _read(self, names: Sequence[str]) -> dict[str, str | None]:
+        with self._tracking.database.reading() as connection:
+            return tally.carried_out(connection, names)
 
 
 class Notebook:
