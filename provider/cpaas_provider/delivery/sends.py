@@ -11,6 +11,7 @@ from sqlalchemy import Connection, case, delete, select, update
 
 from cpaas_provider.delivery.inbox import ORPHAN, merged, upserting, write_deliveries
 from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.tally import UNSEEN
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries, requests, sends
 
@@ -49,7 +50,7 @@ def note_send(connection: Connection, send: TrackedSend) -> None:
 
 
 def note_requests(connection: Connection, campaign: str, made: Sequence[NotedRequest]) -> None:
-    """Note requests of a campaign; reports that came under their messages' ids before are theirs from now on."""
+    """Note requests of a campaign; reports that came under their own names or ids before are theirs from now on."""
     if not made:
         return
     now = datetime.now(UTC)
@@ -68,9 +69,14 @@ def note_requests(connection: Connection, campaign: str, made: Sequence[NotedReq
 
 def note_end(connection: Connection, campaign: str, expected: int) -> None:
     """Note to how many was sent in all tries, so that it can be told when all of them are final."""
+    now = datetime.now(UTC)
     same = sends.c.expected.is_not_distinct_from(expected)
-    ended = {"expected": expected, "ended": datetime.now(UTC), "finished": case((same, sends.c.finished))}
+    ended = {"expected": expected, "ended": now, "finished": case((same, sends.c.finished))}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
+    # Who was storing a report of a request while that was noted did not see it.
+    columns = select(requests.c.reference, requests.c.recipients, requests.c.message_id)
+    lately = connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - UNSEEN))
+    _adopt(connection, campaign, [NotedRequest(*row) for row in lately], now)
 
 
 def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], now: datetime) -> None:
@@ -78,18 +84,17 @@ def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], 
     waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
     for names in batched(waiting):
-        orphans = deliveries.c.campaign.in_(names)
+        # Taken as they are read: what another process brings meanwhile is not lost.
+        taken = delete(deliveries).where(deliveries.c.campaign.in_(names)).returning(deliveries)
         rows: dict[str, dict[str, Any]] = {}
-        for found in connection.execute(select(deliveries).where(orphans)).mappings():
+        for found in connection.execute(taken).mappings():
             request = waiting[found["campaign"]]
             if not (recipient := found["recipient"] or (f"#{request.reference}" if request.recipients == 1 else "")):
                 continue
             place = {"campaign": campaign, "reference": request.reference, "recipient": recipient, "touched": now}
             row = {**found, **place}
             rows[recipient] = merged(rows[recipient], row) if recipient in rows else row
-        if rows:
-            write_deliveries(connection, rows.values())
-            connection.execute(delete(deliveries).where(orphans))
+        write_deliveries(connection, rows.values())
 
 
 def track(connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]) -> None:
