@@ -8,9 +8,10 @@ process of their own, driven as the triggerer drives its triggers. This process 
 that keeps up with all waiters. ``each`` has a client or a query loop for every waiter. It cannot cope with as many, so
 it gets fewer, and ``shared`` the same number once more beside it: figures a waiter are what to compare.
 
-Lag is how late a coroutine goes on that sleeps 10 ms. What else runs on the machine is in it; in "busy", the time the
-processor worked on the loop without such a coroutine getting its turn, it is not. A full collection of garbage walks
-all that Airflow has loaded, whoever makes objects, and is part of both.
+Memory is what is resident beyond what was before the first waiter. Lag, taken from the first one's start to the last
+one's end, is how late a coroutine goes on that sleeps 10 ms. What else runs on the machine is in it; in "busy", the
+time the processor worked on the loop without such a coroutine getting its turn, it is not. A full collection of garbage
+walks all that Airflow has loaded, whoever makes objects, and is part of both.
 
 ``--airflow`` measures something else: sensors in a real Airflow, and how long what follows our event takes it.
 """
