@@ -16,6 +16,7 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    exists,
     func,
     insert,
     or_,
@@ -223,9 +224,13 @@ def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
 
 
 def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
-    """Return who belongs to no batch yet, orphans aside that somebody may still adopt."""
+    """Return who belongs to no batch yet, those aside whom a campaign may still adopt."""
     batched = BATCHED[kind]
-    theirs = or_(~deliveries.c.campaign.startswith(ORPHAN), deliveries.c.touched < now - ADOPTION)
+    named = deliveries.c.campaign.startswith(ORPHAN) | (
+        deliveries.c.campaign == func.coalesce(deliveries.c.reference, "")
+    )
+    noted = exists().where(sends.c.campaign == deliveries.c.campaign)
+    theirs = or_(~named, noted, deliveries.c.touched < now - ADOPTION)
     return and_(batched.who, batched.told_in.is_(None), theirs)
 
 

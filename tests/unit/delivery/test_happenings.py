@@ -226,6 +226,24 @@ class TestBatches:
         kept(database, report(ADA, "failed", ticket=to(ADA)), report(ADA, "delivered", ticket=to(ADA)))
         assert found(database) == []
 
+    def test_wait_a_while_for_the_campaign_of_a_request_that_nobody_has_noted(self, database, batches_at_once):
+        ours = "cpaas-" + "a" * 24
+        kept(database, report(ADA, "failed", external_ref=ours))
+        assert found(database) == []
+        begin(database)
+        database.write(lambda c: note_requests(c, "spring", [NotedRequest(ours, 2)]))
+        assert [one.campaign for one in found(database)] == ["spring"]
+        told(database)
+        kept(database, report(OBI, "failed", external_ref="cpaas-" + "b" * 24))
+        an_age_passes(database, "touched")
+        assert [one.campaign for one in found(database)] == ["cpaas-" + "b" * 24]
+
+    def test_tell_at_once_of_a_request_that_is_one_by_itself(self, database):
+        ours = "cpaas-" + "a" * 24
+        begin(database, ours)
+        kept(database, report(ADA, "failed", external_ref=ours))
+        assert [one.campaign for one in found(database, MESSAGES_FAILED)] == [ours]
+
     def test_wait_a_while_for_whoever_a_message_belongs_to(self, database):
         kept(database, report(ADA, "failed", message_id="m1"), report(OBI, "failed", message_id="m2"))
         assert found(database) == []
