@@ -36,7 +36,7 @@ class Logbook:
     def _add(self, stored: Any) -> None:
         while isinstance(stored, str):
             stored = json.loads(stored)
-        for batch in stored.get("batches", ()):
+        for batch in map(json.loads, stored.get("batches", ())):
             for number, reference, members, _ in batch["claims"]:
                 self.claims[number] = batch["try"], reference, len(b64decode(members)) // MEMBER_BYTES
             for number, state, *_ in batch["ends"]:
