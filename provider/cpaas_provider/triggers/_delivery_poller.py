@@ -138,7 +138,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         if not new and since is None:
             return self._due() - now
         try:
-            seen = await asyncio.to_thread(self._read, {name for one in new for name in one.campaigns}, since)
+            asked_for = {name for one in new for name in one.campaigns}
+            seen = await asyncio.to_thread(self._read, asked_for, since, list(self._by_campaign))
         except NoReportsThereError as error:
             raise WaitEndedError(str(error)) from error
         except StoreError as error:
@@ -156,7 +157,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
     def _due(self) -> float:
         return self._asked + max(min(self._intervals, default=SHORTEST_INTERVAL), _REST * self._took)
 
-    def _read(self, campaigns: set[str], since: datetime | None) -> _Seen:
+    def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _Seen:
         """Read in a thread; there is never more than one at it."""
         if self._database is None:
             self._database = open_reports()
@@ -168,7 +169,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 seen.unknown = silent - noted(connection, silent)
             if since is not None:
                 began, now = time.monotonic(), datetime.now(UTC)
-                seen.changed = touched_since(connection, since)
+                seen.changed = touched_since(connection, since, wanted)
                 self._since, self._asked = now, time.monotonic()
                 self._took = self._asked - began
         return seen

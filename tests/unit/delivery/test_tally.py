@@ -49,8 +49,10 @@ def test_whatever_changed_is_found_by_one_query(told: Database) -> None:
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     with told.reading() as connection:
-        found = touched_since(connection, datetime.now(UTC))
+        found = touched_since(connection, datetime.now(UTC), {"spring", "one"})
+        assert touched_since(connection, datetime.now(UTC), {"one"}) == {}
     assert {name: one.final for name, one in found.items()} == {"spring": 3}
+    asked.pop()
     assert len([query for query in asked if query.startswith("SELECT")]) == 1
 
 

@@ -65,7 +65,7 @@ def asked(*words: str) -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
-LOOKS, ROUNDS = ("count(*)", "campaign IN (?"), ("touched >=",)
+LOOKS, ROUNDS = ("count(CASE", "campaign IN (?"), ("touched >=",)
 
 
 def in_(seconds: float) -> str:
