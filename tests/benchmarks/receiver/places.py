@@ -117,10 +117,12 @@ def _store(home: Path, kind: str) -> Iterator[str]:
     engine = sqlalchemy.create_engine(POSTGRES)
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA {name}"))
-    yield f"{POSTGRES}?options=-csearch_path%3D{name}"
-    with engine.begin() as connection:
-        connection.execute(sqlalchemy.text(f"DROP SCHEMA {name} CASCADE"))
-    engine.dispose()
+    try:
+        yield f"{POSTGRES}?options=-csearch_path%3D{name}"
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text(f"DROP SCHEMA {name} CASCADE"))
+        engine.dispose()
 
 
 def _wait(port: int, started: Started, log: Path) -> None:
