@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -21,15 +20,6 @@ GRACE_SECONDS = 15.0
 
 # Kept so that nothing warns of children that outlive the object which started them: here that is the purpose.
 _children: list[subprocess.Popen[bytes]] = []
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports of the loopback address that were free a moment ago."""
-    with contextlib.ExitStack() as held:
-        listeners = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 @dataclass(frozen=True)

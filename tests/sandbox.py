@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -12,10 +13,12 @@ from typing import Any, Self
 
 import httpx
 
-from tests.processes import Started, free_ports
+from tests.processes import Started
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
+
+_SERVICE_AT = re.compile(r"service at http://127\.0\.0\.1:(\d+) ")
 
 
 class SandboxError(RuntimeError):
@@ -29,16 +32,16 @@ class Sandbox:
 
     :param log: file its output goes to
     :param database: file it keeps its state in; in memory when left out
+    :param port: where its address must be known before it starts; otherwise it picks a free one, and keeps it
     """
 
-    def __init__(self, log: Path, database: Path | None = None, port: int | None = None) -> None:
+    def __init__(self, log: Path, database: Path | None = None, port: int = 0) -> None:
         self.api_key = f"sk_test_{secrets.token_hex(16)}"
-        self.port = port or free_ports(1)[0]
-        self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.database = database
         self.started: Started | None = None
-        self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        self._port = port
+        self._client: httpx.Client | None = None
 
     @classmethod
     def running(cls, log: Path, url: str, api_key: str) -> Self:
@@ -48,6 +51,13 @@ class Sandbox:
         return sandbox
 
     @property
+    def url(self) -> str:
+        """Where it is. One that picks its port itself must have been started."""
+        if not self._port:
+            raise SandboxError("The sandbox has not started, so it has no port yet.")
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def connection(self) -> dict[str, Any]:
         """The Airflow connection to it, in the form ``AIRFLOW_CONN_...`` variables take as JSON."""
         extra = {"default_region": "NG", "requests_per_second": 1000, "max_concurrency": 16}
@@ -55,14 +65,15 @@ class Sandbox:
 
     def start(self) -> Self:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self.port)]
+        command = [sys.executable, "-m", "cpaas_provider.sandbox", "--port", str(self._port)]
         if self.database:
             command += ["--db", str(self.database)]
         # The key goes by the environment: everybody on the machine can read a command line.
         environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": self.api_key}
+        said_before = self.log.stat().st_size if self.log.exists() else 0
         self.started = Started.start(command, environment, self.log, Path.cwd())
         deadline = time.monotonic() + START_SECONDS
-        while not self._healthy():
+        while not self._healthy(said_before):
             if not self.started.alive:
                 raise SandboxError(f"The sandbox ended at once. Its last words:\n{self._last_words()}")
             if time.monotonic() > deadline:
@@ -73,7 +84,9 @@ class Sandbox:
 
     def stop(self) -> None:
         """End it with all its children; it does not matter whether it still runs."""
-        self._http.close()
+        if self._client:
+            self._client.close()
+            self._client = None
         if self.started:
             self.started.stop(STOP_SECONDS)
 
@@ -104,11 +117,24 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _healthy(self) -> bool:
+    def _healthy(self, said_before: int) -> bool:
+        """Tell whether it answers; where it picked its port, what it says after so many bytes of its log tells it."""
+        if not self._port:
+            said = self.log.read_bytes()[said_before:].decode(errors="replace")
+            found = _SERVICE_AT.search(said)
+            if not found:
+                return False
+            self._port = int(found[1])
         try:
             return self._http.get("/_control/health", timeout=2.0).status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
+
+    @property
+    def _http(self) -> httpx.Client:
+        if self._client is None:
+            self._client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        return self._client
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]

@@ -25,7 +25,7 @@ from cpaas_provider.api import core
 from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
-from tests.processes import free_ports
+from tests.ports import closed_port
 from tests.sandbox import Sandbox
 
 RETRIES = 3
@@ -210,13 +210,12 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
     :param connections: further ones, or changes of these, by id: ``host``, ``password``, and extras
     """
     sandbox.reset()
-    nobody = f"http://127.0.0.1:{free_ports(1)[0]}"
-    usual: dict[str, Mapping[str, Any]] = {
-        "cpaas_default": {},
-        "cpaas_wrong_key": {"password": "sk_test_of_somebody_else"},
-        "cpaas_refused": {"host": nobody},
-    }
-    with pytest.MonkeyPatch.context() as patch:
+    with closed_port() as refusing, pytest.MonkeyPatch.context() as patch:
+        usual: dict[str, Mapping[str, Any]] = {
+            "cpaas_default": {},
+            "cpaas_wrong_key": {"password": "sk_test_of_somebody_else"},
+            "cpaas_refused": {"host": refusing},
+        }
         # The client's pauses between repeats grow from this; nobody needs to sit them out.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
         # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.

@@ -24,7 +24,7 @@ from tests.airflow import campaigns
 from tests.airflow.campaigns import digits, rows, small_packs
 from tests.airflow.stage import Stage, fault
 from tests.airflow.tries import Run, Try, new_dag
-from tests.processes import free_ports
+from tests.ports import closed_port, listening
 from tests.unit.delivery.receiving import running, until
 
 TIMEOUT = 0.5
@@ -61,12 +61,10 @@ class Received:
 def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
     monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
-    port = free_ports(1)[0]
     observed: list[str] = []
     app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
-    url = f"http://127.0.0.1:{port}"
-    stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
-    with open_store() as store, running(app, port):
+    with listening() as (listener, url), open_store() as store, running(app, listener):
+        stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
         yield Received(url, store, observed)
 
 
@@ -198,8 +196,9 @@ class TestWhereReportsWouldBeLost:
         assert not stage.arrived("sms", "2348031000008")
 
     def test_nobody_can_tell_where_the_receiver_does_not_answer(self, stage: Stage, received: Received) -> None:
-        stage.connect("cpaas_default", callback_url=f"http://127.0.0.1:{free_ports(1)[0]}", callback_secret="s")
-        done = once(stage, SendSmsOperator, **SMS)
+        with closed_port() as url:
+            stage.connect("cpaas_default", callback_url=url, callback_secret="s")
+            done = once(stage, SendSmsOperator, **SMS)
         assert done.state == "success"
         assert "did not answer" in done.log
 
@@ -253,10 +252,10 @@ class TestEvidence:
         self, stage: Stage, received: Received
     ) -> None:
         """Where callbacks went is gone by the time there is something to report."""
-        port = free_ports(1)[0]
         signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
-        with running(assemble(connection_of_reports, guard=None, observe=lambda *_: None), port):
-            place = {"callback_url": f"http://127.0.0.1:{port}", "callback_secret": "of-callbacks"}
+        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            place = {"callback_url": url, "callback_secret": "of-callbacks"}
             small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)
             webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", **signing}
             stage.sandbox.control("PUT", "settings", {**webhook, "report_delay_seconds": 600})

@@ -19,7 +19,8 @@ import pytest
 
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import open_store
-from tests.processes import Started, free_ports
+from tests.ports import reserved_ports
+from tests.processes import Started
 
 COMMAND = str(Path(sys.executable).with_name("airflow"))
 CONNECTION = json.dumps({"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_received"})
@@ -32,7 +33,7 @@ class Receiver:
     """A receiver that runs, its store and its output."""
 
     def __init__(self, folder: Path, *more: str) -> None:
-        (self.port,) = free_ports(1)
+        (self.port,) = reserved_ports(1)
         self.store = f"sqlite:///{folder / 'store.db'}"
         self.log = folder / "receiver.log"
         command = [COMMAND, "cpaas", "receiver", "--port", str(self.port), *more]

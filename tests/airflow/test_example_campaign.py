@@ -14,7 +14,7 @@ import pytest
 from cpaas_provider.delivery.assembly import assemble
 from cpaas_provider.hooks.receiving import connection_of_reports
 from tests.airflow.examples import EXAMPLES, states, xcom
-from tests.processes import free_ports
+from tests.ports import listening
 from tests.sandbox import connection_json
 from tests.system.demo_figures import everything_in
 from tests.unit.delivery.receiving import running
@@ -210,10 +210,10 @@ class TestDelivery:
     def reported(self, sandbox, small_list, tmp_path, monkeypatch):
         """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
-        [port] = free_ports(1)
-        receiver = {"callback_url": f"http://127.0.0.1:{port}", "callback_secret": "of-callbacks"}
-        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
-        with running(assemble(connection_of_reports, guard=None, observe=lambda *_: None), port):
+        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
+            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
             yield {"csv": small_list, "folder": f"file://{tmp_path}/out"}
 
     def test_is_waited_for_and_told_of_each(self, run_example, sandbox, reported, tmp_path):

@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.sandbox import Sandbox, SandboxError, connection_json
 from tests.system.demo_figures import Line, compare, compare_parts, everything_in
@@ -55,7 +56,7 @@ class Demo:
     def __init__(self, home: Path, view: View) -> None:
         self.home = home.absolute()
         self.view = view
-        self.sandbox = Sandbox(log=self.home / "sandbox.log")
+        self.sandbox = Sandbox(log=self.home / "sandbox.log", port=reserved_ports(1)[0])
         self.airflow = Standalone(home=self.home / "airflow", dags=EXAMPLES)
         self.callback_secret = secrets.token_urlsafe(32)
         connection = connection_json(

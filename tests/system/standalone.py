@@ -17,7 +17,8 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from tests.airflow_home import settings_for, without_airflow
-from tests.processes import Started, free_ports
+from tests.ports import reserved_ports
+from tests.processes import Started
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ class Standalone:
 
     def __post_init__(self) -> None:
         self.home = self.home.absolute()
-        self._ports = free_ports(3)
+        self._ports = reserved_ports(3)
         self.url = f"http://127.0.0.1:{self._ports[0]}"
         self.fernet_key = urlsafe_b64encode(secrets.token_bytes(32)).decode()
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)

@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 import httpx
 
 from tests.benchmarks.campaign.bare_server import LATENCY
-from tests.processes import Started, free_ports
+from tests.ports import reserved_ports
+from tests.processes import Started
 from tests.system.standalone import wait_for
 
 READY_WITHIN = 20.0
@@ -45,7 +46,7 @@ class BareServer:
     def __init__(self, log: Path, latency: float = LATENCY) -> None:
         self.log = log
         self.latency = latency
-        self.port = free_ports(1)[0]
+        self.port = reserved_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self._http = httpx.Client(base_url=self.url, timeout=10.0, trust_env=False)
         self._started: Started | None = None

@@ -22,7 +22,8 @@ from cpaas_provider.delivery.sends import TrackedSend, note_send
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.schema import reports
-from tests.processes import Started, free_ports
+from tests.ports import reserved_ports
+from tests.processes import Started
 from tests.unit.store.conftest import POSTGRES
 
 START_SECONDS = 180.0
@@ -70,7 +71,7 @@ def airflow_home() -> Iterator[Path]:
 @contextlib.contextmanager
 def running(home: Path, contender: str, kind: str, mounted: bool) -> Iterator[Place]:
     """Run one contender in one worker."""
-    (port,) = free_ports(1)
+    (port,) = reserved_ports(1)
     target, prefix = ("airflow.api_fastapi.main:app", _MOUNTED[contender]) if mounted else _ALONE[contender]
     command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log"]
     command += ["--log-level", "warning", *([] if mounted else ["--factory"])]

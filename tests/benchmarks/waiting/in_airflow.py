@@ -23,7 +23,7 @@ from tests.benchmarks.waiting.percentiles import percentile
 from tests.benchmarks.waiting.reporting import READY
 from tests.benchmarks.waiting.stages import moments, table
 from tests.benchmarks.waiting.table import MOST_DELAY
-from tests.processes import free_ports
+from tests.ports import reserved_ports
 from tests.system.delivering.places import a_store
 from tests.system.killing.parts import AirflowInParts
 from tests.system.standalone import wait_for
@@ -49,7 +49,7 @@ def run(tasks: int, url: str | None) -> int:
         passcodes = [f"otp-{one}" for one in range(tasks - number)]
         plan = {"delivery": deliveries, "passcode": passcodes, "conn_id": CONN_ID}
         (home / "plan.json").write_text(json.dumps(plan))
-        service, port = OtpServer(LATENCY), free_ports(1)[0]
+        service, port = OtpServer(LATENCY), reserved_ports(1)[0]
         threading.Thread(target=asyncio.run, args=(service.serve(port),), daemon=True).start()
         extra = {"requests_per_second": max(10.0, tasks / 10), "max_concurrency": 32}
         connection = {"conn_type": "cpaas", "host": f"http://127.0.0.1:{port}", "password": "sk_bench", "extra": extra}

@@ -26,7 +26,7 @@ from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.schema import reports
-from tests.processes import free_ports
+from tests.ports import listening
 
 PATIENCE = 30.0
 SHOP = ConnectionKeys(("of-callbacks", "of-callbacks-before"), "of-webhooks", "X-Signature")
@@ -130,31 +130,31 @@ class Served:
 def serving(database: Database, *, described: bool = False) -> Iterator[Served]:
     """Run a receiver."""
     gate = Gate(Inbox(database))
-    served = Served(free_ports(1)[0], database, gate, {"shop": SHOP, "team/shop": SHOP})
+    with listening() as (listener, _):
+        served = Served(listener.getsockname()[1], database, gate, {"shop": SHOP, "team/shop": SHOP})
 
-    def store_name() -> str:
-        if served.store_error:
-            raise served.store_error
-        return "the-store"
+        def store_name() -> str:
+            if served.store_error:
+                raise served.store_error
+            return "the-store"
 
-    app = receiver(
-        served.connections.get,
-        served.open_desk,
-        guard=None,
-        store_name=store_name,
-        observe=lambda name, value: served.observed.append((name, value)),
-        described=described,
-    )
-    with running(app, served.port):
-        yield served
+        app = receiver(
+            served.connections.get,
+            served.open_desk,
+            guard=None,
+            store_name=store_name,
+            observe=lambda name, value: served.observed.append((name, value)),
+            described=described,
+        )
+        with running(app, listener):
+            yield served
 
 
 @contextlib.contextmanager
-def running(app: Any, port: int) -> Iterator[None]:
-    """Serve an application in a thread."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", access_log=False, loop="asyncio")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+def running(app: Any, listener: socket.socket) -> Iterator[None]:
+    """Serve an application in a thread, at a socket of ``listening``."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, loop="asyncio"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
         until(lambda: server.started or not thread.is_alive())

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
-from tests.processes import free_ports
+from tests.ports import closed_port, listening
 from tests.unit.delivery.receiving import running, serving
 
 
@@ -32,9 +32,8 @@ def answering(status: int, body: bytes, heard: list[bytes] | None = None) -> Ite
             heard.append(path.encode() + await request.body())
         return Response(body, status)
 
-    port = free_ports(1)[0]
-    with running(app, port):
-        yield f"http://127.0.0.1:{port}"
+    with listening() as (listener, url), running(app, listener):
+        yield url
 
 
 def test_the_receiver_s_store_is_ours(database: Any) -> None:
@@ -73,8 +72,8 @@ def test_a_receiver_in_trouble_tells_nothing(status: int) -> None:
 
 
 def test_a_receiver_that_is_not_there_tells_nothing() -> None:
-    with pytest.raises(ReceiverUnreachableError, match="did not answer"):
-        receiver(f"http://127.0.0.1:{free_ports(1)[0]}").check("the-store", "here")
+    with closed_port() as url, pytest.raises(ReceiverUnreachableError, match="did not answer"):
+        receiver(url).check("the-store", "here")
 
 
 @pytest.mark.parametrize(

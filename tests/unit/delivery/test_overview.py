@@ -11,7 +11,7 @@ from cpaas_provider.delivery.overview import MOST, add_overview, overview, page_
 from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import StoreError
-from tests.processes import free_ports
+from tests.ports import listening
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 from tests.unit.delivery.receiving import running
 
@@ -27,9 +27,8 @@ def logged_in(x_user: str = Header("")) -> None:
 def page(database: Database) -> Iterator[str]:
     app = FastAPI()
     add_overview(app, lambda: database, logged_in, "/cpaas")
-    port = free_ports(1)[0]
-    with running(app, port):
-        yield f"http://127.0.0.1:{port}/cpaas/deliveries"
+    with listening() as (listener, url), running(app, listener):
+        yield f"{url}/cpaas/deliveries"
 
 
 def begun(database: Database, dag_id: str = "spring_dag") -> None:
@@ -89,9 +88,8 @@ def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
 
     app = FastAPI()
     add_overview(app, closed, logged_in)
-    port = free_ports(1)[0]
-    with running(app, port):
-        told = httpx.get(f"http://127.0.0.1:{port}/deliveries", params={"campaign": "spring"}, headers=JSON)
+    with listening() as (listener, url), running(app, listener):
+        told = httpx.get(f"{url}/deliveries", params={"campaign": "spring"}, headers=JSON)
     assert (told.status_code, told.json()) == (503, {"detail": "The store is away."})
 
 

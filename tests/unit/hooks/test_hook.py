@@ -11,7 +11,7 @@ import pytest
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.answering import answering
-from tests.processes import free_ports
+from tests.ports import closed_port
 from tests.sandbox import Sandbox
 
 Connect = Callable[..., CpaasHook]
@@ -82,7 +82,8 @@ class TestConnectionTest:
         assert "API key is empty" in words
 
     async def test_a_port_nobody_listens_on(self, connect: Connect) -> None:
-        works, words = await checked(connect(host=f"http://127.0.0.1:{free_ports(1)[0]}"))
+        with closed_port() as url:
+            works, words = await checked(connect(host=url))
         assert not works
         assert words.startswith("Wrong host, or no way to it: ")
 
