@@ -5,98 +5,143 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import pytest
 
 MOST_MODULES = 25
 OPERATOR_MODULES = ("airtime", "contacts", "email", "email_campaign", "lookup", "otp", "sms", "sms_campaign")
+SOURCE_MODULES = ("csv_files", "json_lines", "lists", "parquet", "sql")
 MOST_OF_ONE = 12
+OURS = "cpaas_provider"
 
+# Airflow takes seconds to import. So one interpreter does it once and forks for each case.
 _MEASURE = """
-import importlib, json, sys
+import json, os, sys
+
+def added(case):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            exec(case["first"], {})
+            before = set(sys.modules)
+            exec(case["then"], {})
+            told = {"added": sorted(set(sys.modules) - before)}
+        except BaseException as error:
+            told = {"error": repr(error)}
+        os.write(writing, json.dumps(told).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        told = json.loads(answer.read())
+    os.waitpid(child, 0)
+    return told
+
+cases = json.loads(sys.argv[1])
+found = {name: added(case) for name, case in cases.items() if not case["with_sdk"]}
 import airflow.sdk
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, timezone
-before = set(sys.modules)
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-print(json.dumps(sorted(set(sys.modules) - before)))
+found.update((name, added(case)) for name, case in cases.items() if case["with_sdk"])
+print(json.dumps(found))
 """
 
 
-def modules_added_by(*names: str) -> list[str]:
-    """Return what importing adds to an interpreter that has the Task SDK loaded."""
-    done = subprocess.run([sys.executable, "-c", _MEASURE, *names], capture_output=True, text=True, check=True)
-    return list(json.loads(done.stdout.splitlines()[-1]))
+@dataclass(frozen=True)
+class Case:
+    """What to import, and into what interpreter.
+
+    :param then: the statements whose imports count
+    :param first: statements before them
+    :param with_sdk: whether the interpreter has the Task SDK loaded, as any that parses DAGs
+    """
+
+    then: str
+    first: str = ""
+    with_sdk: bool = True
 
 
-@pytest.mark.parametrize("module", OPERATOR_MODULES)
-def test_one_operator_adds_few_modules(module: str) -> None:
-    assert len(modules_added_by(f"cpaas_provider.operators.{module}")) <= MOST_OF_ONE
+def importing(*modules: str) -> Case:
+    return Case("\n".join(f"import {OURS}.{module}" for module in modules))
 
 
-def test_partitions_are_had_beside_the_operators_at_no_further_cost() -> None:
-    script = (
-        "import sys; from cpaas_provider.operators import SmsCampaignOperator; before = set(sys.modules); "
-        "from cpaas_provider.operators import partitions; print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+_OPERATORS = {f"operator {name}": importing(f"operators.{name}") for name in OPERATOR_MODULES}
+_SOURCES = {f"source {name}": importing(f"sources.{name}") for name in SOURCE_MODULES}
+CASES = {
+    **_OPERATORS,
+    **_SOURCES,
+    "partitions": Case(
+        f"from {OURS}.operators import partitions", first=f"from {OURS}.operators import SmsCampaignOperator"
+    ),
+    "all": importing(*(f"operators.{name}" for name in OPERATOR_MODULES), "sensors.otp", "sensors.delivery"),
+    "hook": importing("hooks.cpaas", "hooks.retry_policy"),
+    "schedules": importing("assets.schedules", "delivery.concerned"),
+    "asset": Case(
+        f"from {OURS}.assets import ConcernedSource, on_campaign_finished\n"
+        "on_campaign_finished(); ConcernedSource('key', [1])",
+        first="from airflow.sdk import Asset, PartitionedAssetTimetable\n"
+        "PartitionedAssetTimetable(assets=Asset('loaded'))",
+        with_sdk=False,
+    ),
+    "provider info": Case(f"from {OURS}.provider_info import get_provider_info; get_provider_info()", with_sdk=False),
+    "plugin": Case(f"import {OURS}.plugin", first="import airflow.sdk.plugins_manager", with_sdk=False),
+}
 
 
-@pytest.mark.parametrize("module", ["csv_files", "json_lines", "lists", "parquet", "sql"])
-def test_a_source_adds_few_modules_and_no_library(module: str) -> None:
-    added = modules_added_by(f"cpaas_provider.sources.{module}")
-    assert len(added) <= MOST_OF_ONE
-    assert [name for name in added if not name.startswith("cpaas_provider")] == []
+@pytest.fixture(scope="module")
+def added() -> dict[str, list[str]]:
+    """The modules that each case adds to its interpreter."""
+    cases = json.dumps({name: asdict(case) for name, case in CASES.items()})
+    done = subprocess.run([sys.executable, "-c", _MEASURE, cases], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [told for told in found.values() if "error" in told] == []
+    return {name: told["added"] for name, told in found.items()}
 
 
-def test_all_operators_and_sensors_add_few_modules_and_no_library() -> None:
-    added = modules_added_by(
-        *(f"cpaas_provider.operators.{module}" for module in OPERATOR_MODULES),
-        "cpaas_provider.sensors.otp",
-        "cpaas_provider.sensors.delivery",
-    )
-    assert len(added) <= MOST_MODULES
-    assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
+def others(modules: Sequence[str], *known: str) -> list[str]:
+    """Return the modules that are neither ours nor among the known ones."""
+    return [name for name in modules if not name.startswith((OURS, *known))]
 
 
-def test_the_hook_adds_few_modules_and_no_library() -> None:
-    added = modules_added_by("cpaas_provider.hooks.cpaas", "cpaas_provider.hooks.retry_policy")
-    assert len(added) <= MOST_OF_ONE
-    assert [name for name in added if not name.startswith(("cpaas_provider", "airflow.sdk"))] == []
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_one_operator_adds_few_modules(added: dict[str, list[str]], operator: str) -> None:
+    assert 0 < len(added[operator]) <= MOST_OF_ONE
 
 
-def test_schedules_on_delivery_add_few_modules_and_no_library() -> None:
-    added = modules_added_by("cpaas_provider.assets.schedules", "cpaas_provider.delivery.concerned")
-    assert len(added) <= MOST_OF_ONE
-    assert [name for name in added if not name.startswith("cpaas_provider")] == []
+def test_partitions_are_had_beside_the_operators_at_no_further_cost(added: dict[str, list[str]]) -> None:
+    assert added["partitions"] == []
 
 
-def test_an_asset_of_delivery_has_airflow_load_no_provider() -> None:
-    script = (
-        "import sys; from airflow.sdk import Asset, PartitionedAssetTimetable; "
-        "PartitionedAssetTimetable(assets=Asset('loaded')); before = set(sys.modules); "
-        "from cpaas_provider.assets import ConcernedSource, on_campaign_finished; "
-        "on_campaign_finished(); ConcernedSource('key', [1]); print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert [name for name in done.stdout.split() if not name.startswith("cpaas_provider")] == []
+@pytest.mark.parametrize("source", _SOURCES)
+def test_a_source_adds_few_modules_and_no_library(added: dict[str, list[str]], source: str) -> None:
+    assert 0 < len(added[source]) <= MOST_OF_ONE
+    assert others(added[source]) == []
 
 
-def test_provider_info_imports_nothing() -> None:
-    script = (
-        "import sys; before = set(sys.modules); "
-        "from cpaas_provider.provider_info import get_provider_info; get_provider_info(); "
-        "print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {"__future__", "cpaas_provider", "cpaas_provider.provider_info"}
+def test_all_operators_and_sensors_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+    assert 0 < len(added["all"]) <= MOST_MODULES
+    assert others(added["all"], "airflow.sdk") == []
 
 
-def test_the_plugin_is_light_in_task_processes() -> None:
-    script = (
-        "import sys; import airflow.sdk.plugins_manager; before = set(sys.modules); "
-        "import cpaas_provider.plugin; print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {"cpaas_provider", "cpaas_provider.plugin"}
+def test_the_hook_adds_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+    assert 0 < len(added["hook"]) <= MOST_OF_ONE
+    assert others(added["hook"], "airflow.sdk") == []
+
+
+def test_schedules_on_delivery_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
+    assert 0 < len(added["schedules"]) <= MOST_OF_ONE
+    assert others(added["schedules"]) == []
+
+
+def test_an_asset_of_delivery_has_airflow_load_no_provider(added: dict[str, list[str]]) -> None:
+    assert added["asset"] != []
+    assert others(added["asset"]) == []
+
+
+def test_provider_info_imports_nothing(added: dict[str, list[str]]) -> None:
+    assert set(added["provider info"]) <= {"__future__", OURS, f"{OURS}.provider_info"}
+
+
+def test_the_plugin_is_light_in_task_processes(added: dict[str, list[str]]) -> None:
+    assert set(added["plugin"]) <= {OURS, f"{OURS}.plugin"}
