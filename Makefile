@@ -10,7 +10,8 @@ STAMP := $(VENV)/.installed
 PYTHON ?= python3.13 python3.12 python3.11 python3 python
 
 # Programs we start find those of the environment first.
-RUN := env PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
+# Hundreds of interpreters start during the tests: each would compile Airflow anew where the caller forbids to keep it.
+RUN := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
 # What the recorded environment was made from: any change of it installs again, anything else does not.
 MADE_FROM = cksum pyproject.toml constraints.txt
 FLOORS := .venv-floors
@@ -18,7 +19,13 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-.PHONY: help setup demo demo-stop test test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs lint format types check torture constraints constraints-floors clean
+# How many processes share the fast tests; 0 runs them in one, where a debugger works.
+WORKERS ?= logical
+# tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
+FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),--random-order-seed=$(SEED))
+RECORDED = .tiers
+
+.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,13 +36,28 @@ demo: setup ## Run the campaign on a real Airflow against the sandbox (KEEP=1 le
 demo-stop: ## End what `make demo KEEP=1` left running
 	@if [ -x $(BIN)/python ]; then $(RUN) $(BIN)/python -m tests.system.demo stop; fi
 
-test: setup ## Run the tests (ARGS="-k sms" narrows them)
-	@$(RUN) $(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the fast tests, in minutes (ARGS="-k sms" narrows them)
+	@$(RUN) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
-test-floors: setup ## The tests at the lowest versions pyproject.toml accepts, in an environment of their own
+test-slow: setup ## What is not fast: whole programs, browsers, builds, larger samples of generated input
+	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" \
+	  --write-durations=$(RECORDED)/slow.json $(ARGS)
+
+test-system: setup ## Real Airflow processes: the demo, kills, delivery
+	@$(RUN) $(BIN)/python -m pytest -m system --write-durations=$(RECORDED)/system.json $(ARGS)
+
+test-all: test test-slow test-system ## All tests, short of `make torture`
+
+test-tiers: setup ## Whether the last `make test` had a test that is not fast
+	@$(RUN) $(BIN)/python -m tests.tiers check $(RECORDED)/fast.json
+
+slowest: setup ## The slowest tests of the last runs
+	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
+
+test-floors: setup ## The fast tests at the lowest versions pyproject.toml accepts, in an environment of their own
 	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
-	@env PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
-	  $(FLOORS)/bin/python -m pytest tests/unit tests/contract tests/airflow $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
+	  $(FLOORS)/bin/python -m pytest $(FAST) $(ARGS)
 
 bench-journal: setup ## What the journal costs a single send, beside the same send without it
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
@@ -74,7 +96,7 @@ format: setup ## Put the code into its format
 types: setup ## Static types, strict
 	$(BIN)/mypy
 
-check: lint types test ## All of the above
+check: lint types test ## Style, types and the fast tests
 
 torture: setup ## The long tests, whole instead of a sample
 	@$(RUN) TORTURE=1 $(BIN)/python -m pytest $(ARGS)
@@ -142,5 +164,5 @@ constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
 clean: demo-stop ## Remove everything that was made here, .venv included
-	rm -rf $(VENV) $(FLOORS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOORS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(RECORDED)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

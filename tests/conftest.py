@@ -10,16 +10,33 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import tiers
 from tests.airflow_home import move_in
 from tests.sandbox import Sandbox
 
-# A seeded sample by default, which says the same at every run; `make torture` looks further, elsewhere each time.
+# What is derandomised says the same at every run; `make torture` looks further, elsewhere each time.
+hypothesis.settings.register_profile("small", derandomize=True, deadline=None, max_examples=20)
 hypothesis.settings.register_profile("sample", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("torture", max_examples=2000, deadline=None)
-hypothesis.settings.load_profile("torture" if os.environ.get("TORTURE") else "sample")
+hypothesis.settings.load_profile("torture" if os.environ.get("TORTURE") else os.environ.get("EXAMPLES", "small"))
 
 # Before any test module can import Airflow, which reads its settings once.
 AIRFLOW_HOME = move_in()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-durations", type=Path, help="write what each test took to this file, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--write-durations")
+    # The processes of pytest-xdist report to the one that started them.
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Durations(file))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tiers.mark(items)
 
 
 def pytest_unconfigure() -> None:

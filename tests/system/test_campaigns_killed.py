@@ -17,8 +17,6 @@ from tests.system.killing_campaigns.oracle import RETRIES, violations
 from tests.system.killing_campaigns.people import Crowd, Row, Version
 from tests.system.killing_campaigns.rounds import Killing, Plan
 
-pytestmark = pytest.mark.system
-
 SEED = 7
 LONG_RUN_WITHIN = 40 * MINUTE
 
@@ -52,7 +50,8 @@ def test_a_sample_of_kills(killing):
 
 @pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
 @pytest.mark.timeout(LONG_RUN_WITHIN + 15 * MINUTE)
-@pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True)
+# Named, because every process that collects the tests must find the same names.
+@pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True, ids=["seed of its own"])
 def test_200_kills(killing, capsys):
     outcome = killing.until(200, plans(size=10_000, kills=80), LONG_RUN_WITHIN)
     with capsys.disabled():

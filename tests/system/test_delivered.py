@@ -15,8 +15,6 @@ from tests.system.delivering.oracle import Evidence, violations
 from tests.system.delivering.run import Plan, deliver
 from tests.system.delivering.service import Fate, Progress, Said
 
-pytestmark = pytest.mark.system
-
 MINUTE = 60.0
 POSTGRES = "postgresql://postgres@127.0.0.1:5432/test"
 

@@ -22,8 +22,6 @@ from tests.system.demo import EXAMPLES, REPOSITORY
 from tests.system.leaks import Scan, Secrets, look_through
 from tests.system.standalone import Standalone, wait_for
 
-pytestmark = pytest.mark.system
-
 DEMO_WITHIN = 360
 PHONE = "0803 123 4567"
 

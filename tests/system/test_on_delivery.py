@@ -16,8 +16,6 @@ from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 
-pytestmark = pytest.mark.system
-
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
 BURST = [f"burst-{number}" for number in range(200)]
 AFTER_KILLS = [f"later-{number}" for number in range(20)]

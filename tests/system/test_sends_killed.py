@@ -16,8 +16,6 @@ from tests.system.killing.oracle import RETRIES, violations
 from tests.system.killing.rounds import Killing, Plan
 from tests.system.killing.strikes import API_SERVER, SUPERVISOR, TASK
 
-pytestmark = pytest.mark.system
-
 SEED = 7
 LONG_RUN_WITHIN = 30 * MINUTE
 
@@ -42,7 +40,8 @@ def test_a_sample_of_kills(killing):
 
 @pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
 @pytest.mark.timeout(LONG_RUN_WITHIN + 15 * MINUTE)
-@pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True)
+# Named, because every process that collects the tests must find the same names.
+@pytest.mark.parametrize("killing", [random.randrange(2**31)], indirect=True, ids=["seed of its own"])
 def test_240_kills(killing, capsys):
     outcome = killing.until(240, plans(cases=42, kills=60), LONG_RUN_WITHIN)
     with capsys.disabled():

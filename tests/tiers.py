@@ -1,0 +1,148 @@
+"""Which tests run when: a test's tier follows from the place of its file, never from a mark on the test itself.
+
+* fast: everything that is in no table here. ``make test`` runs it, and a test in it may take ``MOST_SECONDS``.
+* slow: ``make test-slow``. Whole programs, browsers, builds, generated requests, walks through everything there is.
+* system: ``make test-system``. Real Airflow processes, one test at a time.
+
+``make test-all`` runs the three; ``make torture`` runs the slow and the system tests whole instead of a sample.
+
+Run as a program, this module looks at what a run of the fast tests took: ``python -m tests.tiers check FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MOST_SECONDS = 1.5
+# Something else may have kept the machine busy meanwhile; what is slow by itself is slow every time.
+ALONE = 2
+TOLD = 30
+
+PLACES = {
+    "system": ("tests/system/",),
+    "slow": (
+        "tests/airflow/test_cli_receiver.py",
+        "tests/airflow/test_example_campaign.py",
+        "tests/airflow/test_example_dags.py",
+        "tests/airflow/test_plugin.py",
+        "tests/contract/test_sandbox_openapi.py",
+        "tests/unit/api/test_plain_numbers.py",
+        "tests/unit/delivery/test_receiver_described.py",
+        "tests/unit/delivery/test_receiver_fuzzed.py",
+        "tests/unit/delivery/test_receiver_under_load.py",
+        "tests/unit/sandbox/test_command.py",
+        "tests/unit/sandbox/test_page.py",
+        "tests/unit/sources/test_memory.py",
+        "tests/unit/test_packaging.py",
+    ),
+}
+
+# State machines, which hypothesis does not mark as its own.
+MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
+
+
+def tier_of(path: str) -> str | None:
+    """Return the mark of a test file, given relative to the repository; ``None`` for a fast one."""
+    for tier, places in PLACES.items():
+        if path.startswith(places):
+            return tier
+    return None
+
+
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Mark collected tests by their places."""
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        tier = tier_of(path)
+        if tier:
+            item.add_marker(tier)
+        elif path in MACHINES or item.get_closest_marker("hypothesis"):
+            item.add_marker("generated")
+
+
+class Durations:
+    """Records what each test took by itself, without what was set up for it, and writes it down at the end."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self._seconds[report.nodeid] = report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps(self._seconds, indent=0))
+
+
+def read_durations(file: Path) -> dict[str, float]:
+    """Return the seconds each test took, by its id."""
+    return dict(json.loads(file.read_text()))
+
+
+def check(recorded: Mapping[str, float]) -> list[str]:
+    """Return the ids of tests that are too slow to be fast, slowest first.
+
+    :param recorded: seconds by id, of a run of the fast tests
+    """
+    slow = {test: seconds for test, seconds in recorded.items() if seconds > MOST_SECONDS}
+    for _ in range(ALONE):
+        if not slow:
+            break
+        again = run_alone(list(slow))
+        slow = {test: min(seconds, again.get(test, seconds)) for test, seconds in slow.items()}
+        slow = {test: seconds for test, seconds in slow.items() if seconds > MOST_SECONDS}
+    return sorted(slow, key=lambda test: -slow[test])
+
+
+def run_alone(tests: Sequence[str]) -> dict[str, float]:
+    """Run tests one after the other, and return the seconds each took."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "durations.json"
+        command = [sys.executable, "-m", "pytest", "--quiet", f"--write-durations={file}", *tests]
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        return read_durations(file) if file.exists() else {}
+
+
+def main() -> int:
+    """Look at a run of the fast tests; return 1 where one of them is none."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Looks at what a run of tests took.")
+    commands = parser.add_subparsers(required=True, dest="command")
+    checking = commands.add_parser("check", help="fail where a test of the fast tier is slow each time")
+    slowest = commands.add_parser("slowest", help=f"list the {TOLD} slowest tests of one or more runs")
+    checking.add_argument("file", type=Path, help="what --write-durations wrote")
+    slowest.add_argument("file", type=Path, nargs="+", help="what --write-durations wrote")
+    given = parser.parse_args()
+    if given.command == "slowest":
+        recorded = {
+            test: seconds for file in given.file if file.exists() for test, seconds in read_durations(file).items()
+        }
+        for test in sorted(recorded, key=lambda test: -recorded[test])[:TOLD]:
+            print(f"{recorded[test]:8.2f} s  {test}")
+        return 0
+    recorded = read_durations(given.file)
+    if not recorded:
+        print(f"{given.file} holds no test: the run that wrote it ran none.")
+        return 1
+    slow = check(recorded)
+    for test in slow:
+        print(f"over {MOST_SECONDS:g} s each time, and so not fast: {test}")
+    if slow:
+        print("Make it faster, or move it into a file that tests/tiers.py names as slow.")
+    else:
+        print(f"{len(recorded)} fast tests, none of them over {MOST_SECONDS:g} s by itself.")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
