@@ -30,7 +30,9 @@ TOLD = 30
 PLACES = {
     "system": ("tests/system/",),
     "slow": (
+        "tests/airflow/test_cli.py",
         "tests/airflow/test_cli_receiver.py",
+        "tests/airflow/test_cli_store.py",
         "tests/airflow/test_example_campaign.py",
         "tests/airflow/test_example_dags.py",
         "tests/airflow/test_plugin.py",
@@ -42,6 +44,7 @@ PLACES = {
         "tests/unit/sandbox/test_command.py",
         "tests/unit/sandbox/test_page.py",
         "tests/unit/sources/test_memory.py",
+        "tests/unit/store/test_processes_at_once.py",
         "tests/unit/test_packaging.py",
     ),
 }

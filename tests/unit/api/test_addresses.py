@@ -94,7 +94,7 @@ plain_addresses = st.builds(
 
 
 @given(plain_addresses | st.emails())
-@settings(max_examples=2000)
+@settings(max_examples=2000 if settings().max_examples >= 100 else 200)
 def test_the_short_way_for_plain_addresses_comes_to_the_same(written: str) -> None:
     assert outcome(written) == by_the_library(written)
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -55,7 +55,6 @@ def accepts(schema: Schema, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_it_accepts_what_json_schema_accepts(name: str, data: st.DataObject) -> None:
     schema = SCHEMAS[name]

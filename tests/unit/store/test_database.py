@@ -13,28 +13,11 @@ import sqlalchemy
 from cpaas_provider.store import schema
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
-from tests.unit.store.working import Worker
+from tests.unit.store.versions import all_of_them, remove, versions
 
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def _versions(database: Database) -> list[int]:
-    with database.reading() as connection:
-        return list(connection.execute(sqlalchemy.select(schema.versions.c.version)).scalars())
-
-
-def _all_of_them() -> list[int]:
-    return list(range(1, len(schema.MIGRATIONS) + 1))
-
-
-def _remove(database: Database) -> None:
-    if database.engine.dialect.name != "sqlite":
-        schema.metadata.drop_all(database.engine)
-        return
-    database.close()
-    Path(str(database.engine.url.database)).unlink()
 
 
 def test_the_file_is_its_owner_s_alone(sqlite_url: str) -> None:
@@ -66,7 +49,7 @@ def test_sqlite_writes_ahead_and_waits_for_the_disk(sqlite_url: str) -> None:
 def test_opening_again_changes_nothing(url: str) -> None:
     for _ in range(2):
         with open_store(url) as database:
-            assert _versions(database) == _all_of_them()
+            assert versions(database) == all_of_them()
 
 
 def test_a_transaction_is_all_or_nothing(database: Database) -> None:
@@ -100,20 +83,10 @@ def test_what_clashes_is_done_again(database: Database) -> None:
         assert connection.execute(sqlalchemy.select(terms)).scalars().all() == [2]
 
 
-def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: list[Worker]) -> None:
-    for _ in range(8):
-        for worker in crowd:
-            worker.tell("open", url)
-        assert [worker.hear() for worker in crowd] == ["opened"] * len(crowd)
-        with open_store(url) as database:
-            assert _versions(database) == _all_of_them()
-            _remove(database)
-
-
 def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(lambda _: open_store(url), range(8)))
-    assert _versions(opened[0]) == _all_of_them()
+    assert versions(opened[0]) == all_of_them()
     for database in opened:
         database.close()
 
@@ -125,7 +98,7 @@ def test_migrations_are_made_in_order_and_once(url: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, *further])
     for _ in range(2):
         with open_store(url) as database:
-            assert _versions(database) == _all_of_them()
+            assert versions(database) == all_of_them()
     assert made == ["one", "two"]
 
 
@@ -137,10 +110,10 @@ def test_a_database_of_every_earlier_version_comes_to_have_all_tables(
             patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:version])
             open_store(url).close()
         with open_store(url) as database:
-            assert _versions(database) == _all_of_them()
+            assert versions(database) == all_of_them()
             there = sqlalchemy.inspect(database.engine).get_table_names()
             assert set(there) >= set(schema.metadata.tables)
-            _remove(database)
+            remove(database)
 
 
 def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +128,7 @@ def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.Mo
         with pytest.raises(StoreError, match="half"):
             open_store(url)
     with open_store(url) as database:
-        assert _versions(database) == _all_of_them()
+        assert versions(database) == all_of_them()
         assert not sqlalchemy.inspect(database.engine).has_table("half")
 
 
