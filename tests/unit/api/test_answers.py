@@ -50,7 +50,6 @@ WITH_A_BODY = [one for one in ENDPOINTS if not one.empty_answer]
 OF_EACH_KIND = list(
     {(one.effect, one.empty_answer, tuple(one.rejections)): one for one in reversed(ENDPOINTS)}.values()
 )
-every_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation)
 every_kind = pytest.mark.parametrize("endpoint", OF_EACH_KIND, ids=lambda endpoint: endpoint.operation)
 with_a_body = pytest.mark.parametrize("endpoint", WITH_A_BODY, ids=lambda endpoint: endpoint.operation)
 
@@ -60,7 +59,7 @@ def every_case(
     cases: Iterable[tuple[Any, ...]],
     *,
     whole: tuple[Endpoint[Any], ...] = (endpoints.SEND_SMS,),
-    once: Iterable[Endpoint[Any]] = ENDPOINTS,
+    once: Iterable[Endpoint[Any]] = OF_EACH_KIND,
 ) -> pytest.MarkDecorator:
     """Run a test with all cases on the endpoints of ``whole``, and with one case, each another, on the others."""
     cases = list(cases)
@@ -233,10 +232,7 @@ def test_a_lookup_may_know_the_number_only() -> None:
     assert (found.msisdn, found.operator, found.ported, found.dnd) == (ADA, None, None, None)
 
 
-@pytest.mark.parametrize(
-    "endpoint", [endpoints.REVOKE_OTP, endpoints.DELETE_CONTACT_ROW], ids=lambda one: one.operation
-)
-@pytest.mark.parametrize(
+@every_case(
     ("status", "body"),
     [
         (200, b""),
@@ -252,6 +248,8 @@ def test_a_lookup_may_know_the_number_only() -> None:
         (200, {"status": 200, "type": "success", "message": "Row deleted", "errors": []}),
         (200, {"status": 200, "type": "Success", "message": "Row deleted", "errors": None, "data": None}),
     ],
+    whole=(endpoints.REVOKE_OTP,),
+    once=(endpoints.DELETE_CONTACT_ROW,),
 )
 def test_what_is_to_go_is_gone_whatever_a_success_says(endpoint: Endpoint[Any], status: int, body: Any) -> None:
     assert read_answer(endpoint, answer(status, body)) is None
@@ -305,7 +303,7 @@ def test_429_did_nothing_whatever_its_body_says(endpoint: Endpoint[Any], body: A
     assert (error.retryable, error.maybe_sent, error.retry_after, error.status) == (True, False, 7.0, 429)
 
 
-@every_endpoint
+@every_kind
 def test_503_did_nothing_when_it_says_how_long_but_for_money(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(503, retry_after="120"))
     if endpoint.effect is Effect.PURCHASE:
@@ -390,7 +388,7 @@ def test_a_refused_key_is_never_shown(endpoint: Endpoint[Any], body: Any, status
     assert KEY not in str(error) + repr(error)
 
 
-@every_endpoint
+@every_kind
 def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(402, {"message": "Insufficient balance"}))
     assert type(error) is errors.CpaasInsufficientBalanceError
@@ -398,7 +396,7 @@ def test_402_is_no_balance(endpoint: Endpoint[Any]) -> None:
     assert "Top up" in str(error)
 
 
-@every_endpoint
+@every_kind
 def test_404(endpoint: Endpoint[Any]) -> None:
     kinds = {
         "verify_otp": errors.CpaasNotVerifiedError,
