@@ -1,6 +1,13 @@
-"""Every fault the sandbox can make, against every operation: outcomes and repeats as README promises."""
+"""Every fault the sandbox can make: outcomes and repeats as README promises.
+
+Outcomes differ by what an operation does to the world, so one operation stands for each of those. The clients differ
+by their transports alone, so the async one meets every fault once. All operations meet those faults that look different
+for each, because the resource itself is changed, and a cut.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -12,11 +19,16 @@ from cpaas_provider.api import (
     CpaasUnavailableError,
     CpaasUnknownOutcomeError,
 )
+from cpaas_provider.sandbox.faults import KINDS
 from tests.contract.speaking import OPERATIONS, Operation, Speaker
+
+BY_NAME = {one.name: one for one in OPERATIONS}
+# A send, a purchase, a read, a deletion and a look-up, which is a read that is charged.
+OF_EACH_EFFECT = ("send_sms", "buy_airtime", "get_contact_table", "delete_contact_row", "lookup_phone")
 
 # Answered with a success that cannot be read: charged, so even a look-up is not made again.
 UNREADABLE_SUCCESS = {"broken_json", "missing_field", "stall_body"}
-NO_READABLE_ANSWER = {
+NO_READABLE_ANSWER: dict[str, dict[str, Any]] = {
     "error_500": {},
     "unavailable": {},
     "bad_gateway": {"status": 502},
@@ -37,9 +49,26 @@ ACCEPTS_FIRST = {
     "missing_field",
     "stall_body",
 }
+STRIKES_EVERYWHERE = {"cut_after", "missing_field", "unknown_enum", "extra_fields"}
+exercised: set[str] = set()
 
 
-def attempt(speak: Speaker, operation: Operation, kind: str, times: int = 1, **params: object) -> CpaasError | None:
+def struck_by(*faults: tuple[str, dict[str, Any]]) -> pytest.MarkDecorator:
+    """Run a test with each fault: by the sync client on an operation of each effect, by the async one on one or all."""
+    exercised.update(kind for kind, _ in faults)
+    rows = [("sync", name, *fault) for name in OF_EACH_EFFECT for fault in faults]
+    for fault in faults:
+        rows += [("async", name, *fault) for name in (BY_NAME if fault[0] in STRIKES_EVERYWHERE else ["send_sms"])]
+    marked = [
+        pytest.param(client, BY_NAME[name], kind, params, id="-".join(map(str, (client, name, kind, *params.values()))))
+        for client, name, kind, params in rows
+    ]
+    return pytest.mark.parametrize(("speak", "operation", "kind", "params"), marked, indirect=["speak"])
+
+
+def attempt(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any], times: int = 1
+) -> CpaasError | None:
     """Make one call while a fault strikes; return the error it ended with, if it did."""
     args, kwargs = operation.prepare(speak)
     speak.sandbox.control(
@@ -59,12 +88,15 @@ def attempt(speak: Speaker, operation: Operation, kind: str, times: int = 1, **p
     return error
 
 
-@pytest.mark.parametrize("kind", NO_READABLE_ANSWER)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_every_fault_of_the_sandbox_is_exercised() -> None:
+    assert exercised == set(KINDS)
+
+
+@struck_by(*NO_READABLE_ANSWER.items())
 def test_an_unknown_outcome_is_repeated_only_where_that_is_harmless(
-    speak: Speaker, operation: Operation, kind: str
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
 ) -> None:
-    error = attempt(speak, operation, kind, **NO_READABLE_ANSWER[kind])
+    error = attempt(speak, operation, kind, params)
     if operation.name in TAKES_ANY_ANSWER and kind == "missing_field":
         assert error is None
         assert speak.requests == 1
@@ -79,25 +111,30 @@ def test_an_unknown_outcome_is_repeated_only_where_that_is_harmless(
         assert speak.accepted == (1 if kind in ACCEPTS_FIRST else 0)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_short_retry_after_is_waited_for_and_repeated(speak: Speaker, operation: Operation) -> None:
-    assert attempt(speak, operation, "rate_limit", times=2, retry_after=0) is None
+@struck_by(("rate_limit", {"retry_after": 0}))
+def test_a_short_retry_after_is_waited_for_and_repeated(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    assert attempt(speak, operation, kind, params, times=2) is None
     assert (speak.requests, speak.accepted) == (3, 1)
 
 
-@pytest.mark.parametrize("style", ["seconds", "http-date"])
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_long_retry_after_is_handed_on(speak: Speaker, operation: Operation, style: str) -> None:
-    error = attempt(speak, operation, "rate_limit", retry_after=120, format=style)
+@struck_by(*[("rate_limit", {"retry_after": 120, "format": style}) for style in ("seconds", "http-date")])
+def test_a_long_retry_after_is_handed_on(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
     assert isinstance(error, CpaasRateLimitedError)
     assert error.retryable
     assert error.retry_after == pytest.approx(120, abs=5)
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_503_with_retry_after_means_not_sent_but_for_money(speak: Speaker, operation: Operation) -> None:
-    error = attempt(speak, operation, "unavailable", retry_after=0)
+@struck_by(("unavailable", {"retry_after": 0}))
+def test_a_503_with_retry_after_means_not_sent_but_for_money(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
     if operation.name == "buy_airtime":
         assert isinstance(error, CpaasUnknownOutcomeError)
         assert (speak.requests, speak.accepted) == (1, 0)
@@ -106,58 +143,58 @@ def test_a_503_with_retry_after_means_not_sent_but_for_money(speak: Speaker, ope
         assert (speak.requests, speak.accepted) == (2, 1)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_503_that_asks_for_too_much_is_handed_on(speak: Speaker, operation: Operation) -> None:
-    error = attempt(speak, operation, "unavailable", retry_after=600)
+@struck_by(("unavailable", {"retry_after": 600}))
+def test_a_503_that_asks_for_too_much_is_handed_on(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
     expected = CpaasUnknownOutcomeError if operation.name == "buy_airtime" else CpaasUnavailableError
     assert isinstance(error, expected)
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@pytest.mark.parametrize("body_status", [200, 400])
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_an_error_under_200_is_a_rejection(speak: Speaker, operation: Operation, body_status: int) -> None:
-    error = attempt(speak, operation, "error_under_200", body_status=body_status)
+@struck_by(*[("error_under_200", {"body_status": status}) for status in (200, 400)])
+def test_an_error_under_200_is_a_rejection(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
     assert isinstance(error, CpaasRejectedError)
     assert error.status == 200
     assert not error.maybe_sent
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_refused_key_is_not_tried_again(speak: Speaker, operation: Operation) -> None:
-    assert isinstance(attempt(speak, operation, "unauthorized"), CpaasAuthenticationError)
+@struck_by(("unauthorized", {}))
+def test_a_refused_key_is_not_tried_again(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    assert isinstance(attempt(speak, operation, kind, params), CpaasAuthenticationError)
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@pytest.mark.parametrize("status", [302, 307])
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, status: int) -> None:
-    error = attempt(speak, operation, "redirect", status=status)
+@struck_by(*[("redirect", {"status": status}) for status in (302, 307)])
+def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
+    error = attempt(speak, operation, kind, params)
     assert isinstance(error, CpaasRejectedError)
-    assert error.status == status
+    assert error.status == params["status"]
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@pytest.mark.parametrize("kind", ["unknown_enum", "extra_fields", "slow_drip", "latency"])
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_an_odd_answer_is_an_answer(speak: Speaker, operation: Operation, kind: str) -> None:
-    params = {"slow_drip": {"seconds": 0.1}, "latency": {"ms": 50}}.get(kind, {})
+@struck_by(("unknown_enum", {}), ("extra_fields", {}), ("slow_drip", {"seconds": 0.1}), ("latency", {"ms": 50}))
+def test_an_odd_answer_is_an_answer(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
     # It is not about time, which a busy machine takes.
     speak.options["timeout"] = 30.0
-    assert attempt(speak, operation, kind, **params) is None
+    assert attempt(speak, operation, kind, params) is None
     assert (speak.requests, speak.accepted) == (1, 1)
 
 
 def test_repeats_end(speak: Speaker) -> None:
-    operation = next(one for one in OPERATIONS if one.name == "get_contact_table")
-    error = attempt(speak, operation, "error_500", times=50)
+    error = attempt(speak, BY_NAME["get_contact_table"], "error_500", {}, times=50)
     assert isinstance(error, CpaasUnknownOutcomeError)
     assert error.retryable
     assert speak.requests == 5
 
 
 def test_a_deletion_that_was_carried_out_before_the_cut_is_done(speak: Speaker) -> None:
-    operation = next(one for one in OPERATIONS if one.name == "delete_contact_row")
-    assert attempt(speak, operation, "cut_after") is None
+    assert attempt(speak, BY_NAME["delete_contact_row"], "cut_after", {}) is None
     assert speak.sandbox.counters()["contacts"]["rows"] == 0

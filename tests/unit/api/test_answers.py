@@ -48,7 +48,7 @@ ERROR = {
 WITH_A_BODY = [one for one in ENDPOINTS if not one.empty_answer]
 # What an answer means depends on the endpoint by these three alone, and on which model reads a success.
 OF_EACH_KIND = list(
-    {(one.effect, one.empty_answer, tuple(one.rejections)): one for one in reversed(ENDPOINTS)}.values()
+    {(one.effect, one.empty_answer, tuple(one.rejections.items())): one for one in reversed(ENDPOINTS)}.values()
 )
 every_kind = pytest.mark.parametrize("endpoint", OF_EACH_KIND, ids=lambda endpoint: endpoint.operation)
 with_a_body = pytest.mark.parametrize("endpoint", WITH_A_BODY, ids=lambda endpoint: endpoint.operation)
@@ -380,6 +380,8 @@ def test_4xx_is_a_rejection_and_is_never_repeated(endpoint: Endpoint[Any], body:
         [b"", b"\x00\xff", {"anything": [f"Bearer {KEY}"]}, {"message": f"bad key {KEY}"}],
         [401, 403],
     ),
+    # Every other rejection of a code means that it was wrong.
+    whole=(endpoints.SEND_SMS, endpoints.VERIFY_OTP),
 )
 def test_a_refused_key_is_never_shown(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body), (KEY,))
