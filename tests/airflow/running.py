@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
+from functools import cache
 from typing import Any
 
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
+from airflow.serialization.definitions.dag import SerializedDAG
+from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
@@ -68,13 +71,33 @@ class DagRunResult:
         )
 
 
+@cache
+def _add_bundle() -> None:
+    with create_session() as session:
+        session.merge(DagBundleModel(name=BUNDLE))
+
+
+def register(dag: DAG) -> SerializedDAG:
+    """Write a new DAG to the database and return it as the scheduler has it.
+
+    A DAG bag writes the same, after looking for all that an earlier version may have left. Nothing of that is here: a
+    DAG without schedule and assets needs its own rows and no more.
+    """
+    _add_bundle()
+    dag.check_cycle()
+    dag.resolve_template_files()
+    written = LazyDeserializedDAG.from_dag(dag)
+    with create_session() as session:
+        if dag.schedule is None and not any(task.inlets or task.outlets for task in dag.tasks):
+            session.add(DagModel(dag_id=dag.dag_id, bundle_name=BUNDLE, fileloc=dag.fileloc, is_stale=False))
+        else:
+            SerializedDAG.bulk_write_to_db(BUNDLE, None, [written], session=session)
+        SerializedDagModel.write_dag(written, BUNDLE, session=session)
+    return DagSerialization.from_dict(written.data)
+
+
 def run(dag: DAG, **options: Any) -> DagRunResult:
     """Run a DAG to its end, whether its tasks succeed or not. The metadata database must be there."""
-    bag = DagBag(dag_folder=os.devnull, collect_dags=False, bundle_name=BUNDLE)
-    bag.bag_dag(dag)
-    with create_session() as session:
-        if session.get(DagBundleModel, BUNDLE) is None:
-            session.add(DagBundleModel(name=BUNDLE))
-    sync_bag_to_db(bag, BUNDLE, None)
+    register(dag)
     finished = dag.test(**options)
     return DagRunResult(dag.dag_id, finished.run_id)

@@ -77,7 +77,7 @@ def once(stage: Stage, operator: Callable[..., Any], **given: Any) -> Try:
 
 def link(run: Run, task_id: str) -> str:
     """Return the address a task's link leads to."""
-    found = run._xcom(task_id, -1, DeliveryLink().xcom_key)
+    found = run.pushed(DeliveryLink().xcom_key, task_id)
     assert isinstance(found, str)
     return found
 

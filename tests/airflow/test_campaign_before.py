@@ -32,7 +32,7 @@ TEST_DIGITS = ["2348099000001", "2348099000002"]
 
 
 def xcom(run: Run, key: str) -> Any:
-    return run._xcom("campaign", -1, key)
+    return run.pushed(key, "campaign")
 
 
 class TestADryRun:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance, clear_task_instances
@@ -26,14 +23,13 @@ from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, timezone
 from airflow.sdk.api.datamodels._generated import TaskInstance as TaskInstanceOfWorker
 from airflow.sdk.execution_time.supervisor import run_task_in_process
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from sqlalchemy import delete, select
 
-from tests.airflow.running import BUNDLE
+from tests.airflow.running import register
 from tests.airflow.stage import RETRIES, Stage
 
 JOURNAL = "cpaas_journal"
@@ -79,11 +75,7 @@ class Run:
     def __init__(self, stage: Stage, dag: DAG, **options: Any) -> None:
         self._stage = stage
         self.dag = dag
-        bag = DagBag(dag_folder=os.devnull, collect_dags=False, bundle_name=BUNDLE)
-        bag.bag_dag(dag)
-        with create_session() as session:
-            session.merge(DagBundleModel(name=BUNDLE))
-        sync_bag_to_db(bag, BUNDLE, None)
+        scheduled = register(dag)
         now = timezone.utcnow()
         given = {
             "run_id": f"run_{next(_numbers)}",
@@ -93,7 +85,6 @@ class Run:
             "logical_date": options.get("run_after", now),
             **options,
         }
-        scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
         with create_session() as session:
             made = scheduled.create_dagrun(
                 state=DagRunState.RUNNING, triggered_by=DagRunTriggeredByType.TEST, session=session, **given
@@ -125,11 +116,13 @@ class Run:
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
             trigger = instance.trigger
+            rows = session.scalars(select(XComModel).where(*self._where(XComModel, task_id, map_index)))
+            pushed = {row.key: XComModel.deserialize_value(row) for row in rows}
             return Try(
                 number=instance.try_number,
                 state=str(instance.state),
-                result=self._xcom(task_id, map_index, "return_value"),
-                report=self._xcom(task_id, map_index, "report"),
+                result=pushed.get("return_value"),
+                report=pushed.get("report"),
                 error=str(ended.error or ""),
                 log="\n".join(self._stage.all_logs[begin:]),
                 trigger=trigger and (trigger.classpath, dict(trigger.kwargs)),
@@ -220,6 +213,13 @@ class Run:
             stored = {row.key: json.loads(row.value) for row in rows}
         return dict(stored.get(JOURNAL, {}).get("requests", {}))
 
+    def pushed(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
+        """Return an XCom of a task instance, ``None`` where there is none."""
+        where = self._where(XComModel, task_id, map_index)
+        with create_session() as session:
+            row = session.scalar(select(XComModel).where(*where, XComModel.key == key))
+            return None if row is None else XComModel.deserialize_value(row)
+
     def stored(self) -> list[TaskStateStoreModel]:
         """Return all rows of the state store that belong to the run."""
         query = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == self.run_id)
@@ -247,12 +247,6 @@ class Run:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
-
-    def _xcom(self, task_id: str, map_index: int, key: str) -> Any:
-        with create_session() as session:
-            rows = session.scalars(select(XComModel).where(*self._where(XComModel, task_id, map_index))).all()
-            values = [XComModel.deserialize_value(row) for row in rows if row.key == key]
-        return values[0] if values else None
 
 
 def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:
