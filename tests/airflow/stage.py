@@ -74,15 +74,15 @@ def setting(**changes: Any) -> tuple[str, str, Any]:
 class Stage:
     """What the scenes of a module are played on; afterwards, what was seen of them."""
 
-    def __init__(self, sandbox: Sandbox, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, sandbox: Sandbox, patch: pytest.MonkeyPatch, settings: Mapping[str, Any]) -> None:
         self.sandbox = sandbox
         self._patch = patch
+        self._settings = dict(settings)
         self.result: DagRunResult
         self.said: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.errors: dict[tuple[str, int], list[BaseException]] = defaultdict(list)
         self.all_logs: list[str] = []
         self._scenes: dict[str, tuple[tuple[str, str, Any], ...]] = {}
-        self._settings = sandbox.control("GET", "settings")
         self._playing = ("", -1)
         # Of a task that was deferred or rescheduled it is not the try's number that tells whether it is new.
         self._began: dict[tuple[str, int], bool] = defaultdict(bool)
@@ -139,12 +139,18 @@ class Stage:
 
     def _begins(self, context: Any) -> None:
         instance = context["ti"]
-        for method, path, body in (("DELETE", "faults", None), balance(PLENTY), setting(**self._settings)):
-            self.sandbox.control(method, path, body)
-        for method, path, body in self._scenes.get(instance.task_id, ()):
-            if not self._began[instance.task_id, _index(instance)] or "times" not in body:
-                self.sandbox.control(method, path, body)
-        self._began[instance.task_id, _index(instance)] = True
+        which = instance.task_id, _index(instance)
+        scene: dict[str, Any] = {"faults": [], **balance(PLENTY)[2], "settings": self._settings}
+        for _, path, body in self._scenes.get(instance.task_id, ()):
+            if path == "faults":
+                if not self._began[which] or "times" not in body:
+                    scene["faults"].append(body)
+            elif path == "settings":
+                scene["settings"] = {**scene["settings"], **body}
+            else:
+                scene.update(body)
+        self.sandbox.control("PUT", "scene", scene)
+        self._began[which] = True
 
     def _fails(self, context: Any) -> None:
         instance = context["ti"]
@@ -209,7 +215,7 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
 
     :param connections: further ones, or changes of these, by id: ``host``, ``password``, and extras
     """
-    sandbox.reset()
+    settings = sandbox.control("POST", "reset")["settings"]
     with closed_port() as refusing, pytest.MonkeyPatch.context() as patch:
         usual: dict[str, Mapping[str, Any]] = {
             "cpaas_default": {},
@@ -220,7 +226,7 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
         # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
         patch.setattr(OtpRecords, "patience", timedelta())
-        stage = Stage(sandbox, patch)
+        stage = Stage(sandbox, patch, settings)
         for name, changes in {**usual, **connections}.items():
             stage.connect(name, **changes)
         yield stage

@@ -67,7 +67,7 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
     @app.post("/_control/reset")
     async def reset(reset: Reset | None = None) -> dict[str, Any]:
         sandbox.reset(reset.keep_seeding if reset else False)
-        return {"status": "ok"}
+        return {"status": "ok", "settings": sandbox.settings.as_json()}
 
     @app.post("/_control/seed")
     async def seed(seeding: Seeding) -> dict[str, Any]:

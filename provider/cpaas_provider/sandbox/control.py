@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox import contacts, faults, inbox
 from cpaas_provider.sandbox.account import to_amount
-from cpaas_provider.sandbox.conditions import add_setting_up, add_time_and_money, one_of
+from cpaas_provider.sandbox.conditions import Money, add_setting_up, add_time_and_money, one_of
 from cpaas_provider.sandbox.exchange import dump
 from cpaas_provider.sandbox.operations import NAMES
 from cpaas_provider.sandbox.reporting import add_reporting
@@ -42,6 +42,19 @@ class Fault(BaseModel):
     after: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     seed: int | None = None
     params: dict[str, Any] = {}
+
+
+Rules = Annotated[list[Fault], Field(max_length=faults.MAX_RULES)]
+
+
+class Scene(BaseModel):
+    """Faults in the place of all there are, and the balance and the settings named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    faults: Rules = []
+    balance: Money | None = None
+    settings: dict[str, Any] = {}
 
 
 def _version() -> str:
@@ -99,6 +112,7 @@ def control_app(sandbox: Sandbox) -> FastAPI:
 
     _watching(app, sandbox)
     _faults(app, sandbox)
+    _scene(app, sandbox)
     add_setting_up(app, sandbox)
     add_time_and_money(app, sandbox)
     add_reporting(app, sandbox)
@@ -161,6 +175,11 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         return _unless_known(request, page)
 
 
+def _rule(fault: Fault) -> faults.Rule:
+    params = faults.read_params(fault.kind, fault.params | (fault.model_extra or {}))
+    return faults.Rule(fault.operation, fault.kind, fault.times, fault.rate, fault.after, fault.seed, params)
+
+
 def _faults(app: FastAPI, sandbox: Sandbox) -> None:
     """Add what goes wrong."""
 
@@ -180,8 +199,7 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.post("/_control/faults", status_code=201)
     async def add_fault(fault: Fault) -> dict[str, Any]:
-        params = faults.read_params(fault.kind, fault.params | (fault.model_extra or {}))
-        rule = faults.Rule(fault.operation, fault.kind, fault.times, fault.rate, fault.after, fault.seed, params)
+        rule = _rule(fault)
         sandbox.faults.add(rule)
         return rule.as_json()
 
@@ -196,3 +214,22 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
         if not sandbox.faults.remove(rule_id):
             raise HTTPException(404, "there is no such fault")
         return {"removed": 1}
+
+
+def _scene(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what sets faults, balance and settings in one call, all of it or nothing."""
+
+    @app.put("/_control/scene")
+    async def put_scene(scene: Scene) -> dict[str, Any]:
+        rules = [_rule(fault) for fault in scene.faults]
+        if scene.settings:
+            sandbox.settings.change(scene.settings)
+            sandbox.reload()
+        if scene.balance is not None:
+            sandbox.account.set_balance(scene.balance)
+        sandbox.faults.replace(rules)
+        return {
+            "faults": [rule.as_json() for rule in rules],
+            "balance": to_amount(sandbox.account.balance),
+            "settings": sandbox.settings.as_json(),
+        }

@@ -181,6 +181,10 @@ class Faults:
         """Take all rules away."""
         self.rules.clear()
 
+    def replace(self, rules: list[Rule]) -> None:
+        """Put these rules in the place of all there are."""
+        self.rules = list(rules)
+
     def remove(self, rule_id: str) -> bool:
         """Take one rule away; tell whether it was there."""
         kept = [rule for rule in self.rules if rule.id != rule_id]

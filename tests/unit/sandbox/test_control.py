@@ -134,18 +134,55 @@ def test_the_clock(sandbox: Harness) -> None:
         ("PUT", "settings", {"placeholder_format": "{name"}),
         ("PUT", "settings", {"colour": "red"}),
         ("POST", "reset", {"everything": True}),
+        ("PUT", "scene", {"faults": [], "balance": -1}),
+        ("PUT", "scene", {"faults": [], "balance": 5, "settings": {"envelope": True, "colour": "red"}}),
+        ("PUT", "scene", {"faults": [{"kind": "none"}], "balance": 5, "settings": {"envelope": True}}),
+        ("PUT", "scene", {"faults": [{"kind": "latency"}, {"kind": "latency", "ms": -1}], "balance": 5}),
+        ("PUT", "scene", {"faults": [{"kind": "latency"}] * 201, "balance": 5}),
+        ("PUT", "scene", {"faults": {}, "settings": {"envelope": True}}),
+        ("PUT", "scene", {"balance": 5, "prices": {"sms": 1}}),
     ],
 )
 def test_conditions_that_make_no_sense(sandbox: Harness, method: str, path: str, body: Any) -> None:
-    before = sandbox.control("GET", "settings"), sandbox.counters()["balance"], sandbox.control("GET", "prices")
+    def conditions() -> list[Any]:
+        return [*(sandbox.control("GET", one) for one in ("settings", "prices", "faults")), sandbox.counters()]
+
+    sandbox.fault("send_sms", "error_500")
+    before = conditions()
     answer = sandbox.call(method, f"/_control/{path}", body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["message"]
-    assert before == (
-        sandbox.control("GET", "settings"),
-        sandbox.counters()["balance"],
-        sandbox.control("GET", "prices"),
-    )
+    assert conditions() == before
+
+
+def test_a_scene_replaces_all_faults_and_sets_balance_and_settings_in_one_call(sandbox: Harness) -> None:
+    sandbox.fault("*", "unauthorized")
+    sandbox.settings(otp_max_attempts=3)
+    faults = [{"operation": "send_sms", "kind": "rate_limit", "times": 1, "retry_after": 7}, {"kind": "extra_fields"}]
+    seen = sandbox.control("PUT", "scene", {"faults": faults, "balance": 10, "settings": {"envelope": True}})
+    assert seen["faults"] == sandbox.control("GET", "faults")["faults"]
+    assert [one["kind"] for one in seen["faults"]] == ["rate_limit", "extra_fields"]
+    assert (seen["faults"][0]["times"], seen["faults"][0]["params"]["retry_after"]) == (1, 7)
+    assert (seen["balance"], sandbox.counters()["balance"]) == (10.0, 10.0)
+    assert seen["settings"] == sandbox.control("GET", "settings")
+    assert (seen["settings"]["envelope"], seen["settings"]["otp_max_attempts"]) == (True, 3)
+    assert [sandbox.sms().status_code for _ in range(2)] == [429, 200]
+    assert sandbox.counters()["balance"] == 6.0
+
+
+def test_what_a_scene_leaves_out_stays_but_for_the_faults(sandbox: Harness) -> None:
+    sandbox.control("PUT", "scene", {"faults": [{"kind": "latency"}], "balance": 10, "settings": {"envelope": True}})
+    seen = sandbox.control("PUT", "scene", {})
+    assert (seen["faults"], seen["balance"], seen["settings"]["envelope"]) == ([], 10.0, True)
+    assert sandbox.control("GET", "faults")["faults"] == []
+
+
+def test_reset_returns_the_settings_as_they_are_afterwards(sandbox: Harness) -> None:
+    sandbox.settings(envelope=True)
+    assert sandbox.control("POST", "reset", {"keep_seeding": True})["settings"]["envelope"] is True
+    seen = sandbox.control("POST", "reset")["settings"]
+    assert seen == sandbox.control("GET", "settings")
+    assert seen["envelope"] is False
 
 
 def test_numbers_that_are_none_are_refused(sandbox: Harness) -> None:
@@ -235,5 +272,6 @@ def test_unknown_control_paths(sandbox: Harness) -> None:
 
 def test_the_control_api_describes_itself(sandbox: Harness) -> None:
     paths = sandbox.call("GET", "/_control/openapi.json").json()["paths"]
-    assert {"/_control/health", "/_control/counters", "/_control/faults", "/_control/inbox/{box}"} <= set(paths)
+    named = {"health", "counters", "faults", "scene", "inbox/{box}"}
+    assert {f"/_control/{one}" for one in named} <= set(paths)
     assert not [path for path in sandbox.call("GET", "/openapi.json").json()["paths"] if "_control" in path]
