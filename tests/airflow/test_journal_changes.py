@@ -32,20 +32,16 @@ class TestAnotherText:
         assert WARNING in second.log
         assert "nobody else is left" in second.log
 
-    @pytest.mark.parametrize(
-        ("kind", "if_unknown"),
-        [(SMS, "fail"), (SMS, "skip"), *((KINDS[name], "resend") for name in BY_TRY)],
-        ids=lambda one: getattr(one, "name", one),
-    )
+    @pytest.mark.parametrize("if_unknown", ["fail", "skip", "resend"])
     def test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown(
-        self, stage: Stage, kind: Kind, if_unknown: str
+        self, stage: Stage, if_unknown: str
     ) -> None:
-        kind.lose(stage, "cut_after", times=1)
-        run = kind.run(stage, settle_timeout=0, **BY_TRY[kind.name])
+        SMS.lose(stage, "cut_after", times=1)
+        run = SMS.run(stage, **BY_TRY["sms"])
         first = run.once()
         run.change(if_unknown=if_unknown)
         again = run.clear().once()
-        assert (again.state, again.number, kind.requests(stage)) == ("failed", 2, 1)
+        assert (again.state, again.number, SMS.requests(stage)) == ("failed", 2, 1)
         assert "differs from what those requests said" in again.error
         assert again.references == first.references
 

@@ -7,12 +7,12 @@ import pytest
 from tests.airflow.deeds import AIRTIME, KINDS, OTP, SMS, SOME, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, balance, digits, fault, phone, setting
 
-ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 ENOUGH = pytest.mark.parametrize("kind", SOME.values(), ids=SOME)
-DROPPED = pytest.mark.parametrize("drop_state", [False, True], ids=["kept", "dropped"])
+# A message with either, each other kind with one of both.
+AGAIN = {f"{name}-kept": (kind, False) for name, kind in KINDS.items()} | {"sms-dropped": (SMS, True)}
 
 
-@ALL
+@ENOUGH
 def test_cleared_after_success_it_returns_the_same_and_sends_nothing(stage: Stage, kind: Kind) -> None:
     run = kind.run(stage)
     first, again = run.once(), run.clear().once()
@@ -20,7 +20,7 @@ def test_cleared_after_success_it_returns_the_same_and_sends_nothing(stage: Stag
     assert (kind.requests(stage), len(kind.arrived(stage))) == (1, 1)
 
 
-@ALL
+@ENOUGH
 def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing(stage: Stage, kind: Kind) -> None:
     run = kind.run(stage)
     run.once()
@@ -45,8 +45,7 @@ def test_it_stays_so_until_somebody_decides(stage: Stage) -> None:
     assert SMS.requests(stage) == 1
 
 
-@ALL
-@DROPPED
+@pytest.mark.parametrize(("kind", "drop_state"), AGAIN.values(), ids=AGAIN)
 def test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time(
     stage: Stage, kind: Kind, drop_state: bool
 ) -> None:
@@ -75,8 +74,7 @@ def test_a_plain_retry_is_no_clear(stage: Stage) -> None:
     assert SMS.requests(stage) == 1
 
 
-@pytest.mark.parametrize("retries", [0, 5])
-@DROPPED
+@pytest.mark.parametrize(("retries", "drop_state"), [(0, False), (5, True)], ids=["none-kept", "five-dropped"])
 def test_a_clear_is_told_from_a_retry_however_many_retries_there_are(
     stage: Stage, retries: int, drop_state: bool
 ) -> None:
@@ -95,16 +93,15 @@ def test_a_clear_between_two_tries_sends_nothing_again(stage: Stage) -> None:
     assert SMS.requests(stage) == 1
 
 
-@ENOUGH
-def test_rejected_it_is_done_once_when_the_cause_is_mended_and_the_task_cleared(stage: Stage, kind: Kind) -> None:
-    run = kind.run(stage)
-    stage.sandbox.control(*fault(kind.operation, "error_under_200", times=1))
+def test_rejected_it_is_done_once_when_the_cause_is_mended_and_the_task_cleared(stage: Stage) -> None:
+    run = SMS.run(stage)
+    stage.sandbox.control(*fault("send_sms", "error_under_200", times=1))
     first = run.once()
-    assert (first.state, first.number, kind.arrived(stage)) == ("failed", 1, [])
+    assert (first.state, first.number, SMS.arrived(stage)) == ("failed", 1, [])
     again = run.clear().once()
-    assert (again.state, len(kind.arrived(stage))) == ("success", 1)
+    assert (again.state, len(SMS.arrived(stage))) == ("success", 1)
     assert run.clear().once().result == again.result
-    assert len(kind.arrived(stage)) == 1
+    assert len(SMS.arrived(stage)) == 1
 
 
 def test_rejected_for_want_of_money_it_asks_again_after_each_clear(stage: Stage) -> None:
