@@ -719,8 +719,12 @@ def test_a_redirect_is_called_one_whatever_its_body_says() -> None:
     assert "redirected" in str(error)
 
 
-def test_see_other_after_a_send_proves_nothing() -> None:
-    error = error_of(endpoints.SEND_SMS, answer(303, b""))
-    assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert error.maybe_sent
-    assert type(error_of(endpoints.GET_OTP, answer(303, b""))) is errors.CpaasRejectedError
+@every_kind
+def test_see_other_after_a_send_or_a_purchase_proves_nothing(endpoint: Endpoint[Any]) -> None:
+    error = error_of(endpoint, answer(303, b""))
+    assert error.status == 303
+    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
+        assert isinstance(error, errors.CpaasUnknownOutcomeError)
+        assert facts(error) == (False, True)
+    else:
+        assert type(error) is errors.CpaasRejectedError
