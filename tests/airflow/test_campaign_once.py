@@ -48,6 +48,11 @@ def parts(stage: Stage, count: int, source: Any = None, **given: Any) -> Run:
     return Run(stage, dag)
 
 
+def test_without_a_key_a_new_run_is_a_new_send(stage: Stage) -> None:
+    assert [sms(stage, rows(4)).once().state for _ in range(2)] == ["success", "success"]
+    assert reached(stage) == Counter(digits(4) * 2)
+
+
 class TestOnce:
     def test_another_run_sends_nothing_and_reports_the_same(self, stage: Stage) -> None:
         first = sms(stage, rows(4), **KEY).once()
@@ -222,6 +227,14 @@ class TestParts:
         run = parts(stage, 2, max_charge=40.0)
         tries = [run.once(map_index=index) for index in range(2)]
         assert [one.report["charge"] for one in tries] == [20.0, 20.0]
+
+    def test_the_rate_is_divided(self, stage: Stage) -> None:
+        small_packs(stage, requests_per_second=20, max_concurrency=8)
+        parts(stage, 2, rows(12)).once(map_index=0)
+        sent = sorted(one["created_datetime"] for one in stage.sandbox.inbox("sms")["items"])
+        first, last = (dt.datetime.fromisoformat(one) for one in (sent[0], sent[-1]))
+        # An answer may come a little late, but no request leaves sooner than a tenth of a second after the one before.
+        assert (last - first).total_seconds() >= (len(sent) - 1) / 10 - 0.05
 
     def test_bad_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
         given = [*rows(6), {"phone": "x"}, {"phone": "y"}, {"phone": "z"}]

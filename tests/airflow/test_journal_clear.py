@@ -34,6 +34,13 @@ def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothin
         assert [one["external_ref"] for one in kind.arrived(stage)] == [reference]
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_new_run_is_a_new_send(stage: Stage, kind: Kind) -> None:
+    for _ in range(2):
+        kind.run(stage).once()
+    assert kind.requests(stage) == 2
+
+
 def test_it_stays_so_until_somebody_decides(stage: Stage) -> None:
     run = SMS.run(stage)
     run.once()

@@ -187,4 +187,5 @@ class TestLimitsOfTheConnection:
     def test_too_many_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
         assert played.outcome("too_many") == ("failed", 1)
         assert "recipients_per_request is 2" in played.error("too_many")
+        assert "campaign" in played.error("too_many")
         assert played.arrived("email", address("m1")) == []

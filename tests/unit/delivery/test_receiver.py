@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.delivery import doors, keys
+from cpaas_provider.delivery import doors, keys, posted
 from cpaas_provider.delivery.answers import MAX_BODY
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.signatures import sign
@@ -150,6 +150,14 @@ class TestRefused:
             f"/{served.callback().rpartition('/')[2]}" if door == "callback" else ""
         )
         assert served.post(url).status_code == 404
+
+    def test_408_a_body_that_does_not_come(self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(posted, "BODY_SECONDS", 0.05)
+        path = served.url_of(door).removeprefix(served.url)
+        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+        with served.connect() as connection:
+            connection.sendall(head.encode())
+            assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 408")
 
     def test_503_when_the_store_fails_and_200_when_it_is_well_again(
         self, served: Served, door: str, caplog: pytest.LogCaptureFixture

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from cpaas_provider.sending.campaign import campaign as campaign_module
 from cpaas_provider.sending.campaign import keeper as keeper_module
 from cpaas_provider.sending.campaign import ledger as ledger_module
+from cpaas_provider.sending.campaign import run as run_module
 from cpaas_provider.sending.deed import IfUnknown
 from tests.unit.sending.campaign.model import (
     NAMES,
@@ -179,6 +180,21 @@ def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtR
     assert in_doubt <= unknown
     assert set(world.reached) | unknown == set(PEOPLE)
     assert max(world.reached.values()) == 1
+
+
+@pytest.mark.parametrize(("cap", "per_request"), [(2, 1), (3, 2), (100, 1)])
+def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request(
+    cap: int, per_request: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "MOST_CLAIMED", cap)
+    world = World(policy=IfUnknown.SKIP, window=4, per_request=per_request)
+    world.source = PEOPLE
+    world.run(Script(requests=(AtRequest.KILLED_BEFORE,)))
+    pending = sum(len(one.people) for one in world.at_rest().values() if one.ended is None)
+    # The last request that begins below the cap may pass it.
+    assert pending == min(cap + cap % per_request, 4 * per_request)
+    world.run()
+    assert world.violations == []
 
 
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:

@@ -1,0 +1,64 @@
+"""What an option is where nobody says anything; the client's own are in ``api/test_settings.py``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from cpaas_provider.cli import get_cli_commands
+from cpaas_provider.delivery import answers
+from cpaas_provider.hooks.connection import read_connection
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.email_campaign import EmailCampaignOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+
+SENDS = {
+    SendSmsOperator: {"recipients": "+2348031234567", "content": "Hello"},
+    SendEmailOperator: {"recipients": "a@example.com", "subject": "Hello", "content": "Hello"},
+    RequestOtpOperator: {"recipient": "+2348031234567"},
+    BuyAirtimeOperator: {"recipient": "+2348031234567", "network": "MTN", "amount": 60},
+    SmsCampaignOperator: {"source": [], "content": "Hello"},
+    EmailCampaignOperator: {"source": [], "subject": "Hello", "content": "Hello"},
+}
+
+
+def test_what_a_connection_leaves_open() -> None:
+    made = Connection(conn_id="cpaas_default", conn_type="cpaas", host="https://api.example.com", password="sk_test")
+    assert read_connection(made).recipients_per_request == 500
+
+
+@pytest.mark.parametrize("kind", SENDS, ids=lambda kind: kind.__name__)
+def test_what_a_send_leaves_open(kind: type) -> None:
+    made: Any = kind(task_id="send", **SENDS[kind])
+    assert (made.if_unknown, made.stop_grace) == ("fail", 4)
+    assert made.settle_timeout == timedelta(minutes=10)
+    assert (made.allow_backfill, made.max_lateness) == (False, timedelta(days=1))
+    assert made.resend_on_clear is False
+
+
+@pytest.mark.parametrize("kind", [SmsCampaignOperator, EmailCampaignOperator], ids=lambda kind: kind.__name__)
+def test_what_a_campaign_leaves_open(kind: type) -> None:
+    made: Any = kind(task_id="send", **SENDS[kind])
+    assert made.max_failure_ratio == 0
+    # As many as the connection has in flight.
+    assert made.journal_window is None
+    if kind is SmsCampaignOperator:
+        assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))
+
+
+def test_how_long_reports_are_kept() -> None:
+    (ours,) = (one for one in get_cli_commands() if one.name == "cpaas")
+    (store,) = (one for one in ours.subcommands if one.name == "store")  # type: ignore[union-attr]
+    (prune,) = (one for one in store.subcommands if one.name == "prune")  # type: ignore[union-attr]
+    (days,) = (one for one in prune.args if one.flags == ("--days",))  # type: ignore[union-attr]
+    assert days.kwargs["default"] == 90
+
+
+def test_what_the_receiver_takes() -> None:
+    assert (answers.MAX_BODY, answers.BODY_SECONDS) == (256 * 1024, 10)
