@@ -16,7 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -93,21 +93,6 @@ def read_durations(file: Path) -> dict[str, float]:
     return dict(json.loads(file.read_text()))
 
 
-def check(recorded: Mapping[str, float]) -> list[str]:
-    """Return the ids of tests that are too slow to be fast, slowest first.
-
-    :param recorded: seconds by id, of a run of the fast tests
-    """
-    slow = {test: seconds for test, seconds in recorded.items() if seconds > MOST_SECONDS}
-    for _ in range(ALONE):
-        if not slow:
-            break
-        again = run_alone(list(slow))
-        slow = {test: min(seconds, again.get(test, seconds)) for test, seconds in slow.items()}
-        slow = {test: seconds for test, seconds in slow.items() if seconds > MOST_SECONDS}
-    return sorted(slow, key=lambda test: -slow[test])
-
-
 def run_alone(tests: Sequence[str]) -> dict[str, float]:
     """Run tests one after the other, and return the seconds each took."""
     with tempfile.TemporaryDirectory() as folder:
@@ -115,6 +100,24 @@ def run_alone(tests: Sequence[str]) -> dict[str, float]:
         command = [sys.executable, "-m", "pytest", "--quiet", f"--write-durations={file}", *tests]
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         return read_durations(file) if file.exists() else {}
+
+
+def check(
+    recorded: Mapping[str, float], rerun: Callable[[Sequence[str]], Mapping[str, float]] = run_alone
+) -> list[str]:
+    """Return the ids of tests that are too slow to be fast, slowest first.
+
+    :param recorded: seconds by id, of a run of the fast tests
+    :param rerun: runs tests one after the other, and returns the seconds each took
+    """
+    slow = {test: seconds for test, seconds in recorded.items() if seconds > MOST_SECONDS}
+    for _ in range(ALONE):
+        if not slow:
+            break
+        again = rerun(list(slow))
+        slow = {test: min(seconds, again.get(test, seconds)) for test, seconds in slow.items()}
+        slow = {test: seconds for test, seconds in slow.items() if seconds > MOST_SECONDS}
+    return sorted(slow, key=lambda test: -slow[test])
 
 
 def main() -> int:

@@ -1,0 +1,231 @@
+"""What the fast tests leave out is slow, and nothing that is promised is left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TypeAlias, TypeGuard
+
+import pytest
+
+from cpaas_provider import operators, sensors
+from tests import tiers
+from tests.promises import BOTH_DATABASES, PARTS, PROMISES, TASKS
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+NAMED = sorted({test for tests in PROMISES.values() for test in tests} | {*BOTH_DATABASES} | {*TASKS.values()})
+HELPERS = "tests.airflow."
+
+
+def short(test: str) -> str:
+    return test.rpartition("/")[2].replace("::", ".")
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("path", "tier"),
+        [
+            ("tests/system/test_demo.py", "system"),
+            ("tests/system/killing/oracle.py", "system"),
+            ("tests/airflow/test_cli.py", "slow"),
+            ("tests/airflow/test_cli_journal.py", None),
+            ("tests/unit/store/test_processes_at_once.py", "slow"),
+            ("tests/unit/store/test_campaigns.py", None),
+            ("tests/unit/test_new.py", None),
+        ],
+    )
+    def test_a_file_s_tier_follows_from_its_place(self, path: str, tier: str | None) -> None:
+        assert tiers.tier_of(path) == tier
+
+    @pytest.mark.parametrize(
+        "path", [*(place for places in tiers.PLACES.values() for place in places), *tiers.MACHINES]
+    )
+    def test_every_place_exists(self, path: str) -> None:
+        place = tiers.ROOT / path
+        assert place.is_dir() if path.endswith("/") else place.is_file()
+
+    def test_no_test_marks_itself(self) -> None:
+        by_hand = re.compile(r"\bmark\.(slow|system|generated)\b")
+        files = (tiers.ROOT / "tests").rglob("test_*.py")
+        assert [file.name for file in files if by_hand.search(file.read_text(encoding="utf-8"))] == []
+
+
+class TestCheck:
+    def check(
+        self, recorded: Mapping[str, float], *again: Mapping[str, float]
+    ) -> tuple[list[str], list[Sequence[str]]]:
+        """Return the tests reported, and those of each run alone."""
+        runs: list[Sequence[str]] = []
+
+        def rerun(tests: Sequence[str]) -> Mapping[str, float]:
+            runs.append(tests)
+            return again[len(runs) - 1]
+
+        return tiers.check(recorded, rerun), runs
+
+    def test_without_a_slow_one_nothing_is_run_again(self) -> None:
+        assert self.check({"a": 0.1, "b": tiers.MOST_SECONDS}) == ([], [])
+
+    def test_what_is_slow_every_time_is_reported(self) -> None:
+        assert self.check({"a": 2, "b": 0.1}, {"a": 3}, {"a": 2}) == (["a"], [["a"], ["a"]])
+
+    def test_what_was_slow_once_is_not(self) -> None:
+        assert self.check({"a": 9}, {"a": 0.2}) == ([], [["a"]])
+
+    def test_nor_is_what_was_slow_twice(self) -> None:
+        assert self.check({"a": 9, "b": 9}, {"a": 8, "b": 0.2}, {"a": 0.2}) == ([], [["a", "b"], ["a"]])
+
+    def test_the_slowest_comes_first(self) -> None:
+        again = {"a": 5.0, "b": 7.0}
+        assert self.check({"a": 9, "b": 9}, again, again)[0] == ["b", "a"]
+
+    def test_what_cannot_be_run_again_stays_slow(self) -> None:
+        assert self.check({"a": 2}, {}, {})[0] == ["a"]
+
+
+class TestPromises:
+    def test_each_has_a_test(self) -> None:
+        assert [line for line, tests in PROMISES.items() if not tests] == []
+
+    def test_none_takes_the_place_of_another(self) -> None:
+        assert sum(len(part) for part in PARTS) == len(PROMISES)
+
+    @pytest.mark.parametrize("test", NAMED, ids=short)
+    def test_each_test_exists_and_is_fast(self, test: str) -> None:
+        path, _, name = test.partition("::")
+        assert tiers.tier_of(path) is None, f"{path} is not of the fast tier"
+        found = named_in(path).get(name)
+        assert found, f"there is no {name} in {path}"
+        decorators = [decorator for node in found for decorator in node.decorator_list]
+        for_all = [node for node in parsed(path).body if "pytestmark" in ast.unparse(node).partition("=")[0]]
+        assert not {"skip", "skipif", "xfail"} & {mark for node in (*decorators, *for_all) for mark in marks(node)}
+
+    @pytest.mark.parametrize("test", BOTH_DATABASES, ids=short)
+    def test_each_database_is_tested(self, test: str) -> None:
+        path, _, name = test.partition("::")
+        used = fixtures(path, named_in(path)[name][-1])
+        assert ["sqlite", "postgres"] in [parameters(one) for one in used.values()]
+
+
+class TestTasks:
+    def test_every_operator_and_sensor_is_there(self) -> None:
+        assert set(TASKS) == {*operators.__all__, *sensors.__all__}
+
+    @pytest.mark.parametrize(("kind", "test"), TASKS.items(), ids=TASKS)
+    def test_each_runs_as_a_real_task_instance(self, kind: str, test: str) -> None:
+        path, _, name = test.partition("::")
+        assert path.startswith("tests/airflow/")
+        calls = calls_of(path)
+        assert kind in calls, f"{path} makes no {kind}"
+        assert calls & {"Run", "play"}, f"{path} runs no task instance"
+        assert "sandbox_process" in fixtures(path, named_in(path)[name][-1])
+
+
+# -- what stands in a file ---------------------------------------------------------------------------------------------
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    """Return a file's syntax, nothing where there is none."""
+    file = tiers.ROOT / path
+    return ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
+
+
+@cache
+def named_in(path: str) -> dict[str, tuple[Function | ast.ClassDef, ...]]:
+    """Return the tests of a file by ``function`` or ``Class::function``: each with the class around it before it."""
+    found: dict[str, tuple[Function | ast.ClassDef, ...]] = {}
+    for node in parsed(path).body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            found |= {f"{node.name}::{one.name}": (node, one) for one in node.body if is_test(one)}
+        elif is_test(node):
+            found[node.name] = (node,)
+    return found
+
+
+def is_test(node: ast.AST) -> TypeGuard[Function]:
+    return isinstance(node, Function) and node.name.startswith("test_")
+
+
+def marks(node: ast.AST) -> Iterator[str]:
+    """Return the names after ``pytest.mark``."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Attribute) and one.value.attr == "mark":
+            yield one.attr
+
+
+def fixtures(path: str, test: ast.AST) -> dict[str, Function]:
+    """Return all fixtures a test comes to use, as its arguments or theirs."""
+    assert isinstance(test, Function)
+    found: dict[str, Function] = {}
+    wanted = [argument.arg for argument in test.args.args]
+    while wanted:
+        name = wanted.pop()
+        if name not in found and (there := fixture(path, name)):
+            found[name] = there
+            wanted += [argument.arg for argument in there.args.args]
+    return found
+
+
+def fixture(path: str, name: str) -> Function | None:
+    """Return what a file's tests get by a name: a fixture of the file, or of the nearest ``conftest.py``."""
+    folder, _, _ = path.rpartition("/")
+    if found := fixtures_in(path).get(name):
+        return found
+    if path.endswith("/conftest.py"):
+        folder, _, _ = folder.rpartition("/")
+    return fixture(f"{folder}/conftest.py", name) if folder else None
+
+
+@cache
+def fixtures_in(path: str) -> dict[str, Function]:
+    """Return the fixtures of a file, those of its classes and those it imports among them."""
+    found: dict[str, Function] = {}
+    for node in parsed(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+            there = fixtures_in(module_file(node))
+            found |= {alias.name: there[alias.name] for alias in node.names if alias.name in there}
+        for one in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(one, Function) and any("fixture" in ast.unparse(each) for each in one.decorator_list):
+                found[one.name] = one
+    return found
+
+
+def parameters(function: Function) -> list[str]:
+    """Return what a fixture is given by its decorator, one after the other."""
+    for decorator in function.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg == "params":
+                return [ast.unparse(one).strip("'") for one in ast.iter_child_nodes(keyword.value)][:-1]
+    return []
+
+
+@cache
+def calls_of(path: str) -> frozenset[str]:
+    """Return the names a file calls, and those that functions call which it has from the helpers of its room."""
+    found = set(calls_in(parsed(path)))
+    for node in parsed(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HELPERS):
+            names = {alias.name for alias in node.names}
+            for one in parsed(module_file(node)).body:
+                if isinstance(one, Function) and one.name in names:
+                    found.update(calls_in(one))
+    return frozenset(found)
+
+
+def calls_in(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute):
+                yield called.attr
+                # Of a mapped task.
+                called = called.value if called.attr == "partial" else called
+            if isinstance(called, ast.Name):
+                yield called.id
+
+
+def module_file(node: ast.ImportFrom) -> str:
+    return f"{(node.module or '').replace('.', '/')}.py"
