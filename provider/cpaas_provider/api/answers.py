@@ -1,4 +1,8 @@
-"""From an answer to a resource or an error: the outcomes README promises, decided without a socket."""
+"""From an answer to a resource or an error: the outcomes README promises, decided without a socket.
+
+One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
+resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes somebody get a message twice.
+"""
 
 from __future__ import annotations
 
@@ -6,174 +10,226 @@ import email.utils
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC
+from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import ValidationError
 
-from cpaas_provider.api import errors
+from cpaas_provider.api import failures
+from cpaas_provider.api.blame import refused_recipients
 from cpaas_provider.api.endpoints import Effect, Endpoint
-from cpaas_provider.api.errors import ErrorItem
-from cpaas_provider.api.exchange import Answer, Failure
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.exchange import Answer
+from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.scrub import scrub
 
-_MOST_ITEMS = 20
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
 """Longer waits are told as this one, so that a caller can add them to a date."""
 _BODY_SUCCESS_TYPE = "success"
-
-_REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
-    401: errors.CpaasAuthenticationError,
-    402: errors.CpaasInsufficientBalanceError,
-    403: errors.CpaasAuthenticationError,
-    404: errors.CpaasNotFoundError,
-}
 _UNION_TAGS = frozenset({"int", "float"})
 """What pydantic appends to the place of a number that is neither."""
-_OF_THE_ACCOUNT = frozenset({401, 402, 403})
-
-_NEXT_STEP: dict[type[errors.CpaasError], str] = {
-    errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
-    errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
-    errors.CpaasNotFoundError: "What the request names is not there, or the path of the base URL is wrong.",
-    errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked; request a new one.",
-    errors.CpaasOperationRemovedError: (
-        "This operation is deprecated and the service at this base URL no longer offers it; buy airtime elsewhere."
-    ),
-    errors.CpaasRejectedError: "Correct the request; repeating it unchanged will fail again.",
-    errors.CpaasRateLimitedError: "Wait as long as the service asks, or lower requests_per_second.",
-    errors.CpaasUnavailableError: "Wait as long as the service asks.",
-}
+_ACTS = frozenset({Effect.SEND, Effect.PURCHASE})
+"""What must not be done twice."""
+_NOT_JSON = object()
 
 
-def read_answer(endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] = ()) -> Any:
+class Outcome(Enum):
+    """What became of a request that was answered."""
+
+    ACCEPTED = "accepted"
+    NOT_SENT = "not sent"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+class Resource(Enum):
+    """What a success carries of the resource it should."""
+
+    WHOLE = "as the contract has it"
+    TRACE = "an id, where it cannot be read"
+    NONE = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What decides about an answer.
+
+    :param line: the status of the status line
+    :param named: the status that an error body names, 0 where it names none
+    :param waits: whether there is a readable Retry-After
+    :param lists_errors: whether the body says what is wrong with fields
+    :param says_failure: whether the body looks like an error; proof enough only where a repeat does no harm
+    """
+
+    effect: Effect
+    line: int
+    named: int = 0
+    resource: Resource = Resource.NONE
+    waits: bool = False
+    lists_errors: bool = False
+    says_failure: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """Whether the request must not be made twice."""
+        return self.effect in _ACTS
+
+    @property
+    def is_purchase(self) -> bool:
+        """Whether it spends money at once."""
+        return self.effect is Effect.PURCHASE
+
+
+TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
+    # By the status line.
+    (lambda a: a.line == 429, Outcome.NOT_SENT),
+    (lambda a: a.line == 425 and not a.is_purchase, Outcome.NOT_SENT),
+    (lambda a: a.line == 503 and a.waits and not a.is_purchase, Outcome.NOT_SENT),
+    (lambda a: a.line == 408 or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
+    (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
+    (lambda a: a.line >= 300, Outcome.REJECTED),
+    # Under a success. A resource is accepted, whatever stands around it.
+    (lambda a: a.resource is Resource.WHOLE, Outcome.ACCEPTED),
+    (lambda a: a.resource is Resource.TRACE and a.acts, Outcome.UNKNOWN),
+    (lambda a: a.named == 429, Outcome.NOT_SENT),
+    (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
+    (lambda a: a.named == 408 or a.named >= 500, Outcome.UNKNOWN),
+    (lambda a: a.named >= 400 or a.lists_errors, Outcome.REJECTED),
+    (lambda a: a.says_failure and not a.acts, Outcome.REJECTED),
+)
+"""The first row that applies; what none applies to is unknown."""
+
+
+def classify(facts: Facts) -> Outcome:
+    """Return what became of a request."""
+    return next((outcome for applies, outcome in TABLE if applies(facts)), Outcome.UNKNOWN)
+
+
+def read_answer(
+    endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] = (), fields: Mapping[str, Any] | None = None
+) -> Any:
     """Return the resource an answer carries.
 
     :param private: values that must not appear in an error's words
+    :param fields: the request as it went on the wire, to know whom an accepted one leaves out
     :raises CpaasError: the outcome, where it is not a success: not sent, rejected or unknown
     """
-    retry_after = _seconds(answer.retry_after)
-    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise _not_sent(errors.CpaasRateLimitedError, "asked for fewer requests", endpoint, answer, retry_after)
     body = _json(answer)
-    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        if (
-            answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-            and retry_after is not None
-            and endpoint.effect is not Effect.PURCHASE
-        ):
-            raise _not_sent(errors.CpaasUnavailableError, "is unavailable for a while", endpoint, answer, retry_after)
-        # A server error proves nothing, unless its body says that the request itself was at fault.
-        if _is_error(body) and _says_client_error(body):
-            raise _rejection(endpoint, answer, body, private)
-        raise unknown_outcome(endpoint, "the service answered with a server error", status=answer.status)
-    if answer.status == HTTPStatus.SEE_OTHER and endpoint.effect in {Effect.SEND, Effect.PURCHASE}:
-        # What a web application says after it has done the work.
-        raise unknown_outcome(endpoint, "the service pointed elsewhere instead of answering", status=answer.status)
+    retry_after = _seconds(answer.retry_after)
+    resource, found, lacking = _resource(endpoint, answer, body)
+    facts = Facts(
+        endpoint.effect,
+        answer.status,
+        _named(body),
+        found,
+        retry_after is not None,
+        lists_errors=answer.flaw is None and _lists_errors(body),
+        says_failure=_is_error(body),
+    )
+    outcome = classify(facts)
+    if outcome is Outcome.ACCEPTED:
+        return _with_rejected(endpoint, resource, body, private, fields)
+    raise _error(endpoint, answer, facts, outcome, body, lacking, retry_after, private)
+
+
+def _error(
+    endpoint: Endpoint[Any],
+    answer: Answer,
+    facts: Facts,
+    outcome: Outcome,
+    body: Any,
+    lacking: str,
+    retry_after: float | None,
+    private: Iterable[str],
+) -> CpaasError:
+    by_line = answer.status >= HTTPStatus.MULTIPLE_CHOICES
+    if outcome is Outcome.NOT_SENT:
+        return failures.not_sent(endpoint, answer.status, answer.status if by_line else facts.named, retry_after)
+    if outcome is Outcome.UNKNOWN:
+        return failures.unknown_outcome(endpoint, _why_unknown(facts, lacking), status=answer.status)
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
-        raise errors.CpaasRejectedError(
-            f"{endpoint.operation}: the service redirected the request (HTTP {answer.status}). It was not followed, "
-            "because the API key must not travel elsewhere. Nothing was done. Set the base URL to the final address.",
-            operation=endpoint.operation,
-            status=answer.status,
+        return failures.redirected(endpoint, answer.status)
+    named = facts.named if not by_line and facts.named else answer.status
+    return failures.rejection(endpoint, answer.status, named, body, private)
+
+
+def _why_unknown(facts: Facts, lacking: str) -> str:
+    if facts.line == HTTPStatus.REQUEST_TIMEOUT:
+        return "the service gave up waiting for the request"
+    if facts.line >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "the service answered with a server error"
+    if facts.line >= HTTPStatus.MULTIPLE_CHOICES:
+        return (
+            "the service redirected the request, which was not followed, because the API key must not travel "
+            "elsewhere; set the base URL to the final address"
         )
-    if answer.status >= HTTPStatus.BAD_REQUEST or _is_error(body):
-        raise _rejection(endpoint, answer, body, private)
-    return _resource(endpoint, answer, body)
+    if facts.resource is Resource.NONE and facts.named:
+        return f"the service answered with a success whose body names status {min(facts.named, 999)}"
+    return lacking
 
 
-def failure(endpoint: Endpoint[Any], reason: Failure, origin: str) -> errors.CpaasError:
-    """Return the error for a request to which no answer came.
-
-    :param origin: scheme, host and port that were tried
-    """
-    if reason.left:
-        return unknown_outcome(endpoint, reason.reason)
-    return errors.CpaasNotSentError(
-        f"{endpoint.operation}: {reason.reason} ({origin}). Nothing was sent. Check the base URL and the network, or "
-        "try again.",
-        operation=endpoint.operation,
-    )
-
-
-def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = None) -> errors.CpaasError:
-    """Return the error for a request that left and came back with nothing readable."""
-    answered = status is not None and status < HTTPStatus.MULTIPLE_CHOICES
-    harmless = endpoint.effect in {Effect.READ, Effect.SET} or (endpoint.effect is Effect.PAID_READ and not answered)
-    changes = endpoint.effect not in {Effect.READ, Effect.PAID_READ}
-    advice = (
-        "Trying again is safe."
-        if harmless
-        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is "
-        "made again."
-        if changes
-        else "It may have been charged; trying again may be charged again."
-    )
-    where = f" (HTTP {status})" if status is not None else ""
-    return errors.CpaasUnknownOutcomeError(
-        f"{endpoint.operation}: {what}{where}. {advice}",
-        operation=endpoint.operation,
-        status=status,
-        maybe_sent=changes,
-        retryable=harmless,
-    )
-
-
-def _not_sent(
-    kind: type[errors.CpaasNotSentError], what: str, endpoint: Endpoint[Any], answer: Answer, retry_after: float | None
-) -> errors.CpaasNotSentError:
-    wait = f" for {retry_after:.0f} s" if retry_after is not None else ""
-    return kind(
-        f"{endpoint.operation}: the service {what}{wait} (HTTP {answer.status}). Nothing was done. {_NEXT_STEP[kind]}",
-        operation=endpoint.operation,
-        status=answer.status,
-        retry_after=retry_after,
-    )
-
-
-def _rejection(endpoint: Endpoint[Any], answer: Answer, body: Any, private: Iterable[str]) -> errors.CpaasRejectedError:
-    # An error body that came as a success is judged by the status it names.
-    named = body["status"] if _is_error(body) and _is_whole(body.get("status")) else answer.status
-    status = int(named) if answer.status < HTTPStatus.BAD_REQUEST else answer.status
-    kind = endpoint.rejections.get(status)
-    if kind is None and status not in _OF_THE_ACCOUNT:
-        kind = endpoint.rejections.get(None)
-    kind = kind or _REJECTIONS.get(status, errors.CpaasRejectedError)
-    items = _items(body)
-    told = scrub(_told(body, items), private)
-    # A refused code has used up an attempt.
-    undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
-    return kind(
-        f"{endpoint.operation}: the service rejected the request (HTTP {answer.status})"
-        f"{': ' + told.rstrip('.') if told else ''}.{undone} {_NEXT_STEP[kind]}",
-        operation=endpoint.operation,
-        status=answer.status,
-        items=items,
-    )
-
-
-def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> Any:
+def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> tuple[Any, Resource, str]:
+    """Return the resource of a success, how much of one there is, and in words why it cannot be used."""
+    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        return None, Resource.NONE, ""
     if endpoint.empty_answer and answer.flaw is None and (body is not _NOT_JSON or not answer.body.strip()):
-        return None
+        return None, Resource.NONE if _is_error(body) else Resource.WHOLE, ""
     if answer.flaw is not None:
-        raise unknown_outcome(endpoint, f"the answer broke off ({answer.flaw})", status=answer.status)
+        return None, Resource.TRACE, f"the answer broke off ({answer.flaw})"
     if body is _NOT_JSON:
-        raise unknown_outcome(endpoint, "the answer is not readable JSON", status=answer.status)
+        return None, Resource.NONE, "the answer is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
     readings = [body, body["data"]] if isinstance(body, dict) and "data" in body else [body]
     lacking = ""
     for reading in readings:
         try:
-            return endpoint.answer.validate_python(reading)
+            return endpoint.answer.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             lacking = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
-    raise unknown_outcome(endpoint, f"the answer lacks or garbles {lacking[:100]}", status=answer.status) from None
+    found = Resource.TRACE if any(map(_bears_id, _parts(body))) else Resource.NONE
+    return None, found, f"the answer lacks or garbles {lacking[:100]}"
 
 
-_NOT_JSON = object()
+def _parts(body: Any) -> Iterator[Any]:
+    """Yield everything in a body that may be a resource, or hold its id."""
+    for part in body if isinstance(body, list) else [body]:
+        yield part
+        if isinstance(part, Mapping):
+            yield part.get("row")
+            data = part.get("data")
+            for inner in data if isinstance(data, list) else [data]:
+                yield inner
+                yield inner.get("row") if isinstance(inner, Mapping) else None
+
+
+def _bears_id(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("id") not in (None, "")
+
+
+def _with_rejected(
+    endpoint: Endpoint[Any],
+    resource: Any,
+    body: Any,
+    private: Iterable[str],
+    fields: Mapping[str, Any] | None,
+) -> Any:
+    """Return an accepted message with the recipients that its errors name: those it does not go to."""
+    if not isinstance(resource, Message) or not isinstance(body, Mapping):
+        return resource
+    for part in (body, body.get("data")):
+        if items := failures.items_of(part):
+            told = scrub(failures.words_of(body, items), private).rstrip(".")
+            resource.note_rejected(
+                refused_recipients(items, fields or {}),
+                f"{endpoint.operation}: the service accepted the request, but not for all recipients: {told}.",
+            )
+            break
+    return resource
 
 
 def _json(answer: Answer) -> Any:
@@ -189,47 +245,41 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_error(body: Any) -> bool:
-    """Tell the error shape of INTERFACE.md section 7 from a resource, whatever the HTTP status (docs/contract.md)."""
+def _named(body: Any) -> int:
+    """Return the status that an error body names (INTERFACE.md section 7), 0 where it names none.
+
+    A word is no code, but one such as "503" is enough to doubt.
+    """
+    if not isinstance(body, Mapping) or "message" not in body:
+        return 0
+    status = body.get("status")
+    if _is_whole(status):
+        return max(0, int(status or 0))
+    if isinstance(status, str) and status.isascii() and status.isdigit() and len(status) <= len("503"):
+        return int(status) if int(status) == HTTPStatus.REQUEST_TIMEOUT or int(status) >= 500 else 0
+    return 0
+
+
+def _lists_errors(body: Any) -> bool:
     if not isinstance(body, Mapping) or "message" not in body:
         return False
-    if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:
-        # No code of HTTP: a passcode's own status, say. What bears an id was accepted, whatever else it has to say.
-        return bool(body.get("errors")) and "id" not in body
+    return bool(body.get("errors")) and isinstance(body["errors"], (list, Mapping))
+
+
+def _is_error(body: Any) -> bool:
+    """Tell whether a body looks like the error shape of INTERFACE.md section 7, whatever the HTTP status."""
+    if not isinstance(body, Mapping) or "message" not in body:
+        return False
     if body.get("errors"):
         return True
+    if not _is_whole(body.get("status")) or body["status"] < HTTPStatus.CONTINUE:
+        # No code of HTTP: a passcode's own status, say.
+        return False
     if body["status"] >= HTTPStatus.BAD_REQUEST:
         return True
     if kind := body.get("type"):
         return str(kind).lower() != _BODY_SUCCESS_TYPE
     return "errors" in body and "data" not in body
-
-
-def _says_client_error(body: Mapping[str, Any]) -> bool:
-    status = body.get("status")
-    return _is_whole(status) and HTTPStatus.BAD_REQUEST <= int(status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _items(body: Any) -> tuple[ErrorItem, ...]:
-    entries = body.get("errors") if isinstance(body, Mapping) else None
-    if not isinstance(entries, list):
-        return ()
-    return tuple(
-        ErrorItem(*(None if entry.get(key) is None else str(entry[key]) for key in ("field", "message", "type")))
-        for entry in entries
-        if isinstance(entry, Mapping)
-    )
-
-
-def _told(body: Any, items: tuple[ErrorItem, ...]) -> str:
-    message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
-    return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))
-
-
-def describe(item: ErrorItem) -> str:
-    """Return an error item as ``field: message (type)``, leaving out what is absent."""
-    text = ": ".join(part for part in (item.field, item.message) if part)
-    return f"{text} ({item.type})".strip() if item.type else text
 
 
 def _location(location: tuple[int | str, ...]) -> str:

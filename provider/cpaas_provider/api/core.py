@@ -20,10 +20,11 @@ from pydantic import ValidationError
 
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
-from cpaas_provider.api.answers import describe, failure, read_answer
+from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.blame import blames_message, refused_recipients
 from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
+from cpaas_provider.api.failures import describe, failure
 from cpaas_provider.api.limits import Pacer
 from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.scrub import private_values
@@ -113,7 +114,7 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
         try:
             # Not gathered before they are needed: there are thousands in a large request, and few are refused.
             private = itertools.chain([settings.api_key], private_values(fields))
-            result: T_co = read_answer(call.endpoint, reply, private)
+            result: T_co = read_answer(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
             error.refused = refused_recipients(error.items, fields)
             error.blames_message = blames_message(error.items, fields)
@@ -128,10 +129,12 @@ def _pause(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> 
     """Return the seconds to wait before a further attempt, or ``None`` where there must not be one in this call."""
     if not error.retryable:
         return None
-    if error.retry_after is not None:
-        return error.retry_after if error.retry_after <= settings.retry_after_cap else None
+    if error.retry_after is not None and error.retry_after > settings.retry_after_cap:
+        return None
     # Full jitter, so that many clients that failed together do not come back together.
-    return random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
+    backoff = random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
+    # A service that asks for no pause, or for one that has passed, is in trouble all the same.
+    return max(backoff, error.retry_after or 0.0)
 
 
 def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:

@@ -77,7 +77,7 @@ class CpaasUnavailableError(CpaasNotSentError):
 
 
 class CpaasRejectedError(CpaasError):
-    """The service read the request and refused it (4xx, or an error body under any other status).
+    """The service read the request and refused it (4xx, or under a 2xx an error body without a resource).
 
     ``refused`` holds the recipients of a send that the service's error items name, in the form the request had them,
     and ``blames_message`` says that there are items and all of them name a field that is not about recipients.

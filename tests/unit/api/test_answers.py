@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.answers import failure, read_answer
+from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.endpoints import ENDPOINTS, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure
+from cpaas_provider.api.failures import failure
 from cpaas_provider.api.models.otp import OtpOutcome
 
 KEY, ADA = "sk_live_4eC39HqLyjWDarjt", "2348031234567"
@@ -426,14 +427,13 @@ def test_airtime_may_no_longer_be_sold(status: int) -> None:
     itertools.product(
         [
             ERROR,
-            {**ERROR, "errors": []},
             {**ERROR, "type": "error"},
-            {"status": 200, "type": "failure", "message": "no"},
             {"status": 400, "message": "no"},
             {"status": 400, "type": "success", "message": "no"},
             {"status": 422.0, "message": "no"},
-            {"status": 404, "message": "no", "data": {"id": "sms-1"}},
+            {"status": 400, "message": "no", "errors": []},
             {"status": 200, "message": "no", "data": None, "errors": [{"message": "bad"}]},
+            {"message": "no", "errors": {"recipients": ["is bad"]}},
         ],
         [200, 201],
     ),
@@ -457,12 +457,93 @@ def test_an_error_under_success_is_of_the_kind_its_body_says(status: int, kind: 
     assert type(error_of(endpoints.GET_OTP, answer(200, {"status": status, "message": "no"}))) is kind
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 599, 10**400])
-def test_an_error_under_success_is_a_rejection_whatever_its_body_names(status: int) -> None:
-    body = {"status": status, "message": "Internal error", "errors": []}
-    error = error_of(endpoints.SEND_SMS, answer(200, body))
-    assert type(error) is errors.CpaasRejectedError
-    assert (error.retryable, error.maybe_sent) == (False, False)
+@every_case(("status",), [(500,), (502,), (503,), (599,), (10**400,), (408,), ("503",)])
+@pytest.mark.parametrize("errors_", [[], [{"field": "recipients", "message": "is bad"}]])
+def test_success_whose_body_names_a_server_error_proves_nothing(
+    endpoint: Endpoint[Any], status: Any, errors_: list[Any]
+) -> None:
+    error = error_of(endpoint, answer(200, {"status": status, "message": "Internal error", "errors": errors_}))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    answered = {Effect.PAID_READ: (False, False)}
+    assert facts(error) == answered.get(endpoint.effect, NO_ANSWER[endpoint.effect])
+
+
+@every_kind
+def test_429_in_the_body_did_nothing(endpoint: Endpoint[Any]) -> None:
+    error = error_of(endpoint, answer(200, {"status": 429, "message": "slow down"}, retry_after="7"))
+    assert type(error) is errors.CpaasRateLimitedError
+    assert (error.retryable, error.maybe_sent, error.retry_after, error.status) == (True, False, 7.0, 200)
+    assert "HTTP 200, 429 in the body" in str(error)
+
+
+@pytest.mark.parametrize("line", [425, 200])
+@every_kind
+def test_425_did_nothing_and_is_no_reason_to_buy_again(endpoint: Endpoint[Any], line: int) -> None:
+    error = error_of(endpoint, answer(line, {"status": 425, "message": "too early"}))
+    assert not error.maybe_sent
+    if endpoint.effect is Effect.PURCHASE:
+        assert isinstance(error, errors.CpaasRejectedError)
+        assert not error.retryable
+    else:
+        assert type(error) is errors.CpaasNotSentError
+        assert error.retryable
+
+
+@every_kind
+def test_408_proves_nothing(endpoint: Endpoint[Any]) -> None:
+    error = error_of(endpoint, answer(408, {"message": "Request timeout"}))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert facts(error) == NO_ANSWER[endpoint.effect]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"status": 200, "message": "no", "errors": []},
+        {"status": 200, "message": "no", "type": "failure"},
+        {"status": 200, "message": "queued", "type": "queued"},
+        {"status": 302, "message": "no", "errors": []},
+        {"message": "no", "type": "error"},
+        {"message": "no", "errors": "bad"},
+        {"errors": [{"field": "recipients"}]},
+        {"status": 400},
+    ],
+)
+def test_form_of_an_error_by_itself_is_a_failure_of_what_may_be_repeated_only(body: dict[str, Any]) -> None:
+    for endpoint in (endpoints.SEND_SMS, endpoints.BUY_AIRTIME, endpoints.REQUEST_OTP, endpoints.CREATE_CONTACT_ROW):
+        assert facts(error_of(endpoint, answer(200, body))) == (False, True)
+    assert not error_of(endpoints.GET_OTP, answer(200, body)).maybe_sent
+
+
+ACCEPTED = [
+    {"errors": []},
+    {"type": "queued"},
+    {"type": "sms", "status": 200, "message": "ok"},
+    *({"status": status, "message": "It was queued", "errors": []} for status in (400, 404, 429, 500, 503, 504)),
+]
+
+
+@pytest.mark.parametrize("around", ACCEPTED)
+@pytest.mark.parametrize("operation", ["send_sms", "send_email", "buy_airtime", "request_otp"])
+def test_resource_is_accepted_whatever_stands_around_it(operation: str, around: dict[str, Any]) -> None:
+    (endpoint,) = (one for one in ENDPOINTS if one.operation == operation)
+    sample = SAMPLES[operation]
+    assert read_answer(endpoint, answer(200, {**around, "data": sample})).id == sample["id"]
+    assert read_answer(endpoint, answer(200, {**around, **sample})).id == sample["id"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": {"odd": 1}},
+        {"data": [{"id": "sms-1"}, {"id": "sms-2"}]},
+        {"data": {"row": {"id": "row-1"}}},
+        {"row": {"id": "row-1"}},
+    ],
+)
+def test_id_that_cannot_be_read_is_never_a_rejection(body: dict[str, Any]) -> None:
+    refusal = {"status": 400, "message": "Bad", "errors": [{"field": "recipients", "message": "is bad"}]}
+    assert facts(error_of(endpoints.SEND_SMS, answer(200, {**refusal, **body}))) == (False, True)
 
 
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
@@ -488,9 +569,11 @@ def test_what_only_resembles_an_error_body(body: dict[str, Any]) -> None:
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasUnknownOutcomeError)
 
 
-def test_a_server_error_whose_body_blames_the_request_is_a_rejection() -> None:
-    error = error_of(endpoints.SEND_SMS, answer(500, {"status": 400, "message": "sender unknown"}))
-    assert type(error) is errors.CpaasRejectedError
+@every_case(("status",), [(500,), (503,)])
+def test_server_error_whose_body_blames_the_request_proves_nothing(endpoint: Endpoint[Any], status: int) -> None:
+    error = error_of(endpoint, answer(status, {"status": 400, "message": "sender unknown", "errors": [{}]}))
+    assert isinstance(error, errors.CpaasUnknownOutcomeError)
+    assert facts(error) == NO_ANSWER[endpoint.effect]
 
 
 def test_the_author_reads_field_message_and_type() -> None:
@@ -529,12 +612,17 @@ def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
     assert len(error.items) == 1000
 
 
-@every_case(("status",), [(300,), (301,), (302,), (304,), (307,), (308,)])
-def test_a_redirect_is_not_followed_and_says_what_to_set(endpoint: Endpoint[Any], status: int) -> None:
-    error = error_of(endpoint, answer(status, b"<html>Moved</html>"))
-    assert type(error) is errors.CpaasRejectedError
-    assert "Set the base URL to the final address" in str(error)
+@every_case(("status",), [(300,), (301,), (302,), (303,), (304,), (307,), (308,)])
+def test_redirect_is_not_followed_and_proves_nothing_of_what_acts(endpoint: Endpoint[Any], status: int) -> None:
+    error = error_of(endpoint, answer(status, {"status": status, "message": "Moved", "errors": []}))
+    assert "set the base URL to the final address" in str(error).replace("Set", "set")
+    assert "redirected" in str(error)
     assert not error.retryable
+    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
+        assert isinstance(error, errors.CpaasUnknownOutcomeError)
+        assert error.maybe_sent
+    else:
+        assert type(error) is errors.CpaasRejectedError
 
 
 # Unknown ------------------------------------------------------------------------------------------------------------
@@ -630,7 +718,7 @@ def test_a_success_without_a_required_field(endpoint: Endpoint[Any]) -> None:
         sample = OTP
     required = {
         "send_sms": ["id"],
-        "send_email": ["id", "recipients", "sender_id"],
+        "send_email": ["id"],
         "buy_airtime": ["id"],
         "lookup_phone": ["msisdn"],
         "get_contact_table": ["id", "columns"],
@@ -680,7 +768,7 @@ def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any],
         assert given.status < 300
         return
     assert len(str(outcome)) < 700
-    surely_not_sent = given.status in (429, 503) and isinstance(outcome, errors.CpaasNotSentError)
+    surely_not_sent = isinstance(outcome, errors.CpaasNotSentError)
     if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
         assert not outcome.retryable or surely_not_sent
     if isinstance(outcome, errors.CpaasRejectedError):
@@ -712,19 +800,3 @@ def test_no_error_shows_what_was_sent(
 def test_a_passcode_s_own_status_is_no_error_code() -> None:
     body = {**OTP, "message": "A code was sent", "type": "otp"}
     assert read_answer(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]
-
-
-def test_a_redirect_is_called_one_whatever_its_body_says() -> None:
-    error = error_of(endpoints.SEND_SMS, answer(302, {"status": 302, "message": "Moved", "errors": []}))
-    assert "redirected" in str(error)
-
-
-@every_kind
-def test_see_other_after_a_send_or_a_purchase_proves_nothing(endpoint: Endpoint[Any]) -> None:
-    error = error_of(endpoint, answer(303, b""))
-    assert error.status == 303
-    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
-        assert isinstance(error, errors.CpaasUnknownOutcomeError)
-        assert facts(error) == (False, True)
-    else:
-        assert type(error) is errors.CpaasRejectedError

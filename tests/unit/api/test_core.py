@@ -121,7 +121,10 @@ FAILURES: list[tuple[str, Answer | Failure, set[str]]] = [
     ("404", Answer(404), set()),
     ("redirect", Answer(302), set()),
     ("error under 200", Answer(200, None, b'{"status": 400, "message": "no"}'), set()),
-    ("5xx in the body under 200", Answer(200, None, b'{"status": 500, "message": "no"}'), set()),
+    ("5xx in the body under 200", Answer(200, None, b'{"status": 500, "message": "no"}'), HARMLESS),
+    ("429 in the body under 200", Answer(200, None, b'{"status": 429, "message": "no"}'), ALL),
+    ("425", Answer(425), ALL - {"buy"}),
+    ("408", Answer(408), HARMLESS | {"look up"}),
 ]
 
 
@@ -199,6 +202,15 @@ def test_no_wait_is_longer_than_half_a_minute() -> None:
 @pytest.mark.parametrize("reply", [Answer(429, "7"), Answer(503, "7")])
 def test_retry_after_is_obeyed_to_the_second(settings: ClientSettings, reply: Answer) -> None:
     assert talk(SEND, settings, reply, OK).pauses == [7]
+
+
+@pytest.mark.parametrize("asked", ["0", "0.0", "Mon, 01 Jan 2001 00:00:00 GMT"])
+@pytest.mark.parametrize("status", [425, 429, 503])
+def test_retry_after_of_nothing_is_never_less_than_back_off(
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, status: int, asked: str
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda least, most: most)
+    assert talk(SEND, settings, Answer(status, asked)).pauses == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_retry_after_up_to_the_cap(settings: ClientSettings) -> None:
@@ -318,6 +330,41 @@ def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettin
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert (one.refused, one.blames_message) == ((BOB,), False)
         assert BOB not in str(one) + repr(one) + "".join(traceback.format_exception(one))
+
+
+def accepted(settings: ClientSettings, body: dict[str, Any]) -> Any:
+    done = talk(ask.send_sms([ADA, BOB], "Clinic", "Hello"), settings, Answer(200, None, json.dumps(body).encode()))
+    assert done.error is None
+    return done.result
+
+
+ITEM = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "type": "invalid_recipient"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": "sms-1", "message": "One is left out", "errors": [ITEM]},
+        {"id": "sms-1", "errors": [ITEM]},
+        {"status": 200, "message": "One is left out", "errors": [ITEM], "data": {"id": "sms-1"}},
+        {"status": 400, "message": "One is left out", "errors": [ITEM], "data": {"id": "sms-1"}},
+        {"status": "success", "data": {"id": "sms-1", "errors": [ITEM]}},
+        {"id": "sms-1", "errors": {"recipients.1": ["is not a valid recipient"]}},
+    ],
+)
+def test_accepted_message_says_whom_it_leaves_out_and_shows_nobody(
+    settings: ClientSettings, body: dict[str, Any]
+) -> None:
+    message = accepted(settings, body)
+    for one in (message, pickle.loads(pickle.dumps(message))):
+        assert (one.id, one.rejected_recipients) == ("sms-1", (BOB,))
+        assert "is not a valid recipient" in one.rejection
+        assert BOB not in one.rejection + repr(one)
+
+
+def test_accepted_message_without_errors_leaves_nobody_out(settings: ClientSettings) -> None:
+    message = accepted(settings, {"id": "sms-1", "errors": [], "rejected_recipients": [ADA]})
+    assert (message.rejected_recipients, message.rejection) == ((), None)
 
 
 def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None:

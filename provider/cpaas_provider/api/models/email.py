@@ -32,8 +32,12 @@ class SendEmailRequest(MessageRequest):
 
 
 class EmailMessage(Message):
-    """An email request the service accepted; ``meta.estimate`` says what it cost."""
+    """An email request the service accepted; ``meta.estimate`` says what it cost.
 
-    recipients: Annotated[list[str], BeforeValidator(split_list)]
-    sender_id: str
+    The contract marks recipients and sender required. They are read leniently all the same: whoever got an ``id`` back
+    has sent.
+    """
+
+    recipients: Annotated[list[str], BeforeValidator(split_list)] | None = None
+    sender_id: str | None = None
     from_name: str | None = None

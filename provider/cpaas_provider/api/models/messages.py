@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_serializer, model_validator
 
 from cpaas_provider.api.models.base import (
     CallbackUrl,
@@ -103,3 +103,23 @@ class Message(WireResource):
     created_datetime: OptionalInstant = None
     updated_datetime: OptionalInstant = None
     meta: MessageMeta | None = None
+
+    _rejected_recipients: tuple[str, ...] = PrivateAttr(default=())
+    _rejection: str | None = PrivateAttr(default=None)
+
+    @property
+    def rejected_recipients(self) -> tuple[str, ...]:
+        """The recipients that the service's ``errors`` name beside the id, in the form the request had them.
+
+        The message goes to all the others.
+        """
+        return self._rejected_recipients
+
+    @property
+    def rejection(self) -> str | None:
+        """What the service lists as wrong with a message it accepted, in words that show nobody."""
+        return self._rejection
+
+    def note_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
+        """Note what the service lists as wrong beside the id."""
+        self._rejected_recipients, self._rejection = recipients, reason

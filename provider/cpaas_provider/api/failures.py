@@ -1,0 +1,162 @@
+"""The errors of requests that did not succeed, in words: what happened, what was and was not done, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from cpaas_provider.api import errors
+from cpaas_provider.api.endpoints import Effect, Endpoint
+from cpaas_provider.api.errors import ErrorItem
+from cpaas_provider.api.exchange import Failure
+from cpaas_provider.api.scrub import scrub
+
+_MOST_ITEMS = 20
+
+_REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
+    401: errors.CpaasAuthenticationError,
+    402: errors.CpaasInsufficientBalanceError,
+    403: errors.CpaasAuthenticationError,
+    404: errors.CpaasNotFoundError,
+}
+_OF_THE_ACCOUNT = frozenset({401, 402, 403})
+
+_NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
+    425: (errors.CpaasNotSentError, "was not ready to process the request"),
+    429: (errors.CpaasRateLimitedError, "asked for fewer requests"),
+    503: (errors.CpaasUnavailableError, "is unavailable for a while"),
+}
+
+_NEXT_STEP: dict[type[errors.CpaasError], str] = {
+    errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
+    errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
+    errors.CpaasNotFoundError: "What the request names is not there, or the path of the base URL is wrong.",
+    errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked; request a new one.",
+    errors.CpaasOperationRemovedError: (
+        "This operation is deprecated and the service at this base URL no longer offers it; buy airtime elsewhere."
+    ),
+    errors.CpaasRejectedError: "Correct the request; repeating it unchanged will fail again.",
+    errors.CpaasNotSentError: "Try again.",
+    errors.CpaasRateLimitedError: "Wait as long as the service asks, or lower requests_per_second.",
+    errors.CpaasUnavailableError: "Wait as long as the service asks.",
+}
+
+
+def failure(endpoint: Endpoint[Any], reason: Failure, origin: str) -> errors.CpaasError:
+    """Return the error for a request to which no answer came.
+
+    :param origin: scheme, host and port that were tried
+    """
+    if reason.left:
+        return unknown_outcome(endpoint, reason.reason)
+    return errors.CpaasNotSentError(
+        f"{endpoint.operation}: {reason.reason} ({origin}). Nothing was sent. Check the base URL and the network, or "
+        "try again.",
+        operation=endpoint.operation,
+    )
+
+
+def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = None) -> errors.CpaasError:
+    """Return the error for a request that left and came back with nothing readable."""
+    answered = status is not None and status < HTTPStatus.MULTIPLE_CHOICES
+    harmless = endpoint.effect in {Effect.READ, Effect.SET} or (endpoint.effect is Effect.PAID_READ and not answered)
+    changes = endpoint.effect not in {Effect.READ, Effect.PAID_READ}
+    advice = (
+        "Trying again is safe."
+        if harmless
+        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is "
+        "made again."
+        if changes
+        else "It may have been charged; trying again may be charged again."
+    )
+    where = f" (HTTP {status})" if status is not None else ""
+    return errors.CpaasUnknownOutcomeError(
+        f"{endpoint.operation}: {what}{where}. {advice}",
+        operation=endpoint.operation,
+        status=status,
+        maybe_sent=changes,
+        retryable=harmless,
+    )
+
+
+def not_sent(endpoint: Endpoint[Any], status: int, named: int, retry_after: float | None) -> errors.CpaasNotSentError:
+    """Return the error for a request that the service says it did not carry out, and may be asked for again.
+
+    :param status: of the status line
+    :param named: what says so: the status line, or the status that the body names
+    """
+    kind, what = _NOT_SENT[named]
+    wait = f" for {retry_after:.0f} s" if retry_after is not None else ""
+    also = "" if named == status else f", {named} in the body"
+    return kind(
+        f"{endpoint.operation}: the service {what}{wait} (HTTP {status}{also}). Nothing was done. {_NEXT_STEP[kind]}",
+        operation=endpoint.operation,
+        status=status,
+        retry_after=retry_after,
+    )
+
+
+def redirected(endpoint: Endpoint[Any], status: int) -> errors.CpaasRejectedError:
+    """Return the error for a redirect of a request that acts on nothing."""
+    return errors.CpaasRejectedError(
+        f"{endpoint.operation}: the service redirected the request (HTTP {status}). It was not followed, because the "
+        "API key must not travel elsewhere. Nothing was done. Set the base URL to the final address.",
+        operation=endpoint.operation,
+        status=status,
+    )
+
+
+def rejection(
+    endpoint: Endpoint[Any], status: int, named: int, body: Any, private: Iterable[str]
+) -> errors.CpaasRejectedError:
+    """Return the error for a request that the service refused.
+
+    :param named: the status by which it did: of the status line, or what the body names
+    """
+    kind = endpoint.rejections.get(named)
+    if kind is None and named not in _OF_THE_ACCOUNT:
+        kind = endpoint.rejections.get(None)
+    kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
+    items = items_of(body)
+    told = scrub(words_of(body, items), private)
+    # A refused code has used up an attempt.
+    undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
+    return kind(
+        f"{endpoint.operation}: the service rejected the request (HTTP {status})"
+        f"{': ' + told.rstrip('.') if told else ''}.{undone} {_NEXT_STEP[kind]}",
+        operation=endpoint.operation,
+        status=status,
+        items=items,
+    )
+
+
+def items_of(body: Any) -> tuple[ErrorItem, ...]:
+    """Return what a body lists as ``errors``."""
+    entries = body.get("errors") if isinstance(body, Mapping) else None
+    if isinstance(entries, Mapping):
+        # As some services write them: by field.
+        entries = [{"field": field, "message": _joined(messages)} for field, messages in entries.items()]
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        ErrorItem(*(None if entry.get(key) is None else str(entry[key]) for key in ("field", "message", "type")))
+        for entry in entries
+        if isinstance(entry, Mapping)
+    )
+
+
+def words_of(body: Any, items: tuple[ErrorItem, ...]) -> str:
+    """Return a body's message and error items as a sentence, as yet with all that is private."""
+    message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
+    return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))
+
+
+def describe(item: ErrorItem) -> str:
+    """Return an error item as ``field: message (type)``, leaving out what is absent."""
+    text = ": ".join(part for part in (item.field, item.message) if part)
+    return f"{text} ({item.type})".strip() if item.type else text
+
+
+def _joined(messages: Any) -> str:
+    return ", ".join(map(str, messages)) if isinstance(messages, list) else str(messages)
