@@ -20,7 +20,7 @@ from cpaas_provider.api import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sandbox.faults import KINDS
-from tests.contract.speaking import OPERATIONS, Operation, Speaker
+from tests.contract.speaking import OPERATIONS, SENDER, Operation, Speaker
 
 BY_NAME = {one.name: one for one in OPERATIONS}
 # A send, a purchase, a read, a deletion and a look-up, which is a read that is charged.
@@ -189,6 +189,56 @@ def test_an_odd_answer_is_an_answer(speak: Speaker, operation: Operation, kind: 
     speak.options["timeout"] = 30.0
     assert attempt(speak, operation, kind, params) is None
     assert (speak.requests, speak.accepted) == (1, 1)
+
+
+WITH_RECORD = [{"form": "empty_errors"}, {"form": "queued"}]
+WITH_RECORD += [{"form": "status_beside", "body_status": status} for status in (400, 429, 500)]
+WITHOUT_RECORD = [{"form": "message"}, {"form": "redirect"}]
+WITHOUT_RECORD += [{"form": "status_alone", "body_status": status} for status in (408, 500, 503)]
+
+
+@struck_by(*[("odd_answer", params) for params in WITH_RECORD])
+def test_accepted_record_is_accepted_whatever_stands_around_it(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    if operation.name in TAKES_ANY_ANSWER:
+        # A deletion has no record that would be proof, and is safe to repeat.
+        assert error is None or isinstance(error, CpaasRejectedError)
+    else:
+        assert error is None
+        assert (speak.requests, speak.accepted) == (1, 1)
+
+
+@struck_by(*[("odd_answer", params) for params in WITHOUT_RECORD])
+def test_what_acts_is_unknown_where_the_record_is_missing(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    if operation.name in {"send_sms", "buy_airtime"}:
+        assert isinstance(error, CpaasUnknownOutcomeError)
+        assert (error.maybe_sent, error.retryable) == (True, False)
+        assert (speak.requests, speak.accepted) == (1, 1)
+    else:
+        assert error is None or not error.maybe_sent
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "sender", "recipients"),
+    [
+        ("send_sms", "Clinic", ["2348031234567", "2348031234568"]),
+        ("send_email", SENDER, ["ada@example.com", "Bob.O@example.com"]),
+    ],
+)
+def test_accepted_message_names_whom_it_leaves_out(
+    speak: Speaker, operation: str, sender: str, recipients: list[str], envelope: bool
+) -> None:
+    speak.sandbox.control("PUT", "settings", {"refused_recipients": "leave_out", "envelope": envelope})
+    speak.sandbox.control("POST", "seed", {"refused_recipients": recipients[1:]})
+    message = speak(operation, recipients, sender, "Hello")
+    assert message.rejected_recipients == tuple(recipients[1:])
+    assert recipients[1] not in message.rejection + repr(message)
 
 
 def test_repeats_end(speak: Speaker) -> None:

@@ -64,6 +64,15 @@ class Kind:
 _RETRY_FORMAT = Param("seconds", choices=("seconds", "http-date"))
 _HOW = Param("reset", choices=("reset", "close"))
 
+ODD_FORMS = (
+    "empty_errors",  # the record beside an empty list of errors
+    "queued",  # an envelope of another type than success
+    "status_beside",  # an envelope that names a failure's status, with the record in it
+    "status_alone",  # a body that names a failure's status, without the record
+    "message",  # a message and nothing else
+    "redirect",  # 302
+)
+
 KINDS: dict[str, Kind] = {
     "latency": Kind(Stage.DELAY, "wait before the request is served", {"ms": Param(1000, 0, 120_000)}),
     "rate_limit": Kind(
@@ -110,6 +119,11 @@ KINDS: dict[str, Kind] = {
     ),
     "unknown_enum": Kind(Stage.AFTER, "accepted; a value no enumeration knows", {"value": Param("quantum", text=True)}),
     "extra_fields": Kind(Stage.AFTER, "accepted; fields the contract does not know"),
+    "odd_answer": Kind(
+        Stage.AFTER,
+        "accepted; an answer whose form resembles a failure",
+        {"form": Param("empty_errors", choices=ODD_FORMS), "body_status": Param(500, 100, 599)},
+    ),
 }
 
 

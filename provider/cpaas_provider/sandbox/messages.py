@@ -86,7 +86,7 @@ def _meta(request: Request, charge: Charge, **estimate: Any) -> dict[str, Any]:
 def send_sms(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /sms/send; the estimate speaks of the longest copy, the charge of all of them."""
     body = dict(request.body)
-    recipients = sandbox.recipients(body["recipients"])
+    recipients, left_out = sandbox.recipients(body["recipients"])
     copies = _copies(sandbox, body, recipients)
     price = sandbox.account.prices[body.get("channel", "sms")]
     sizes = {text: measure(text) for text in {copy.text for copy in copies}}
@@ -99,15 +99,17 @@ def send_sms(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     meta = _meta(request, charge, encoding=longest.encoding, message_length=longest.length, pages=longest.pages)
     template = sandbox.templates.get(body.get("template_id", ""))
     content = template["content"] if template else body["content"]
-    return record | {"content": content, "is_trackable": body.get("is_trackable", False), "meta": meta}
+    shown = {"content": content, "is_trackable": body.get("is_trackable", False), "meta": meta}
+    return record | shown | left_out
 
 
 def send_email(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /email/send."""
     body = dict(request.body)
-    copies = _copies(sandbox, body, sandbox.recipients(body["recipients"]))
+    recipients, left_out = sandbox.recipients(body["recipients"])
+    copies = _copies(sandbox, body, recipients)
     price = sandbox.account.prices["email"]
     charge = sandbox.account.charge(price * len(copies))
     record = _keep(sandbox, "email", body, [(copy, None, price) for copy in copies])
     shown = {"from_name": body["from_name"]} if "from_name" in body else {}
-    return record | shown | {"meta": _meta(request, charge)}
+    return record | shown | {"meta": _meta(request, charge)} | left_out

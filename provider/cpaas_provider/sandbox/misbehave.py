@@ -165,6 +165,26 @@ async def _extra_fields(wire: Wire, rule: Rule, answer: Answer, result: str) -> 
     await wire.answer(Answer(answer.status, _in_resources(answer.body, lambda one: one | extra)))
 
 
+def _bare(body: Any) -> Any:
+    """Take a record out of its envelope."""
+    return body["data"] if isinstance(body, dict) and set(body) == {"status", "type", "message", "data"} else body
+
+
+async def _odd_answer(wire: Wire, rule: Rule, answer: Answer, result: str) -> None:
+    record, named = _bare(answer.body), rule.params["body_status"]
+    failure = {"status": named, "message": "The request failed", "errors": []}
+    queued = {"status": 200, "message": "The request was queued"}
+    forms: dict[str, Answer] = {
+        "empty_errors": Answer(200, _in_resources(record, lambda one: one | {"errors": []})),
+        "queued": Answer(200, queued | {"type": "queued", "data": record}),
+        "status_beside": Answer(200, failure | {"data": record}),
+        "status_alone": Answer(200, failure),
+        "message": Answer(200, {"message": queued["message"]}),
+        "redirect": Answer(302, failure | {"status": 302}, {"Location": "http://127.0.0.1:9/elsewhere"}),
+    }
+    await wire.answer(forms[rule.params["form"]])
+
+
 AFTER: dict[str, Callable[[Wire, Rule, Answer, str], Awaitable[None]]] = {
     "cut_after": _cut_after,
     "error_500_after": _error_500_after,
@@ -175,4 +195,5 @@ AFTER: dict[str, Callable[[Wire, Rule, Answer, str], Awaitable[None]]] = {
     "missing_field": _missing_field,
     "unknown_enum": _unknown_enum,
     "extra_fields": _extra_fields,
+    "odd_answer": _odd_answer,
 }

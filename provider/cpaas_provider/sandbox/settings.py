@@ -102,6 +102,11 @@ SETTINGS: dict[str, Setting] = {
         "number", "NUMBER cells: a JSON number only, or also digits in a string", ("number", "number_or_string")
     ),
     "name_refused_recipients": Setting(True, "a pack refused for one recipient names that recipient"),
+    "refused_recipients": Setting(
+        "reject",
+        "a send with a refused recipient: rejected whole, or accepted for the others, with errors beside the record",
+        ("reject", "leave_out"),
+    ),
     "placeholder_format": Setting(
         "{name}", "how a placeholder is written, with the word name in it", refuse=_refuse_marks
     ),

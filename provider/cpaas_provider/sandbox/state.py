@@ -129,21 +129,33 @@ class Sandbox:
 
     # -- what handlers share --------------------------------------------------------------------------------------
 
-    def recipients(self, listed: str) -> list[str]:
-        """Split the comma-separated list of a send and refuse what cannot be reached."""
+    def recipients(self, listed: str) -> tuple[list[str], dict[str, Any]]:
+        """Split the comma-separated list of a send, and refuse what cannot be reached, or leave it out.
+
+        Returns the recipients, and what the record says of those that are left out.
+        """
         recipients = [recipient.strip() for recipient in listed.split(",")]
         most = self.settings["max_recipients"]
         if len(recipients) > most:
             raise invalid_field("recipients", f"at most {most} recipients in one request", "too_long")
+        taken = [one for one in recipients if one not in self._outcomes.get("refused", ())]
+        if self.settings["refused_recipients"] == "leave_out" and 0 < len(taken) < len(recipients):
+            bad = [one for one in recipients if one not in taken]
+            errors = [self._unreachable("recipients", one).as_json() for one in bad]
+            return taken, {"message": "Some recipients are left out", "errors": errors}
         self.refuse_recipients(recipients, "recipients")
-        return recipients
+        return recipients, {}
+
+    @staticmethod
+    def _unreachable(name: str, recipient: str) -> FieldError:
+        return FieldError(name, f"{recipient} is not a valid recipient", "invalid_recipient")
 
     def refuse_recipients(self, recipients: list[str], name: str) -> None:
         """Refuse recipients seeded as unreachable, naming them where the settings say so."""
         refused = self._outcomes.get("refused")
         bad = [recipient for recipient in recipients if recipient in refused] if refused else []
         if bad and self.settings["name_refused_recipients"]:
-            raise invalid([FieldError(name, f"{one} is not a valid recipient", "invalid_recipient") for one in bad])
+            raise invalid([self._unreachable(name, one) for one in bad])
         if bad:
             raise invalid_field(name, "a recipient is not valid", "invalid_recipient")
 

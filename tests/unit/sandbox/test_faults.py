@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.sandbox.faults import KINDS, Stage
+from cpaas_provider.sandbox.faults import KINDS, ODD_FORMS, Stage
 from cpaas_provider.sandbox.misbehave import AFTER, BEFORE
 from cpaas_provider.sandbox.state import Options
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
@@ -75,6 +75,20 @@ def test_error_under_200_carries_the_documented_body(sandbox: Harness) -> None:
     body = sandbox.sms().json()
     assert body["status"] == 200
     assert body["errors"][0]["type"] == "missing"
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+@pytest.mark.parametrize("form", ODD_FORMS)
+def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope: bool) -> None:
+    sandbox.settings(envelope=envelope)
+    sandbox.fault("send_sms", "odd_answer", times=1, form=form, body_status=429)
+    answer = sandbox.sms()
+    body = answer.json()
+    assert accepted(sandbox) == 1
+    assert answer.status_code == (302 if form == "redirect" else 200)
+    record = body if form == "empty_errors" else body.get("data", {})
+    assert ("id" in record) is (form in {"empty_errors", "queued", "status_beside"})
+    assert body.get("status") == {"status_beside": 429, "status_alone": 429, "queued": 200, "redirect": 302}.get(form)
 
 
 def test_redirect_names_the_place(sandbox: Harness) -> None:

@@ -209,6 +209,18 @@ def test_a_recipient_that_is_refused_is_named_or_not(sandbox: Harness) -> None:
     assert sandbox.counters()["sms"]["recipients"] == 0
 
 
+def test_refused_recipient_is_left_out_where_the_settings_say_so(sandbox: Harness) -> None:
+    sandbox.control("POST", "seed", {"refused_recipients": [BAYO]})
+    sandbox.settings(refused_recipients="leave_out")
+    answer = sandbox.call("POST", "/sms/send", {"recipients": f"{ADA},{BAYO}", "sender_id": "Acme", "content": "x"})
+    assert answer.status_code == 200
+    assert answer.json()["recipients"] == [ADA]
+    assert BAYO in answer.json()["errors"][0]["message"]
+    assert [one["recipient"] for one in sandbox.inbox("sms")] == [ADA]
+    alone = {"recipients": BAYO, "sender_id": "Acme", "content": "x"}
+    assert sandbox.refused(400, "POST", "/sms/send", alone) == {"recipients": "invalid_recipient"}
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
