@@ -30,6 +30,7 @@ TOLD = 30
 PLACES = {
     "system": ("tests/system/",),
     "slow": (
+        "tests/airflow/test_campaign_answers.py",
         "tests/airflow/test_cli.py",
         "tests/airflow/test_cli_receiver.py",
         "tests/airflow/test_cli_store.py",

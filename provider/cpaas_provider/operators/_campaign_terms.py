@@ -12,6 +12,7 @@ from cpaas_provider.sending.campaign.campaign import Terms
 from cpaas_provider.sending.campaign.hours import SendWindow
 from cpaas_provider.sending.campaign.ledger import MOST_IN_A_CLAIM
 from cpaas_provider.sending.campaign.message import Message
+from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
 from cpaas_provider.sending.deed import IfUnknown
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
         requests_per_second=settings.requests_per_second,
         in_flight=settings.max_concurrency,
         if_unknown=IfUnknown(operator.if_unknown),
+        on_rejected_batch=OnRejectedBatch(operator.on_rejected_batch),
         settle_timeout=operator.settle_timeout,
         max_recipients=operator.max_recipients,
         max_charge=None if operator.max_charge is None else operator.max_charge / partition.of,

@@ -268,7 +268,9 @@ class Campaigning:
 
             async def noted(recipients: Sequence[str], personalisation: Any, reference: str) -> Any:
                 answer = await send(recipients, personalisation, reference, campaign)
-                notebook.add(reference, recipients, answer.id)
+                left_out = {one.lower() for one in answer.rejected_recipients}
+                taken = [one for one in recipients if one.removeprefix("+").lower() not in left_out]
+                notebook.add(reference, taken, answer.id)
                 return answer
 
             yield noted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators import _summaries as summaries
@@ -80,6 +80,9 @@ class CampaignOperator(SendOperator):
     :param timezone_column: the column of the recipients' own time zones
     :param suppression: who must not be sent to, as a source of its own; its column is ``recipient_column`` (templated)
     :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
+    :param on_rejected_batch: about a batch that the service rejects as a whole: ``bisect`` it, to find those it is
+        rejected for and send to the others, or ``fail``: all of its recipients count as rejected, and no retry sends
+        to them
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
     :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
     :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
@@ -130,6 +133,7 @@ class CampaignOperator(SendOperator):
         timezone_column: str | None = None,
         suppression: Any = None,
         max_failure_ratio: float = 0.0,
+        on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         partition: Mapping[str, int] | None = None,
         campaign_key: str | None = None,
         journal_window: int | None = None,
@@ -157,6 +161,7 @@ class CampaignOperator(SendOperator):
         self.timezone_column = timezone_column
         self.suppression = suppression
         self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
+        self.on_rejected_batch = self._checked(arguments.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.partition = partition
         self.campaign_key = campaign_key
         self.keyed = campaign_key is not None

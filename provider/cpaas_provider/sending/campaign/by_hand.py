@@ -20,9 +20,19 @@ from cpaas_provider.sending.by_hand import (
     refuse_missing,
     refuse_under_way,
 )
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, Claim, End, Segment, key_of, size_of
+from cpaas_provider.sending.campaign.ledger import (
+    FULL,
+    ROOM,
+    VERSION,
+    Batch,
+    Claim,
+    End,
+    Segment,
+    key_of,
+    size_of,
+    split_members,
+)
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
-from cpaas_provider.sending.fingerprints import MEMBER_BYTES
 
 _AFTER_LOSS = (
     " Whom an earlier try sent to nobody can tell, so no command decides it: start a new run, or clear the task with "
@@ -53,9 +63,9 @@ class Request:
         return self.end.reason if self.end else None
 
     def members(self) -> list[bytes]:
-        """Return the hashes of its recipients."""
-        packed = self.claim.members
-        return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
+        """Return the hashes of its recipients, less those that an accepted request does not go to."""
+        members = split_members(self.claim.members)
+        return self.end.goes_to(members) if self.end else members
 
     def as_entry(self, operation: str) -> Entry:
         """Return it as a journal of few requests has it."""

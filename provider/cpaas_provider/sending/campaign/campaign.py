@@ -28,6 +28,7 @@ from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, P
 from cpaas_provider.sending.campaign.progress import Progress, Publish
 from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
 from cpaas_provider.sending.campaign.standing import Standing
+from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
 from cpaas_provider.sending.deed import Evidence, IfUnknown
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import SendingError, StillUnknownError
@@ -65,6 +66,7 @@ class Terms:
     recipients_per_request: int
     window: int
     if_unknown: IfUnknown = IfUnknown.FAIL
+    on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
     settle_timeout: timedelta = timedelta(minutes=10)
     max_recipients: int | None = None
     max_charge: float | None = None
@@ -235,6 +237,7 @@ class Campaign:
                 line.client,
                 window=terms.window,
                 requests_per_second=terms.requests_per_second,
+                on_rejected_batch=terms.on_rejected_batch,
                 may_fail=self._may_fail() if terms.max_failure_ratio > 0 else None,
                 doubted=only is not None,
             )

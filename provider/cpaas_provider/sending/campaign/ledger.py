@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -34,6 +34,11 @@ MOST_IN_A_CLAIM = 2_500
 """Recipients of one request at most, so that a segment holds its claim."""
 
 _PER_CLAIM, _PER_END = 80, 150
+
+
+def split_members(packed: bytes) -> list[bytes]:
+    """Return hashes of recipients that stand together, each by itself."""
+    return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class End:
 
     :param result: the service's id of the message, what it charged and the balance it told
     :param by_hand: ``sent`` or ``unsent`` where a person decided
+    :param left_out: hashes of those of its recipients that an accepted request does not go to; requests of their own
+        say what became of them
     """
 
     number: int
@@ -82,12 +89,37 @@ class End:
     result: tuple[str | None, float | None, float | None] | None = None
     reason: str | None = None
     by_hand: str | None = None
+    left_out: bytes = b""
 
     @property
     def weight(self) -> int:
         """Bytes it takes in a segment, about."""
         # Of a letter beyond ASCII JSON makes six bytes, and JSON in JSON seven.
-        return _PER_END + (len(json.dumps(json.dumps(self.reason))) if self.reason else 0)
+        words = len(json.dumps(json.dumps(self.reason))) if self.reason else 0
+        return _PER_END + words + len(self.left_out) * 4 // 3
+
+    def goes_to(self, members: Iterable[bytes]) -> list[bytes]:
+        """Return those of a request's recipients that it says something of."""
+        gone = set(split_members(self.left_out)) if self.left_out else ()
+        return [member for member in members if member not in gone]
+
+    def as_json(self) -> list[Any]:
+        """Return what is stored."""
+        facts = [self.number, self.state.value, self.result, self.reason, self.by_hand]
+        return [*facts, b64encode(self.left_out).decode()] if self.left_out else facts
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> Self:
+        """Return what was stored."""
+        number, state, result, reason, by_hand, *left_out = stored
+        return cls(
+            number,
+            State(state),
+            None if result is None else tuple(result),
+            reason,
+            by_hand,
+            b64decode(left_out[0]) if left_out else b"",
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +148,7 @@ class Batch:
                 [one.number, one.reference, b64encode(one.members).decode(), b64encode(one.words).decode()]
                 for one in self.claims
             ],
-            "ends": [[one.number, one.state.value, one.result, one.reason, one.by_hand] for one in self.ends],
+            "ends": [one.as_json() for one in self.ends],
         }
         return json.dumps(parts, separators=(",", ":"))
 
@@ -137,10 +169,7 @@ class Batch:
                     Claim(number, reference, b64decode(members), b64decode(words))
                     for number, reference, members, words in stored["claims"]
                 ],
-                ends=[
-                    End(number, State(state), None if result is None else tuple(result), reason, by_hand)
-                    for number, state, result, reason, by_hand in stored["ends"]
-                ],
+                ends=[End.from_json(end) for end in stored["ends"]],
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _unreadable(error) from None

@@ -24,6 +24,7 @@ CREATE TABLE request (
     id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
 );
 CREATE TABLE standing (member BLOB, request INTEGER, words BLOB);
+CREATE TABLE left_out (member BLOB, request INTEGER);
 CREATE TABLE banned (member BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 

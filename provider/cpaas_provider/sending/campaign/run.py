@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.limits import Pacer
@@ -20,7 +19,7 @@ from cpaas_provider.sending.campaign.packer import NOT_NOW, NotNow, Packer, Peop
 from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.standing import Standing
-from cpaas_provider.sending.campaign.verdicts import Consequence, judge, take_apart
+from cpaas_provider.sending.campaign.verdicts import Consequence, OnRejectedBatch, judge, named_apart, take_apart
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import SendingError, StoppedError
 from cpaas_provider.sending.stopping import Stop
@@ -58,8 +57,7 @@ class _Client(Protocol):
     def stop(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class _Pack:
+class _Pack(NamedTuple):
     people: People
     claim: Claim
     units: int
@@ -72,6 +70,7 @@ class Sending:
 
     :param window: how many requests may be claimed and not yet settled
     :param requests_per_second: how fast they may leave; nothing is claimed much sooner
+    :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
     :param may_fail: how many recipients may be rejected before the campaign ends; ``None`` lets it go on to its end
     :param doubted: whether these are people of unknown outcome, sent to again
     """
@@ -92,6 +91,7 @@ class Sending:
         *,
         window: int,
         requests_per_second: float,
+        on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT,
         may_fail: int | None = None,
         doubted: bool = False,
     ) -> None:
@@ -108,6 +108,7 @@ class Sending:
         self._client = client
         self._window = window
         self._pacer = Pacer(requests_per_second)
+        self._on_rejected_batch = on_rejected_batch
         self._may_fail = may_fail
         self._doubted = doubted
         self.rejected_again = set[int]()
@@ -278,15 +279,35 @@ class Sending:
         balance = estimate.available_balance if estimate else None
         self._accepted = True
         self._unknown_in_a_row = 0
-        self._progress.sent += len(pack.people)
-        self._note(pack, End(pack.claim.number, State.SETTLED, (answer.id, charge, balance)), Fate.SENT)
+        refused, taken = named_apart(pack.people, _addresses(answer.rejected_recipients))
+        self._progress.sent += len(taken)
+        left_out = b"".join(person.member for person in refused)
+        end = End(pack.claim.number, State.SETTLED, (answer.id, charge, balance), left_out=left_out)
+        self._note(pack._replace(people=taken), end, Fate.SENT)
         try:
             self._budget.settle(pack.reserved, pack.units, charge, balance)
         except SendingError as error:
             self._finish(error)
+        if answer.rejection:
+            self._left_out(pack, refused, answer.rejection)
+
+    def _left_out(self, pack: _Pack, refused: People, reason: str) -> None:
+        """Note whom an accepted request does not go to; everybody else in it was sent to, and is not sent to again."""
+        log.warning(
+            "Request %s was accepted for %d of %d recipients: %s",
+            pack.claim.reference,
+            len(pack.people) - len(refused),
+            len(pack.people),
+            reason,
+        )
+        if refused:
+            self._refuse(refused, reason)
+            if refused[0].row == 0 and not self._doubted:
+                self._finish(CpaasRejectedError(f"{reason} A test recipient is among those it names."))
+            self._break_off()
 
     def _failed(self, pack: _Pack, error: CpaasError) -> None:
-        state, consequence = judge(error, len(pack.people))
+        state, consequence = judge(error, len(pack.people), self._on_rejected_batch)
         self._settle(pack, state, str(error))
         if state is not State.UNKNOWN:
             self._unknown_in_a_row = 0
@@ -300,19 +321,19 @@ class Sending:
                 len(refused),
                 len(parts),
             )
-            self._refuse(refused, error)
+            self._refuse(refused, str(error))
             self._packer.put_back(parts)
             self._tell()
         self._break_off()
 
-    def _refuse(self, people: People, error: CpaasError) -> None:
+    def _refuse(self, people: People, reason: str) -> None:
         """Note that people were rejected by name, as if each had been tried alone."""
         for person in people:
             claim = self._claim((person,))
-            end = End(claim.number, State.REJECTED, reason=str(error))
+            end = End(claim.number, State.REJECTED, reason=reason)
             self._keeper.note(claim, end)
             self._standing.made(claim, datetime.now(UTC), end)
-        self._fate(people, Fate.REJECTED, None, str(error))
+        self._fate(people, Fate.REJECTED, None, reason)
         self._progress.rejected += len(people)
 
     def _settle(self, pack: _Pack, state: State, reason: str) -> None:

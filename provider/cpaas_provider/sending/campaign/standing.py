@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
+from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Plan
 from cpaas_provider.sending.entries import State
 
@@ -55,6 +55,10 @@ class Standing:
                     )
                 for end in batch.ends:
                     self.ended(self._reopened(end, batch))
+                    self._plan.database.executemany(
+                        "INSERT INTO left_out VALUES (?, ?)",
+                        ((member, end.number) for member in split_members(end.left_out)),
+                    )
         if self.next_number:
             self._decide()
         if self._ledger.lost:
@@ -145,6 +149,7 @@ class Standing:
         self._plan.database.executescript(
             f"""
             CREATE INDEX standing_of ON standing (member, request);
+            DELETE FROM standing WHERE (member, request) IN (SELECT member, request FROM left_out);
             CREATE TABLE strongest AS
                 SELECT member, standing.request AS request, state, reason,
                     max(state * 1000000000000 + number) AS strength

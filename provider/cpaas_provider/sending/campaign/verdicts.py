@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, StrEnum
 
 from cpaas_provider.api.errors import (
     CpaasAuthenticationError,
@@ -18,6 +18,13 @@ _ABOUT_THE_CONTENT = frozenset({200, 201, 202, 400, 413, 422})
 """Statuses under which a rejection may be about one of the recipients, or about how many they are."""
 
 
+class OnRejectedBatch(StrEnum):
+    """What an author wants done about a batch that is rejected as a whole."""
+
+    BISECT = "bisect"
+    FAIL = "fail"
+
+
 class Consequence(Enum):
     """What a failure means for the rest of the campaign."""
 
@@ -26,13 +33,15 @@ class Consequence(Enum):
     END = "end"
 
 
-def judge(error: CpaasError, size: int) -> tuple[State, Consequence]:
+def judge(
+    error: CpaasError, size: int, on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
+) -> tuple[State, Consequence]:
     """Return how a failed request to ``size`` recipients stands, and what follows from it."""
     if error.maybe_sent:
         return State.UNKNOWN, Consequence.GO_ON
     if not _may_be_about_recipients(error):
         return State.NOT_SENT, Consequence.END
-    if size == 1:
+    if size == 1 or on_rejected_batch is OnRejectedBatch.FAIL:
         return State.REJECTED, Consequence.GO_ON
     return State.NOT_SENT, Consequence.TAKE_APART
 
@@ -44,12 +53,19 @@ def take_apart(
 
     :param refused: the addresses the service names
     """
-    named = tuple(person for person in people if person.address.lower() in refused)
+    named, rest = named_apart(people, refused)
     if named:
-        rest = tuple(person for person in people if person.address.lower() not in refused)
         return named, [rest] if rest else []
     half = len(people) // 2
     return (), [tuple(people[:half]), tuple(people[half:])]
+
+
+def named_apart(people: Sequence[Person], named: frozenset[str]) -> tuple[tuple[Person, ...], tuple[Person, ...]]:
+    """Return those whose addresses the service names, and the others."""
+    if not named:
+        return (), tuple(people)
+    refused = tuple(person for person in people if person.address.lower() in named)
+    return refused, tuple(person for person in people if person.address.lower() not in named)
 
 
 def _may_be_about_recipients(error: CpaasError) -> bool:

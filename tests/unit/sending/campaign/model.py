@@ -18,9 +18,15 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.api.errors import (
+    CpaasError,
+    CpaasNotSentError,
+    CpaasRateLimitedError,
+    CpaasRejectedError,
+    CpaasUnknownOutcomeError,
+)
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.ledger import Batch, Ledger
+from cpaas_provider.sending.campaign.ledger import Batch, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.campaign.run import ServiceInTroubleError
@@ -38,6 +44,7 @@ from cpaas_provider.sending.errors import (
 from cpaas_provider.sending.fingerprints import Fingerprints
 from cpaas_provider.sending.journal import TryFacts
 from cpaas_provider.sending.stopping import Stop
+from tests.unit.sending.answers import Form, read
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 
 PEOPLE = tuple(phones(7))
@@ -76,7 +83,7 @@ class Script:
 
     deaf: bool = False
     sets: tuple[AtSet, ...] = ()
-    requests: tuple[AtRequest, ...] = ()
+    requests: tuple[AtRequest | Form, ...] = ()
     replaced: Replaced = Replaced.RETRIED
     slow: tuple[int, ...] = ()
     """For how many turns of the loop each answer is waited for."""
@@ -118,7 +125,7 @@ class Attempt:
     policy: IfUnknown
     stop: Stop
     sets: Iterator[AtSet] = field(init=False)
-    answers: Iterator[AtRequest] = field(init=False)
+    answers: Iterator[AtRequest | Form] = field(init=False)
     slow: Iterator[int] = field(init=False)
     dead: bool = False
     happened: set[Any] = field(default_factory=set)
@@ -126,6 +133,8 @@ class Attempt:
     writes: int = 0
     fates: dict[str, Fate] = field(default_factory=dict)
     known: dict[str, State] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Whom the service refused in this try, each by name or alone."""
     error: Exception | None = None
     succeeded: bool = False
 
@@ -274,6 +283,8 @@ class World:
                     found[claim.number] = AtRest(claim.reference, people, batch.try_number, batch.generation)
                 for end in batch.ends:
                     if end.number in found:
+                        left_out = {_BY_HASH[member] for member in split_members(end.left_out)}
+                        found[end.number].people -= left_out
                         found[end.number].ended = end.state
                         found[end.number].ended_in = batch.generation
         return found
@@ -305,12 +316,17 @@ class World:
             raise CpaasNotSentError("The process is gone.")
         if what is A.REPLACED:
             self._replace(attempt)
+        if isinstance(what, Form) and not self.bad & set(people):
+            untouched = self._untouched(what, people)
+            if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
+                self._as_before(untouched, before, were_in_doubt)
+            if untouched and (what.accepted or (what.rejected and len(people) == 1)):
+                attempt.refused.update(untouched)
+            self._accept(attempt, [one for one in people if one not in untouched], reference)
+            return read(what, people, f"m{len(attempt.requests)}")
         if what is A.NOT_SENT or self.bad & set(people):
             if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
-                for one in people:
-                    self.maybe[one] = before[one]
-                    if one not in were_in_doubt:
-                        del self.maybe[one]
+                self._as_before(people, before, were_in_doubt)
             if what is A.NOT_SENT:
                 raise CpaasNotSentError("The service is busy.")
             raise self._refusal(people)
@@ -330,10 +346,25 @@ class World:
             raise BugError
         if what in {A.UNKNOWN_ACCEPTED, A.KILLED_AFTER}:
             raise CpaasUnknownOutcomeError("No readable answer came.")
-        return SimpleNamespace(id=f"m{len(attempt.requests)}", meta=None)
+        return read(Form.ACCEPTED_PLAIN, people, f"m{len(attempt.requests)}")
+
+    @staticmethod
+    def _untouched(form: Form, people: tuple[str, ...]) -> tuple[str, ...]:
+        """Return whom the service did nothing for when it answers so."""
+        if form is Form.ACCEPTED_FOR_OTHERS:
+            return people[:1]
+        return () if form.accepted or form.lost else people
+
+    def _as_before(self, people: Iterable[str], before: dict[str, set[str]], were_in_doubt: set[str]) -> None:
+        for one in people:
+            self.maybe[one] = before[one]
+            if one not in were_in_doubt:
+                del self.maybe[one]
 
     def _accept(self, attempt: Attempt, people: Iterable[str], reference: str) -> None:
-        self.accepted[reference] = "m"
+        people = list(people)
+        if people:
+            self.accepted[reference] = "m"
         if attempt.epoch == self.epoch:
             for one in people:
                 self.reached[one] = self.reached.get(one, 0) + 1
@@ -494,13 +525,16 @@ class World:
         causes: dict[type[Exception], bool] = {
             JournalUnavailableError: "store" in happened,
             StoppedError: "stopped" in happened,
-            CpaasNotSentError: AtRequest.NOT_SENT in happened,
+            CpaasNotSentError: AtRequest.NOT_SENT in happened or Form.NOT_SENT_425 in happened,
+            CpaasRateLimitedError: Form.NOT_SENT_429 in happened,
             BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
             UnknownOutcomeError: attempt.policy is not IfUnknown.SKIP,
             StillUnknownError: attempt.policy is IfUnknown.RESEND
             and (bool(self.bad) or not attempt.script.undisturbed),
             ChangedBodyError: True,
-            ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened or AtRequest.UNKNOWN_ACCEPTED in happened,
+            ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened
+            or AtRequest.UNKNOWN_ACCEPTED in happened
+            or any(one.lost for one in happened if isinstance(one, Form)),
             TryReplacedError: False,
         }
         if error is not None and not causes.get(type(error), False):
@@ -525,7 +559,7 @@ class World:
         unknown = {one for one, fate in fates.items() if fate is Fate.UNKNOWN}
         # Whom the service refused before is not tried again by a retry, though it might take them by now.
         refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
-        wanted = source - self.banned - self.bad - refused
+        wanted = source - self.banned - self.bad - refused - attempt.refused
         if attempt.succeeded:
             if unknown and attempt.policy is not IfUnknown.SKIP:
                 say(f"it succeeded although {unknown} are unknown")

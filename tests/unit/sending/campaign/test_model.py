@@ -24,6 +24,7 @@ from cpaas_provider.sending.campaign import keeper as keeper_module
 from cpaas_provider.sending.campaign import ledger as ledger_module
 from cpaas_provider.sending.campaign import run as run_module
 from cpaas_provider.sending.deed import IfUnknown
+from tests.unit.sending.answers import Form
 from tests.unit.sending.campaign.model import (
     NAMES,
     PEOPLE,
@@ -57,7 +58,7 @@ SCRIPTS = st.builds(
     Script,
     deaf=st.sampled_from([False] * 9 + [True]),
     sets=st.lists(st.sampled_from([AtSet.FINE, AtSet.FINE, *AtSet]), max_size=8).map(tuple),
-    requests=st.lists(st.sampled_from([AtRequest.ACCEPTED, AtRequest.ACCEPTED, *AtRequest]), max_size=8).map(tuple),
+    requests=st.lists(st.sampled_from([*[AtRequest.ACCEPTED] * 4, *AtRequest, *Form]), max_size=8).map(tuple),
     replaced=st.sampled_from(Replaced),
     slow=st.lists(st.integers(0, 6), max_size=8).map(tuple),
 )
@@ -109,8 +110,8 @@ class Tries(RuleBasedStateMachine):
     def undisturbed_try(self, edits: list[tuple[str, Any]], dropped: bool) -> None:
         self.next_try(UNDISTURBED, edits, dropped)
 
-    @rule(answer=st.sampled_from(AtRequest), after=st.integers(0, 3), dropped=DROPPED)
-    def one_answer(self, answer: AtRequest, after: int, dropped: bool) -> None:
+    @rule(answer=st.sampled_from([*AtRequest, *Form]), after=st.integers(0, 3), dropped=DROPPED)
+    def one_answer(self, answer: AtRequest | Form, after: int, dropped: bool) -> None:
         self.next_try(Script(requests=(*[AtRequest.ACCEPTED] * after, answer)), [], dropped)
 
     @rule(write=st.sampled_from(AtSet), after=st.integers(0, 3), dropped=DROPPED)
@@ -147,6 +148,20 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("policy", [IfUnknown.FAIL, IfUnknown.SKIP])
+def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnknown, form: Form) -> None:
+    world = World(policy=policy, window=2, per_request=3)
+    world.source = PEOPLE
+    world.run(Script(requests=(form,) * 40))
+    world.run()
+    world.clear(dropped=False)
+    world.run()
+    assert world.violations == []
+    assert max(world.reached.values()) == 1
+    assert set(world.reached) == set(PEOPLE)
 
 
 @pytest.mark.parametrize("write", range(6))

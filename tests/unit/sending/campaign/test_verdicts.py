@@ -17,7 +17,7 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.plan import Person
-from cpaas_provider.sending.campaign.verdicts import Consequence, judge, take_apart
+from cpaas_provider.sending.campaign.verdicts import Consequence, OnRejectedBatch, judge, take_apart
 from cpaas_provider.sending.entries import State
 
 
@@ -25,6 +25,13 @@ def rejected(status: int | None, *, blames_message: bool = False) -> CpaasReject
     error = CpaasRejectedError("refused", status=status)
     error.blames_message = blames_message
     return error
+
+
+def test_batch_is_not_bisected_where_the_author_forgoes_it() -> None:
+    assert judge(rejected(400), 500) == (State.NOT_SENT, Consequence.TAKE_APART)
+    assert judge(rejected(400), 500, OnRejectedBatch.FAIL) == (State.REJECTED, Consequence.GO_ON)
+    unauthorised = CpaasAuthenticationError("no", status=401)
+    assert judge(unauthorised, 500, OnRejectedBatch.FAIL) == (State.NOT_SENT, Consequence.END)
 
 
 @pytest.mark.parametrize("size", [1, 500])
