@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +11,7 @@ import pytest
 from airflow.sdk import task
 from airflow.serialization.serialized_objects import DagSerialization
 
-from cpaas_provider.api import CpaasClient
+from cpaas_provider.api import AsyncCpaasClient, CpaasClient
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
 from tests.airflow.stage import Stage, digits, fault, on_stage, phone
@@ -40,6 +41,16 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             def play(scene: str, *trouble: tuple, number: str | None = None) -> None:
                 greet.override(task_id=stage.set(scene, *trouble))(number or phone(scene), scene)
 
+            @task(**careful)
+            async def greet_all(number: str) -> None:
+                connection = CpaasHook().read_connection()
+                opened = AsyncCpaasClient(connection.base_url, connection.api_key, **connection.options)
+                async with opened as client, asyncio.TaskGroup() as group:
+                    group.create_task(client.send_sms(number, "Shop", "Hello"))
+
+            greet_all.override(task_id=stage.set("cut_in_a_group", fault("send_sms", "cut_after", times=1)))(
+                phone("cut_in_a_group")
+            )
             play("works")
             play("bad_number", number="0803")
             play("cut", fault("send_sms", "cut_after"))
@@ -56,7 +67,7 @@ def test_a_dag_with_it_can_be_stored(played: Stage) -> None:
     assert tasks["works"]["has_retry_policy"] is True
 
 
-@pytest.mark.parametrize(("scene", "sent"), [("bad_number", 0), ("cut", 1)])
+@pytest.mark.parametrize(("scene", "sent"), [("bad_number", 0), ("cut", 1), ("cut_in_a_group", 1)])
 def test_what_must_not_be_repeated_keeps_its_retries(played: Stage, scene: str, sent: int) -> None:
     assert played.outcome(scene) == ("failed", 1)
     assert len(played.arrived("sms", digits(scene))) == sent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ class CpaasRetryPolicy(RetryPolicy):
     * a request that did nothing: retried, after as long as the service asked;
     * anything else: the task's own ``retries`` and ``retry_delay``.
 
+    Of an ``ExceptionGroup``, as an ``asyncio.TaskGroup`` raises it, every error counts, and so does what an error was
+    raised from. Where one of them must not be repeated, the task fails.
+
     .. code-block:: python
 
         @task(retries=3, retry_policy=CpaasRetryPolicy())
@@ -31,15 +35,17 @@ class CpaasRetryPolicy(RetryPolicy):
         """Return the decision for an exception that ended a try."""
         from cpaas_provider.api.errors import CpaasError
 
-        if not isinstance(exception, CpaasError):
-            return RetryDecision.default()
-        reason = type(exception).__name__
-        if not exception.retryable:
-            return RetryDecision.fail(reason=f"{reason}: repeating it would not help, or might act twice")
-        if exception.retry_after is None:
+        found = [error for error in _with_all_behind(exception) if isinstance(error, CpaasError)]
+        for error in found:
+            if not error.retryable:
+                reason = f"{type(error).__name__}: repeating it would not help, or might act twice"
+                return RetryDecision.fail(reason=reason)
+        longest = max(found, key=lambda error: error.retry_after or 0, default=None)
+        if longest is None or not longest.retry_after:
             return RetryDecision.default()
         return RetryDecision.retry(
-            delay=timedelta(seconds=exception.retry_after), reason=f"{reason}: the service asked to wait"
+            delay=timedelta(seconds=longest.retry_after),
+            reason=f"{type(longest).__name__}: the service asked to wait",
         )
 
     def serialize(self) -> dict[str, Any]:
@@ -50,3 +56,18 @@ class CpaasRetryPolicy(RetryPolicy):
     def deserialize(cls, data: dict[str, Any]) -> CpaasRetryPolicy:
         """Return the policy."""
         return cls()
+
+
+def _with_all_behind(exception: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, those it groups and those they were raised from, each once."""
+    left, seen = [exception], set[int]()
+    while left:
+        error = left.pop()
+        if id(error) in seen:
+            continue
+        seen.add(id(error))
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            left.extend(error.exceptions)
+        if error.__cause__ is not None:
+            left.append(error.__cause__)

@@ -55,5 +55,50 @@ def test_anything_else_is_the_task_s_own_to_retry(error: BaseException) -> None:
     assert decide(error) == (RetryAction.DEFAULT, None)
 
 
+UNKNOWN = errors.CpaasUnknownOutcomeError("x")
+BUSY, BUSIER = errors.CpaasRateLimitedError("x", retry_after=30), errors.CpaasRateLimitedError("x", retry_after=90)
+
+
+def caused_by(error: BaseException, *, by: BaseException) -> BaseException:
+    error.__cause__ = by
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ExceptionGroup("of a TaskGroup", [UNKNOWN]),
+        ExceptionGroup("of a TaskGroup", [ValueError("first"), BUSY, UNKNOWN]),
+        ExceptionGroup("of a TaskGroup", [ExceptionGroup("nested", [ExceptionGroup("deeper", [UNKNOWN])])]),
+        BaseExceptionGroup("of a TaskGroup", [KeyboardInterrupt(), UNKNOWN]),
+        caused_by(RuntimeError("of the author's own"), by=UNKNOWN),
+        caused_by(RuntimeError("twice"), by=caused_by(ValueError("removed"), by=UNKNOWN)),
+        caused_by(RuntimeError("both"), by=ExceptionGroup("of a TaskGroup", [UNKNOWN])),
+        ExceptionGroup("of a TaskGroup", [caused_by(RuntimeError("both"), by=UNKNOWN)]),
+        caused_by(errors.CpaasNotSentError("x"), by=UNKNOWN),
+    ],
+    ids=str,
+)
+def test_error_in_a_group_or_behind_another_is_found(error: BaseException) -> None:
+    assert decide(error) == (RetryAction.FAIL, None)
+    assert "CpaasUnknownOutcomeError" in str(CpaasRetryPolicy().evaluate(error, 1, 3).reason)
+
+
+def test_group_of_what_did_nothing_is_retried_when_the_longest_pause_is_over() -> None:
+    group = ExceptionGroup("of a TaskGroup", [BUSY, ExceptionGroup("nested", [BUSIER]), errors.CpaasNotSentError("x")])
+    assert decide(group) == (RetryAction.RETRY, timedelta(seconds=90))
+    assert decide(ExceptionGroup("of a TaskGroup", [ValueError("own")])) == (RetryAction.DEFAULT, None)
+
+
+def test_errors_that_cause_each_other_come_to_an_end() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert decide(first) == (RetryAction.DEFAULT, None)
+
+
+def test_service_that_asks_for_no_pause_gets_the_task_s_own() -> None:
+    assert decide(errors.CpaasRateLimitedError("x", retry_after=0)) == (RetryAction.DEFAULT, None)
+
+
 def test_it_survives_being_written_down() -> None:
     assert isinstance(CpaasRetryPolicy.deserialize(CpaasRetryPolicy().serialize()), CpaasRetryPolicy)
