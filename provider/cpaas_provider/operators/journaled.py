@@ -138,6 +138,7 @@ class JournaledOperator(CpaasOperator):
         """Do the deed, or what is left of it."""
         from cpaas_provider.operators._run_facts import address_of
         from cpaas_provider.sending.deed import IfUnknown
+        from cpaas_provider.sending.errors import PartlyRejectedError
         from cpaas_provider.sending.once import Once
 
         stop = self._listen()
@@ -159,17 +160,25 @@ class JournaledOperator(CpaasOperator):
                 settle_timeout=self.settle_timeout,
                 address=address_of(context),
             )
-            outcome = once.run()
-            if self.tracking is not None:
-                from cpaas_provider.links.delivery import lead
-
-                self.tracking.note_outcome(outcome, deed.recipients)
-                lead(self, [entry.reference for entry in outcome.settled])
+            try:
+                outcome = once.run()
+            except PartlyRejectedError:
+                self._follow(once.outcome(), deed)
+                raise
+            self._follow(outcome, deed)
             return {
                 **self.result(client, outcome),
                 "unknown": outcome.doubtful,
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }
+
+    def _follow(self, outcome: Outcome, deed: Deed) -> None:
+        """Have the delivery followed of what was carried out."""
+        if self.tracking is not None:
+            from cpaas_provider.links.delivery import lead
+
+            self.tracking.note_outcome(outcome, deed.recipients)
+            lead(self, [entry.reference for entry in outcome.settled])
 
     def _listen(self) -> Stop:
         """Return what says when to end, which ``on_kill`` tells from now on."""

@@ -135,7 +135,27 @@ class SendMessageOperator(SendOperator):
             "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
         }
         self.log.info("Accepted as message %s, charge %s, balance %s.", message.id, result["charge"], result["balance"])
+        if message.rejection:
+            self._refuse_partial(message, result, recipients)
         return result
+
+    def _refuse_partial(self, message: Message, result: dict[str, Any], recipients: tuple[str, ...]) -> None:
+        """Raise where the service names recipients that the message does not go to."""
+        from cpaas_provider.sending.errors import PartlyRejectedError
+
+        named = {one.lower() for one in message.rejected_recipients}
+        rejected = [one for one in recipients if one.lower() in named]
+        if not rejected:
+            self.log.warning("It names no recipient, so all of them count as sent to. %s", message.rejection)
+            return
+        raise PartlyRejectedError(
+            f"{message.rejection} It was sent to {len(recipients) - len(rejected)} of {len(recipients)} recipients as "
+            f"message {message.id}, and they are not sent to again. Correct or take out those that are rejected, and "
+            "clear the task: only they are tried again.",
+            str(message.rejection),
+            result,
+            rejected,
+        )
 
     def _refuse_other_than_text(self) -> None:
         """Refuse what native rendering made of a text: a number of digits, a list of brackets."""

@@ -43,7 +43,7 @@ class Deed:
     :param body: what it says to all of them
     :param personal: what it says to each of them alone
     :param perform: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
-        request to them is unknown; returns small JSON or raises CpaasError
+        request to them is unknown; returns small JSON, or raises CpaasError or PartlyRejectedError
     :param may_begin: called where something is to be sent, before it is claimed; raises where it may not be
     :param evidence: ways to find out what became of it
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -75,6 +76,16 @@ class Entry:
         if self.personal is None:
             return None
         return dict(zip(self.members, self.personal, strict=True)).get(member)
+
+    def divided(self, chosen: Callable[[str], bool]) -> tuple[Self, Self]:
+        """Return it for those of its members that are chosen, and for the others."""
+        personal = self.personal or [None] * len(self.members)
+        both = []
+        for wanted in (True, False):
+            pairs = [pair for pair in zip(self.members, personal, strict=True) if chosen(pair[0]) is wanted]
+            own = tuple(word for _, word in pairs if word is not None) if self.personal is not None else None
+            both.append(dataclasses.replace(self, members=tuple(member for member, _ in pairs), personal=own))
+        return both[0], both[1]
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""

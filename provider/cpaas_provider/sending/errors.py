@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 _NAMED = 10
 
@@ -51,6 +52,23 @@ class UnknownOutcomeError(SendingError):
     """Nobody knows whether some requests were carried out, and the author wants the task to fail then."""
 
     for_good = True
+
+
+class PartlyRejectedError(SendingError):
+    """A request was accepted for some of its recipients; the service names the others as rejected.
+
+    :param reason: what the service says, in words that show nobody
+    :param result: small JSON the operator makes its result from
+    :param rejected: the recipients it was not accepted for
+    """
+
+    for_good = True
+
+    def __init__(self, message: str, reason: str, result: dict[str, Any], rejected: Sequence[str]) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.result = result
+        self.rejected = tuple(rejected)
 
 
 class EvidenceUnreadError(SendingError):

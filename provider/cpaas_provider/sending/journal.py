@@ -6,6 +6,7 @@ hashes, ids and counts, never a number, an address or a text.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +204,29 @@ class Journal:
                 state.value,
                 type(error).__name__,
             )
+
+    def settle_in_part(
+        self, entry: Entry, rejected: Sequence[str], *, result: dict[str, Any] | None = None, reason: str | None = None
+    ) -> None:
+        """Store that a request was accepted for all but some, who have an entry of their own from then on.
+
+        :param rejected: the recipients it was not accepted for
+        :raises TryReplacedError: when another try has taken this one's place
+        """
+        named = {self.prints.recipient(entry.operation, one) for one in rejected}
+        apart, rest = entry.divided(lambda member: member in named)
+        if not rest.members:
+            self.settle(entry, State.REJECTED, reason=reason)
+            return
+        reference = self.prints.reference(entry.operation, apart.members, self.pages.edition)
+        before = self.pages.entries.get(reference)
+        doubted = entry.doubted or (before is not None and (before.in_doubt or before.doubted))
+        state = State.UNKNOWN if doubted else State.REJECTED
+        self.pages.entries[reference] = dataclasses.replace(
+            apart, reference=reference, state=state, reason=reason, doubted=doubted
+        )
+        entry.members, entry.personal = rest.members, rest.personal
+        self.settle(entry, State.SETTLED, result=result)
 
     def keep_doubts(self) -> None:
         """Store that what an earlier try had claimed is unknown now, for whoever looks; a next try knows it anyhow."""

@@ -19,6 +19,7 @@ from cpaas_provider.sending.entries import Entry, State, members_of, still_in_do
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     EvidenceUnreadError,
+    PartlyRejectedError,
     SettleLaterError,
     StillUnknownError,
     StoppedError,
@@ -166,6 +167,9 @@ class Once:
             raise AbandonedError(f"{error} {in_doubt([entry])}") from None
         except StoppedError as error:
             self._journal.settle(entry, State.NOT_SENT, reason=str(error))
+            raise
+        except PartlyRejectedError as error:
+            self._journal.settle_in_part(entry, error.rejected, result=error.result, reason=error.reason)
             raise
         except CpaasError as error:
             self._settle_failure(entry, error)

@@ -16,7 +16,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.api.errors import (
+    CpaasError,
+    CpaasNotSentError,
+    CpaasRateLimitedError,
+    CpaasRejectedError,
+    CpaasUnknownOutcomeError,
+)
 from cpaas_provider.sending import by_hand
 from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
@@ -25,6 +31,7 @@ from cpaas_provider.sending.errors import (
     EvidenceUnreadError,
     JournalUnavailableError,
     NotNowError,
+    PartlyRejectedError,
     SettleLaterError,
     StillUnknownError,
     StoppedError,
@@ -35,6 +42,7 @@ from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
 from cpaas_provider.sending.journal import Journal, TryFacts
 from cpaas_provider.sending.once import RESENDS, Deed, IfUnknown, Once, Outcome
 from cpaas_provider.sending.stopping import AbandonedError, Stop
+from tests.unit.sending.answers import Form, read, untouched
 
 OPERATION = "send_sms"
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
@@ -111,7 +119,7 @@ class Plan:
     get: AtGet = AtGet.FINE
     sets: tuple[AtSet, ...] = ()
     looks: tuple[AtLook, ...] = ()
-    requests: tuple[AtRequest, ...] = ()
+    requests: tuple[AtRequest | Form, ...] = ()
     replaced: Replaced = Replaced.RETRIED
     late: bool = False
     follower: Plan | None = None
@@ -142,7 +150,7 @@ class Attempt:
     edition: int
     sets: Iterator[AtSet] = field(init=False)
     looks: Iterator[AtLook] = field(init=False)
-    answers: Iterator[AtRequest] = field(init=False)
+    answers: Iterator[AtRequest | Form] = field(init=False)
     set_count: int = 0
     get_count: int = 0
     requests: list[tuple[str, ...]] = field(default_factory=list)
@@ -357,6 +365,8 @@ class World:
             self.maybe.setdefault(one, set()).add(self._text_for(one))
         what = next(attempt.answers, AtRequest.ACCEPTED)
         attempt.happened.add(what)
+        if isinstance(what, Form):
+            return self._answer(what, edition, people, reference, doubted)
         accept = partial(self._accept, edition, people, reference)
         A = AtRequest  # noqa: N806 - short, for the table below
         if what is A.REPLACED_THEN_ACCEPTED:
@@ -388,6 +398,24 @@ class World:
         result = accept()
         if what is A.ACCEPTED_THEN_REPLACED:
             self._replace(attempt)
+        return result
+
+    def _answer(
+        self, form: Form, edition: int, people: tuple[str, ...], reference: str, doubted: set[str]
+    ) -> dict[str, Any]:
+        """Act as the form says, and answer in it; the client's own code reads that, as an operator does."""
+        left_out = untouched(form, people)
+        for one in set(left_out) - doubted:
+            self.maybe.pop(one, None)
+        if not form.lost:
+            self.left.discard(reference)
+        result: dict[str, Any] = {}
+        if form.accepted or form.lost:
+            result = self._accept(edition, tuple(one for one in people if one not in left_out), reference)
+        message = read(form, people, result.get("id", ""))
+        if message.rejected_recipients:
+            reason = "The service accepted it for others."
+            raise PartlyRejectedError(reason, reason, result, message.rejected_recipients)
         return result
 
     def arrive(self) -> None:
@@ -591,7 +619,10 @@ class World:
             (StoppedError, "stopped" in happened),
             (AbandonedError, "stopped" in happened),
             (NotNowError, attempt.plan.late),
-            (CpaasNotSentError, AtRequest.NOT_SENT in happened),
+            (CpaasNotSentError, AtRequest.NOT_SENT in happened or Form.NOT_SENT_425 in happened),
+            (CpaasRateLimitedError, Form.NOT_SENT_429 in happened),
+            (CpaasRejectedError, any(one.rejected for one in happened if isinstance(one, Form))),
+            (PartlyRejectedError, Form.ACCEPTED_FOR_OTHERS in happened),
             (CpaasRejectedError, AtRequest.REJECTED in happened or self._rejected_in(stored_before, first_after_clear)),
             (CpaasUnknownOutcomeError, "look" in happened),
             (EvidenceUnreadError, "look" in happened),

@@ -23,6 +23,7 @@ from cpaas_provider.sending import once as once_module
 from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from cpaas_provider.sending.once import IfUnknown
+from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PEOPLE,
     SECRETS,
@@ -54,7 +55,7 @@ def plans(follower: st.SearchStrategy[Plan | None] = st.none()) -> st.SearchStra
         get=st.sampled_from([AtGet.FINE, AtGet.FINE, AtGet.FINE, *AtGet]),
         sets=st.lists(st.sampled_from([AtSet.FINE, *AtSet]), max_size=6).map(tuple),
         looks=st.lists(st.sampled_from([AtLook.FINE, AtLook.BLIND, *AtLook]), max_size=4).map(tuple),
-        requests=st.lists(st.sampled_from(AtRequest), max_size=5).map(tuple),
+        requests=st.lists(st.sampled_from([*AtRequest, *Form]), max_size=5).map(tuple),
         replaced=st.sampled_from(Replaced),
         late=st.sampled_from([False, False, False, True]),
         follower=follower,
@@ -110,8 +111,8 @@ class Tries(RuleBasedStateMachine):
     def undisturbed_try(self, edits: list[tuple[str, Any]], dropped: bool) -> None:
         self.next_try(UNDISTURBED, edits, dropped)
 
-    @rule(answer=st.sampled_from(AtRequest), edits=st.lists(EDITS, max_size=1), dropped=DROPPED)
-    def one_answer(self, answer: AtRequest, edits: list[tuple[str, Any]], dropped: bool) -> None:
+    @rule(answer=st.sampled_from([*AtRequest, *Form]), edits=st.lists(EDITS, max_size=1), dropped=DROPPED)
+    def one_answer(self, answer: AtRequest | Form, edits: list[tuple[str, Any]], dropped: bool) -> None:
         self.next_try(Plan(requests=(answer,)), edits, dropped)
 
     def next_try(self, plan: Plan, edits: list[tuple[str, Any]], dropped: bool) -> None:
@@ -160,6 +161,20 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("policy", [IfUnknown.FAIL, IfUnknown.SKIP])
+def test_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnknown, form: Form) -> None:
+    world = World(policy=policy)
+    world.source = PEOPLE[:3]
+    for _ in range(3):
+        world.run(Plan(requests=(form,) * 9))
+        if world.state in {"success", "failed"}:
+            world.clear(dropped=False)
+    world.run()
+    assert not world.violations
+    assert world.reached == set(world.source)
 
 
 def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_not_sent_to_again() -> None:

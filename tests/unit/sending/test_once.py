@@ -16,6 +16,7 @@ from cpaas_provider.sending.errors import (
     EvidenceUnreadError,
     JournalUnavailableError,
     NotNowError,
+    PartlyRejectedError,
     SettleLaterError,
     StillUnknownError,
     StoppedError,
@@ -24,6 +25,7 @@ from cpaas_provider.sending.errors import (
 )
 from cpaas_provider.sending.once import RESENDS, IfUnknown
 from cpaas_provider.sending.stopping import AbandonedError
+from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PATIENCE,
     PEOPLE,
@@ -439,3 +441,35 @@ def test_a_fault_of_ours_is_not_hidden(world: World) -> None:
     end = world.run(Plan(requests=(AtRequest.BUG_NOT,)))
     assert isinstance(end.error, BugError)
     assert len(unknown_references(end)) == 1
+
+
+# --- a request that is accepted for some
+
+
+def test_retry_after_a_clear_sends_only_to_those_an_accepted_request_was_rejected_for(world: World) -> None:
+    world.source = PEOPLE[:3]
+    end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))
+    assert isinstance(end.error, PartlyRejectedError)
+    assert end.once is not None
+    assert (end.once.outcome().sent, end.once.outcome().doubtful, world.state) == (2, 0, "failed")
+    assert isinstance(world.run().error, CpaasRejectedError), "a retry is told the same"
+    world.clear(dropped=False)
+    done = world.run()
+    assert done.requests == [PEOPLE[:1]]
+    assert done.outcome is not None
+    assert done.outcome.sent == 3
+
+
+def test_rejected_within_a_repetition_says_nothing_about_what_it_repeats(world: World) -> None:
+    world.policy, world.source = IfUnknown.RESEND, PEOPLE[:2]
+    end = world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
+    assert end.once is not None
+    assert (end.once.outcome().sent, end.once.outcome().doubtful) == (1, 1)
+
+
+def test_accepted_for_nobody_is_rejected(world: World) -> None:
+    world.source = PEOPLE[:1]
+    end = world.run(Plan(requests=(Form.ACCEPTED_FOR_OTHERS,)))
+    assert isinstance(end.error, PartlyRejectedError)
+    assert end.once is not None
+    assert not end.once.outcome()

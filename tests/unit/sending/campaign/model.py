@@ -44,7 +44,7 @@ from cpaas_provider.sending.errors import (
 from cpaas_provider.sending.fingerprints import Fingerprints
 from cpaas_provider.sending.journal import TryFacts
 from cpaas_provider.sending.stopping import Stop
-from tests.unit.sending.answers import Form, read
+from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 
 PEOPLE = tuple(phones(7))
@@ -317,12 +317,12 @@ class World:
         if what is A.REPLACED:
             self._replace(attempt)
         if isinstance(what, Form) and not self.bad & set(people):
-            untouched = self._untouched(what, people)
+            left_out = untouched(what, people)
             if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
-                self._as_before(untouched, before, were_in_doubt)
-            if untouched and (what.accepted or (what.rejected and len(people) == 1)):
-                attempt.refused.update(untouched)
-            self._accept(attempt, [one for one in people if one not in untouched], reference)
+                self._as_before(left_out, before, were_in_doubt)
+            if left_out and (what.accepted or (what.rejected and len(people) == 1)):
+                attempt.refused.update(left_out)
+            self._accept(attempt, [one for one in people if one not in left_out], reference)
             return read(what, people, f"m{len(attempt.requests)}")
         if what is A.NOT_SENT or self.bad & set(people):
             if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
@@ -347,13 +347,6 @@ class World:
         if what in {A.UNKNOWN_ACCEPTED, A.KILLED_AFTER}:
             raise CpaasUnknownOutcomeError("No readable answer came.")
         return read(Form.ACCEPTED_PLAIN, people, f"m{len(attempt.requests)}")
-
-    @staticmethod
-    def _untouched(form: Form, people: tuple[str, ...]) -> tuple[str, ...]:
-        """Return whom the service did nothing for when it answers so."""
-        if form is Form.ACCEPTED_FOR_OTHERS:
-            return people[:1]
-        return () if form.accepted or form.lost else people
 
     def _as_before(self, people: Iterable[str], before: dict[str, set[str]], were_in_doubt: set[str]) -> None:
         for one in people:
