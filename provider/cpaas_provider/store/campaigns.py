@@ -50,8 +50,14 @@ class CampaignState:
         :raises CampaignTakenError: when it is another's
         :raises StoreError: when the database cannot be used
         """
-        moment = now or self._clock()
-        self._term = self._database.write(lambda connection: self._taken(connection, moment))
+        self._database.write(lambda connection: self.take_within(connection, now=now))
+
+    def take_within(self, connection: Connection, *, now: datetime | None = None) -> None:
+        """Make the campaign ours as part of a transaction; should that not come to its end, it is not ours.
+
+        :raises CampaignTakenError: when it is another's
+        """
+        self._term = self._taken(connection, now or self._clock())
 
     def get(self, key: str) -> Any | None:
         """Return what is stored, or ``None``.

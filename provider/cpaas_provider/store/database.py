@@ -56,13 +56,21 @@ class Database:
                 f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
             )
 
-    @functools.cached_property
+    @property
     def identity(self) -> str:
-        """What tells this store from any other, whatever way it is reached.
+        """What tells this store from any other that keeps delivery reports, whatever way it is reached.
 
         :raises StoreError: when it cannot be read, or is of a kind that keeps no delivery reports
         """
         self.refuse_without_reports()
+        return self.database_id
+
+    @functools.cached_property
+    def database_id(self) -> str:
+        """What tells this database from any other, whatever is kept in it.
+
+        :raises StoreError: when it cannot be read
+        """
         name = select(schema.identities.c.value).where(schema.identities.c.name == "store")
         with self.reading() as connection:
             found: str = connection.execute(name).scalar_one()

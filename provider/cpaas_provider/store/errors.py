@@ -17,3 +17,11 @@ class CampaignTakenError(StoreError):
 
 class LeaseLostError(StoreError):
     """The campaign is no longer ours to write to, so whoever is told this must not go on with it."""
+
+
+class PartitionsChangedError(StoreError):
+    """The campaign was begun in another number of partitions, each of which knows only whom it sent to itself."""
+
+
+class OtherServiceError(StoreError):
+    """The campaign was begun when its connection led to another base URL."""

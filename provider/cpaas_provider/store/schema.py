@@ -89,6 +89,19 @@ campaign_values = Table(
     Column("value", Text().with_variant(Text(2**24 - 1), *_MYSQL), nullable=False),
 )
 
+# Campaigns with a key, by connection and key; each of their partitions is a row of cpaas_campaigns.
+keyed_campaigns = Table(
+    "cpaas_keyed_campaigns",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("conn_id", String(250), nullable=False),
+    Column("base_url", Text, nullable=False),
+    # What the hashes of its journal are keyed with: its own, so that they outlive an API key.
+    Column("secret", String(64), nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("since", Moment, nullable=False),
+)
+
 lookups = Table(
     "cpaas_lookups",
     metadata,
@@ -229,10 +242,18 @@ def _deliveries(connection: Connection) -> None:
     connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
 
 
+def _keyed_campaigns(connection: Connection) -> None:
+    keyed_campaigns.create(connection, checkfirst=True)
+    # Where no delivery reports are kept, campaigns are, and their database is told from others, too.
+    identities.create(connection, checkfirst=True)
+    if connection.execute(select(identities.c.value)).first() is None:
+        connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
+
+
 REPORTS_ON = ("sqlite", "postgresql")
 """The databases that delivery reports can be kept in."""
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries]
+MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries, _keyed_campaigns]
 """What makes version n of version n-1, in order."""
 
 

@@ -1,0 +1,114 @@
+"""The register of campaigns with a key: one row for connection and key, one number of partitions."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy
+
+from cpaas_provider.store import schema
+from cpaas_provider.store.campaigns import LEASE
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.store.registry import CampaignKey, OpenCampaign, open_campaign
+
+URL = "https://service.example.com"
+KEY = CampaignKey("cpaas_default", "spring", URL)
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def opened(
+    database: Database, key: CampaignKey = KEY, partition: tuple[int, int] = (0, 1), **given: object
+) -> OpenCampaign:
+    return open_campaign(database, key, partition, str(given.pop("owner", "one")), **given)  # type: ignore[arg-type]
+
+
+def test_the_same_key_and_connection_go_by_the_same_secret(database: Database) -> None:
+    first = opened(database)
+    first.state.set("journal", 1)
+    first.state.release()
+    again = opened(database, owner="another")
+    assert (again.secret, again.state.get("journal")) == (first.secret, 1)
+
+
+@pytest.mark.parametrize("other", [CampaignKey("second", "spring", URL), CampaignKey("cpaas_default", "summer", URL)])
+def test_another_connection_or_key_is_another_campaign(database: Database, other: CampaignKey) -> None:
+    first, second = opened(database), opened(database, other)
+    first.state.set("journal", 1)
+    second.state.set("journal", 2)
+    assert (first.state.get("journal"), second.state.get("journal")) == (1, 2)
+    assert first.secret != second.secret
+
+
+def test_parts_of_names_do_not_run_into_each_other() -> None:
+    assert CampaignKey("a", "b c", URL).name != CampaignKey("a b", "c", URL).name
+
+
+def test_another_base_url_is_refused_and_takes_nothing(database: Database) -> None:
+    opened(database).state.release()
+    with pytest.raises(OtherServiceError):
+        opened(database, CampaignKey("cpaas_default", "spring", "https://other.example.com"))
+    opened(database, owner="another")
+
+
+def test_two_databases_have_a_secret_each(sqlite_url: str) -> None:
+    with open_store(sqlite_url) as one, open_store(sqlite_url.replace("store.db", "other.db")) as two:
+        assert opened(one).secret != opened(two).secret
+        assert one.database_id != two.database_id
+
+
+def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
+    opened(database, CampaignKey("cpaas_default", "spring for everybody", URL))
+    with database.reading() as connection:
+        rows = connection.execute(sqlalchemy.select(schema.keyed_campaigns)).all()
+    assert "everybody" not in str(rows)
+
+
+class TestPartitions:
+    def test_another_number_is_refused_naming_both(self, database: Database) -> None:
+        first = opened(database, partition=(0, 4))
+        first.state.set("journal", 1)
+        first.state.release()
+        with pytest.raises(PartitionsChangedError, match="begun in 4 partitions, and would now go on in 8 partitions"):
+            opened(database, partition=(5, 8))
+
+    def test_another_number_is_refused_while_one_is_about_to_begin(self, database: Database) -> None:
+        opened(database, partition=(0, 4))
+        with pytest.raises(CampaignTakenError, match="about to begin in 4 partitions"):
+            opened(database, partition=(5, 8), owner="another")
+
+    def test_the_number_may_change_before_anything_is_stored(self, database: Database) -> None:
+        opened(database, partition=(0, 4)).state.release()
+        opened(database, partition=(5, 8)).state.set("journal", 1)
+
+    def test_who_comes_back_from_the_dead_with_the_old_number_stores_nothing(self, database: Database) -> None:
+        dead = opened(database, partition=(3, 4), clock=lambda: AT)
+        later = AT + LEASE + timedelta(seconds=1)
+        opened(database, partition=(0, 8), owner="another", clock=lambda: later)
+        with pytest.raises(LeaseLostError):
+            dead.state.set("journal", 1)
+
+    def test_of_two_numbers_at_one_moment_one_is_sent_in(self, url: str) -> None:
+        for turn in range(10):
+            together = threading.Barrier(4)
+            key = CampaignKey("cpaas_default", f"spring {turn}", URL)
+
+            def attempt(
+                part: int, count: int, key: CampaignKey = key, together: threading.Barrier = together
+            ) -> int | None:
+                with open_store(url) as database:
+                    together.wait(30)
+                    try:
+                        mine = opened(database, key, (part, count), owner=f"{part} of {count}")
+                        mine.state.set("journal", 1)
+                    except (CampaignTakenError, PartitionsChangedError):
+                        return None
+                    return count
+
+            with open_store(url), ThreadPoolExecutor(4) as pool:
+                waiting = [pool.submit(attempt, part, count) for count in (4, 8) for part in (2, 3)]
+                counts = {count for one in waiting if (count := one.result()) is not None}
+            assert len(counts) == 1
