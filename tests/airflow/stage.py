@@ -19,9 +19,13 @@ from typing import Any
 
 import pytest
 import structlog
+from airflow.models.variable import Variable
 from airflow.sdk import DAG
+from airflow.utils.session import create_session
+from sqlalchemy import delete
 
 from cpaas_provider.api import core
+from cpaas_provider.operators._campaign_database import PREFIX
 from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
@@ -207,6 +211,12 @@ def _trace(error: Any) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def forget_campaign_database() -> None:
+    """Have Airflow not know in which database campaigns with a key lie: tests have one each."""
+    with create_session() as session:
+        session.execute(delete(Variable).where(Variable.key.startswith(PREFIX)))
+
+
 @contextlib.contextmanager
 def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Stage]:
     """Set up a fresh service and the connections to it.
@@ -216,6 +226,7 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
     :param connections: further ones, or changes of these, by id: ``host``, ``password``, and extras
     """
     settings = sandbox.control("POST", "reset")["settings"]
+    forget_campaign_database()
     with closed_port() as refusing, pytest.MonkeyPatch.context() as patch:
         usual: dict[str, Mapping[str, Any]] = {
             "cpaas_default": {},

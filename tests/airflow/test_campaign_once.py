@@ -256,7 +256,7 @@ class TestParts:
         before = requests(stage)
         failed = parts(stage, 3, **KEY).once(map_index=0)
         assert (failed.state, requests(stage)) == ("failed", before)
-        assert "begun in 2 parts" in failed.error
+        assert "begun in 2 partitions, and would now go on in 3 partitions" in failed.error
         assert sms(stage, rows(40), **KEY).once().state == "failed"
 
     def test_a_part_that_is_none_is_refused(self, stage: Stage) -> None:

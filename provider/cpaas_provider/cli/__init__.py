@@ -193,4 +193,16 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
             args=_DECIDING,
         ),
+        ActionCommand(
+            name="forget",
+            help="Let a task begin anew whose campaign's journal is gone with its database",
+            description=(
+                "Forget that a task instance has sent a campaign with a campaign_key. For one that refuses to send "
+                "because the database has nothing of it, when the database that had it is gone for good. Once cleared, "
+                "the task sends again to everybody that [cpaas] store does not have. Exit status 0 when it is "
+                "forgotten, 1 if not."
+            ),
+            func=lazy_load_command("cpaas_provider.cli.forget.cpaas_journal_forget"),
+            args=(*_INSTANCE, ARG_YES, ARG_VERBOSE),
+        ),
     )

@@ -1,4 +1,4 @@
-"""What campaigns keep in the provider's own store: who was sent what where they happen once, and look-ups."""
+"""What campaigns keep in the provider's own database: the journals of those with a key, and look-ups."""
 
 from __future__ import annotations
 
@@ -9,74 +9,81 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of
 from cpaas_provider.operators._task_state import task_state
-from cpaas_provider.sending.entries import JOURNAL_KEY
-from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
+from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.store.campaigns import LEASE, CampaignState
 from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import LeaseLostError, StoreError
+from cpaas_provider.store.errors import OtherServiceError, PartitionsChangedError, StoreError
 from cpaas_provider.store.lookups import LookupMemory
+from cpaas_provider.store.registry import CampaignKey, OpenCampaign, open_campaign
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.campaign.partitions import Partition
     from cpaas_provider.sending.journal import Store
 
 log = logging.getLogger(__name__)
 
-_PARTS = "partitions"
-_WITNESS = "cpaas_campaign"
+_ADVICE = {
+    PartitionsChangedError: "Use the number of partitions it was begun in, or another campaign_key.",
+    OtherServiceError: "Have the connection lead there again, or use another campaign_key.",
+}
 
 
-def campaign_state(
-    key: Any, partition: Partition, connection: CpaasConnection, context: Context, open_things: ExitStack
-) -> WitnessedState:
-    """Return what is kept of a campaign that happens once; nobody else can go on with it until the try ends.
+def campaign_state(key: CampaignKey, partition: Partition, context: Context, open_things: ExitStack) -> KeyedState:
+    """Return what is kept of a campaign with a key; nobody else can go on with it until the try ends.
 
-    :raises AirflowException: when another task is at it, or the store cannot be used
+    :raises AirflowFailException: when it must not go on here: in other partitions, in another database, elsewhere
+    :raises AirflowException: when another task is at it, or the database cannot be used
     """
-    if not isinstance(key, str) or not key.strip():
+    if not isinstance(key.key, str) or not key.key.strip():
         raise AirflowFailException("campaign_key must be text that is not empty. Nothing was sent.")
-    # The key may say something; what lies in the store does not. Nor does it go by a secret: with a new API key this
-    # would be another campaign, and everybody be sent to again.
-    name = Fingerprints(connection.base_url, campaign_identity(key)).lock
+    witness = task_state(context)
+    if witness is None:
+        raise AirflowFailException("This task has no state to note its campaign in. Nothing was sent.")
     owner = f"task instance {address_of(context)}"
     try:
         database = open_things.enter_context(open_store())
-        _refuse_other_parts(CampaignState(database, f"{name}/{_PARTS}", name), partition)
-        state = CampaignState(database, f"{name}/{partition.part}", owner)
-        state.take()
+        refuse_other_database(database)
+        campaign = open_campaign(database, key, (partition.part, partition.of), owner)
+    except (PartitionsChangedError, OtherServiceError) as error:
+        raise AirflowFailException(f"{error} Nothing was sent. {_ADVICE[type(error)]}") from None
     except StoreError as error:
         raise AirflowException(f"{error} Nothing was sent.") from None
-    open_things.callback(_release, state)
-    open_things.callback(_kept(state).set)
-    witness = task_state(context)
-    if witness is None:
-        raise AirflowFailException("This task has no state to keep a word of its campaign in. Nothing was sent.")
-    return WitnessedState(state, witness, name)
+    open_things.callback(_release, campaign.state)
+    open_things.callback(_kept(campaign.state).set)
+    state = KeyedState(campaign, witness, f"{key.name}/{partition.part}")
+    if state.lost:
+        raise AirflowFailException(
+            "An earlier try of this task stored what it sent, and there is nothing of it in the database "
+            f"{database.url_for_people}: it is another one, or was restored from an older copy. Nothing was sent. Have "
+            "the task use the database that has it ([cpaas] store). Where that is gone for good, the task sends again "
+            f"to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
+            f"{address_of(context)}"
+        )
+    return state
 
 
-class WitnessedState:
-    """A campaign's state in the store, whose first write leaves a word in the task's own state.
+class KeyedState:
+    """A campaign's state in the database; the task's own state says that there is one, once there is.
 
-    A retry on a worker with a store of its own finds no journal there, and the word tells it that there was one.
-
-    :param name: the campaign's name in the store
+    :param name: of the campaign's partition in the database
     """
 
-    def __init__(self, state: CampaignState, witness: Store, name: str) -> None:
-        self._state = state
+    def __init__(self, campaign: OpenCampaign, witness: Store, name: str) -> None:
+        self.secret = campaign.secret
+        self._state = campaign.state
         self._witness = witness
         self._name = name
-        self._told = witness.get(_WITNESS) == name
+        self._marked = witness.get(CAMPAIGN_MARKER) == name
 
     @property
     def lost(self) -> bool:
-        """Whether an earlier try of this task instance claimed something that is not in this store."""
-        return self._told and self._state.get(JOURNAL_KEY) is None
+        """Whether an earlier try of this task instance stored something that is not in this database."""
+        return self._marked and self._state.get(JOURNAL_KEY) is None
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
@@ -84,10 +91,17 @@ class WitnessedState:
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
-        if not self._told:
-            self._witness.set(_WITNESS, self._name)
-            self._told = True
         self._state.set(key, value)
+        if not self._marked:
+            self._mark()
+
+    def _mark(self) -> None:
+        # Not before: a try whose first write fails has sent nothing, and must not look as if its journal was lost.
+        try:
+            self._witness.set(CAMPAIGN_MARKER, self._name)
+            self._marked = True
+        except Exception as error:  # noqa: BLE001 - what matters is stored; this is a second line of defence
+            log.warning("That the campaign has a journal could not be noted in the task's state (%r).", error)
 
 
 def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
@@ -97,23 +111,6 @@ def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
     except StoreError as error:
         log.warning("Look-ups are not remembered: %s", error)
         return None
-
-
-def _refuse_other_parts(state: CampaignState, partition: Partition) -> None:
-    """Refuse to go on in other parts than the campaign began in: each knows only whom it sent to itself."""
-    before = state.get(_PARTS)
-    if before is None:
-        try:
-            state.take()
-            state.set(_PARTS, partition.of)
-        except LeaseLostError:
-            # Another part was quicker.
-            before = state.get(_PARTS)
-    if before is not None and before != partition.of:
-        raise AirflowFailException(
-            f"This campaign was begun in {before} parts, and would now go on in {partition.of}, which would send to "
-            f"people twice. Nothing was sent. Map it over partitions({before}) again, or use another campaign_key."
-        )
 
 
 def _kept(state: CampaignState) -> threading.Event:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cpaas_provider.links.delivery import lead, lead_at_once
 from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
-from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, try_facts
+from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, run_of, try_facts
 from cpaas_provider.operators._task_state import task_state
 from cpaas_provider.operators.journaled import REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
@@ -65,7 +64,6 @@ class Campaigning:
         self._stop = stop
         self._open = open_things
         self._partition = Partition.read(operator.partition)
-        self._whole = connection
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
         self._under_way: tuple[Campaign, Planner] | None = None
         self._tracked = False
@@ -198,30 +196,24 @@ class Campaigning:
         operator, context = self._operator, self._context
         tries = try_facts(context, operator.retries)
         store: Store | None
+        secrets = self._connection.journal_secrets
         self._refuse_lost_key()
         if operator.campaign_key is not None:
             from cpaas_provider.operators._campaign_state import campaign_state
+            from cpaas_provider.store.registry import CampaignKey
 
-            store = campaign_state(operator.campaign_key, self._partition, self._whole, context, self._open)
-            identity = campaign_identity(operator.campaign_key)
-            # What is kept there is not dropped by a clear; where it is not there, it lies in another store.
-            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries)
-            if store.lost:
-                # Also where a deferred try goes on: it is the first, and not the beginning.
-                tries = dataclasses.replace(tries, number=max(2, tries.number), clear_number=1)
+            key = CampaignKey(operator.cpaas_conn_id, operator.campaign_key, self._connection.base_url)
+            store = keyed = campaign_state(key, self._partition, context, self._open)
+            # Its own, as with a new API key everybody would else be unknown.
+            identity, secrets = campaign_identity(operator.campaign_key), (keyed.secret,)
+            # What is kept there is not dropped by a clear, and each run tries the rejected again.
+            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=run_of(context))
         else:
             store = task_state(context)
             identity = identity_of(context)
         if store is None:
             raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
-        return Ledger(
-            store,
-            self._connection.journal_secrets,
-            identity,
-            operation,
-            tries,
-            resend_on_clear=operator.resend_on_clear,
-        )
+        return Ledger(store, secrets, identity, operation, tries, resend_on_clear=operator.resend_on_clear)
 
     def _refuse_lost_key(self) -> None:
         if self._operator.keyed and self._operator.campaign_key is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +23,11 @@ def identity_of(context: Context) -> tuple[str | int, ...]:
     instance: Any = context["ti"]
     map_index = -1 if instance.map_index is None else instance.map_index
     return task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
+
+
+def run_of(context: Context) -> str:
+    """Return a short name that no other task instance has, the same in each of its tries."""
+    return sha256(json.dumps(identity_of(context)).encode()).hexdigest()[:12]
 
 
 def address_of(context: Context) -> str:

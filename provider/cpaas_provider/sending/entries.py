@@ -12,6 +12,9 @@ from typing import Any, Self
 JOURNAL_KEY = "cpaas_journal"
 """The key of the task's state under which the journal stands."""
 
+CAMPAIGN_MARKER = "cpaas_campaign"
+"""The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
+
 VERSION = 1
 
 

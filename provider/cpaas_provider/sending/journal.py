@@ -50,12 +50,19 @@ class TryFacts:
     :param max_tries: the task instance's limit less one; a clear sets it to the tries made plus ``retries``
     :param retries: what the task allows
     :param clear_number: how often anything of the run was cleared
+    :param run: tells task instances apart where several write one journal, one after the other; else empty
     """
 
     number: int
     max_tries: int
     retries: int
     clear_number: int = 0
+    run: str = ""
+
+    @property
+    def generation(self) -> int | str:
+        """What changes whenever rejected recipients are to be tried again: with a clear, or with another run."""
+        return f"{self.run}:{self.max_tries}" if self.run else self.max_tries
 
     @property
     def follows_clear(self) -> bool:

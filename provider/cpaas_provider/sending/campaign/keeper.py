@@ -136,7 +136,7 @@ class Keeper:
         batch = Batch(
             at=self._clock(),
             try_number=self._ledger.tries.number,
-            generation=self._ledger.tries.max_tries,
+            generation=self._ledger.tries.generation,
             body=self._body,
             claims=[
                 *(claim for claim, _ in claims),

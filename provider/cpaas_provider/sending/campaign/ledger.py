@@ -127,12 +127,12 @@ class Batch:
     """What one write added.
 
     :param body: hash of what its claims say to all of their recipients
-    :param generation: ``max_tries`` of the task instance then
+    :param generation: that of the try then, see ``TryFacts``
     """
 
     at: datetime
     try_number: int
-    generation: int
+    generation: int | str
     body: str
     claims: Sequence[Claim] = ()
     ends: Sequence[End] = ()
@@ -183,7 +183,7 @@ class Segment:
     :param operation: what its requests are
     :param edition: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without a claim, where that is so
-    :param generation: ``max_tries`` of the task instance when it was last written
+    :param generation: that of the try that last wrote it, see ``TryFacts``
     :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
         structure, again with each write
     :param size: bytes it takes, about
@@ -193,7 +193,7 @@ class Segment:
     operation: str
     edition: int = 0
     lost: str | None = None
-    generation: int | None = None
+    generation: int | str | None = None
     batches: list[str] = field(default_factory=list)
     size: int = 0
 
@@ -286,11 +286,11 @@ class Ledger:
             self._last.lost = REKEYED if first.lost or first.batches else None
             # Should the secret be changed back, the segments that stand behind the first would be taken for its own.
             self._last.edition = first.edition + 1
-            begin_anew = first.generation != tries.max_tries
+            begin_anew = first.generation != tries.generation
         else:
             self._earlier = self._last = first
             # A clear sets max_tries anew; the last segment knows what it was when something was last written.
-            begin_anew = resend_on_clear and self._latest(first).generation != tries.max_tries
+            begin_anew = resend_on_clear and self._latest(first).generation != tries.generation
         if resend_on_clear and begin_anew:
             self._earlier = None
             # Different after each clear, also where nothing of the last edition was kept.
@@ -350,7 +350,7 @@ class Ledger:
             self._write(self._last, self._index)
 
     def _write(self, segment: Segment, index: int) -> None:
-        segment.generation = self.tries.max_tries
+        segment.generation = self.tries.generation
         try:
             self._store.set(key_of(index), segment.as_json())
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave

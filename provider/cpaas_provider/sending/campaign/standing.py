@@ -140,8 +140,8 @@ class Standing:
         )
 
     def _reopened(self, end: End, batch: Batch) -> End:
-        """Whatever they were rejected for, a clear since has it tried again."""
-        if end.state is State.REJECTED and batch.generation != self._ledger.tries.max_tries:
+        """Whatever they were rejected for, a clear since has it tried again, and so has another run."""
+        if end.state is State.REJECTED and batch.generation != self._ledger.tries.generation:
             return End(end.number, State.NOT_SENT, reason=end.reason)
         return end
 

@@ -1,0 +1,61 @@
+"""``airflow cpaas journal forget``: the way out for a task whose campaign's journal is gone for good."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from airflow.state import get_state_backend
+from airflow.utils.cli import action_cli, suppress_logs_and_warning
+from airflow.utils.helpers import ask_yesno
+from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+from airflow.utils.session import create_session
+from sqlalchemy.orm import Session
+
+from cpaas_provider.cli import task_state
+from cpaas_provider.cli.task_state import Instance, JournalError
+from cpaas_provider.sending.by_hand import UNTOUCHED
+from cpaas_provider.sending.entries import CAMPAIGN_MARKER
+
+_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] store does not have."
+
+
+@action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_journal_forget(args: Namespace) -> None:
+    """Forget that a task instance has stored a campaign's journal in a database."""
+    asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
+    try:
+        with create_session(scoped=False) as session:
+            instance = _with_marker(asked, session)
+        if not args.yes:
+            _confirm(instance)
+        with create_session(scoped=False) as session:
+            instance = _with_marker(asked, session)
+            get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
+    except JournalError as error:
+        raise SystemExit(str(error)) from None
+    sys.stdout.write(f"Forgotten: that {instance} sent a campaign. {_CONSEQUENCE}\n")
+
+
+def _with_marker(asked: Instance, session: Session) -> Instance:
+    """Return a task instance that is not on its way and has sent a campaign with a key.
+
+    :raises JournalError: when it is none
+    """
+    instance = task_state.find(asked, session)
+    task_state.refuse_on_its_way(instance)
+    if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
+        raise JournalError(f"Task instance {instance} has stored no campaign with a campaign_key. {UNTOUCHED}")
+    return instance
+
+
+def _confirm(instance: Instance) -> None:
+    """Ask whether it is meant; end the command where it is not."""
+    try:
+        agreed = ask_yesno(f"Forget that {instance} sent a campaign? {_CONSEQUENCE} [y/N]", default=False)
+    except (EOFError, RuntimeError):
+        raise SystemExit("Nobody is there to answer, so nothing was changed. With --yes nobody is asked.") from None
+    if not agreed:
+        raise SystemExit("Nothing was changed.")
