@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections import Counter
 from typing import Any
 
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.sending.campaign import campaign, packer
+from cpaas_provider.sending.campaign import packer
 from tests.airflow.campaigns import counts, digits, reached, requests, rows, small_packs, sms
 from tests.airflow.stage import Stage
 
@@ -36,8 +37,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = type(
             "Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: dt.datetime.now(zone) + count * HOUR)}
         )
-        for module in (packer, campaign):
-            monkeypatch.setattr(module, "datetime", clock)
+        monkeypatch.setattr(packer, "datetime", clock)
 
     return pass_by
 
@@ -128,6 +128,26 @@ def test_a_request_of_unknown_outcome_is_not_resent_outside_of_the_hours(stage: 
     hours(3)
     again = run.change(if_unknown="resend").clear().once()
     assert (again.state, requests(stage)) == ("deferred", 1)
+
+
+def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
+    stage: Stage, hours: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_packs(stage)
+    stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 4})
+    run = sms(stage, rows(4), **window(-1, 1))
+    assert run.once().state == "failed"
+    asked = itertools.chain([0, 0, 0], itertools.repeat(2))
+    now = dt.datetime.now
+    clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked) * HOUR)})
+    monkeypatch.setattr(packer, "datetime", clock)
+    deferred = run.change(if_unknown="resend").clear().once()
+    assert deferred.state == "deferred"
+    assert 4 < requests(stage) < 8
+    monkeypatch.undo()
+    hours(24)
+    resumed = run.fires(early=True).once()
+    assert (resumed.state, counts(resumed.result), requests(stage)) == ("success", {"sent": 4}, 8)
 
 
 def test_cleared_while_it_waits_for_the_hours_it_is_sent(stage: Stage, hours: Any) -> None:

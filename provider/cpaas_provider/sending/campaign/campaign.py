@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from cpaas_provider.api.text import placeholders_in
@@ -218,7 +218,7 @@ class Campaign:
                 self.plan,
                 terms.recipients_per_request,
                 budget,
-                window=terms.send_window if only is None else None,
+                window=terms.send_window,
                 do_not_disturb=line.do_not_disturb(self.plan) if line.do_not_disturb else None,
                 only=only,
                 test_only=terms.test_only,
@@ -287,8 +287,6 @@ class Campaign:
             if not people:
                 break
             self.may_begin()
-            if self.terms.send_window is not None:
-                people = self.terms.send_window.whose_it_is(datetime.now(UTC), people)
             log.warning("Sending to %d recipients of unknown outcome again, as if_unknown says.", len(people))
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.sending.errors import LaterError
 
-if TYPE_CHECKING:
-    from cpaas_provider.sending.campaign.plan import Person
+_SECOND = timedelta(seconds=1)
+_DAYS = range(-1, 5)
+"""Days from today that are looked at: a zone may leave a whole day out, and the next day's window fall into a gap."""
 
 
 class OutsideHoursError(LaterError):
@@ -21,6 +23,9 @@ class OutsideHoursError(LaterError):
 @dataclass(frozen=True)
 class SendWindow:
     """From when to when a day people may be sent to; over midnight where it ends before it begins.
+
+    It is open whenever the recipient's clock shows a time in it: both times where the clock is put back, and from the
+    change on where the clock passes over the opening.
 
     :param zone: the campaign's time zone, for whoever has none of their own
     """
@@ -59,26 +64,49 @@ class SendWindow:
 
     def next_opening(self, now: datetime, zones: Iterable[str | None]) -> datetime:
         """Return when people of one of the time zones may be sent to next."""
-        return min(self._next(now, ZoneInfo(zone or self.zone), self.opens) for zone in zones)
+        return min(self._next(now, zone, opening=True) for zone in zones)
 
     def next_change(self, now: datetime, zones: Iterable[str | None]) -> datetime:
         """Return when the window opens or closes next for people of one of the time zones."""
-        places = [ZoneInfo(zone or self.zone) for zone in zones]
-        return min(self._next(now, place, at) for place in places for at in (self.opens, self.closes))
+        return min(self._next(now, zone, opening=False) for zone in zones)
 
-    def whose_it_is(self, now: datetime, people: Sequence[Person]) -> list[Person]:
-        """Return who of several people may be sent to now.
+    def _next(self, now: datetime, zone: str | None, *, opening: bool) -> datetime:
+        """Return the next moment at which the window changes, or opens.
 
-        :raises OutsideHoursError: when nobody may
+        Between two of the moments that are looked at it does neither.
         """
-        found = [person for person in people if self.is_open(now, person.zone)]
-        if people and not found:
-            until = self.next_opening(now, {person.zone for person in people})
-            raise OutsideHoursError("The send window is closed for everybody who is to be sent to again.", until)
-        return found
+        was_open = self.is_open(now, zone)
+        for moment in self._moments(now, ZoneInfo(zone or self.zone)):
+            is_open = self.is_open(moment, zone)
+            if is_open != was_open and (is_open or not opening):
+                return moment
+            was_open = is_open
+        raise ValueError("the send window never opens in this time zone")
 
-    @staticmethod
-    def _next(now: datetime, zone: ZoneInfo, at: time) -> datetime:
-        today = now.astimezone(zone).date()
-        days = (datetime.combine(today + timedelta(days=ahead), at, zone) for ahead in range(3))
-        return min(moment for moment in days if moment.timestamp() > now.timestamp())
+    def _moments(self, now: datetime, zone: ZoneInfo) -> list[datetime]:
+        """Return when the clock comes to an edge of the window on the next days, or passes over one, in order."""
+        today, found = now.astimezone(zone).date(), set[datetime]()
+        for day, at in itertools.product((today + timedelta(days=ahead) for ahead in _DAYS), (self.opens, self.closes)):
+            local = datetime.combine(day, at, zone)
+            first, second = sorted(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+            found |= {first, second}
+            if first != second:
+                # The clock shows this time twice, or not at all: it is put back, or forward, between the two.
+                found.add(_change_of_clock(first, second, zone))
+        return sorted(moment for moment in found if moment > now)
+
+
+def _change_of_clock(early: datetime, late: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment of the change between two others."""
+    before = early.astimezone(zone).utcoffset()
+    if before == late.astimezone(zone).utcoffset():
+        return late
+    # Clocks are changed at whole seconds.
+    early, late = early.replace(microsecond=0), late.replace(microsecond=0) + _SECOND
+    while late - early > _SECOND:
+        middle = early + (late - early) // _SECOND // 2 * _SECOND
+        if middle.astimezone(zone).utcoffset() == before:
+            early = middle
+        else:
+            late = middle
+    return late

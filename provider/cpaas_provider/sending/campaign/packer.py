@@ -52,7 +52,7 @@ class Packer:
         self._budget = budget
         self._window = window
         self._do_not_disturb = do_not_disturb
-        self._only = only
+        self._only = None if only is None else {person.place: person for person in only}
         self._test_only = test_only
         self._clock = clock
         self._ready: deque[Person] = deque()
@@ -64,7 +64,10 @@ class Packer:
 
     def put_back(self, parts: Iterable[People]) -> None:
         """Have the parts of a rejected pack taken next."""
-        self._parts.extend(parts)
+        for part in parts:
+            self._parts.append(part)
+            if self._only is not None:
+                self._only.update((person.place, person) for person in part)
 
     async def next(self, under_way: int) -> People | NotNow | None:
         """Return the next pack, ``None`` when there is nobody left.
@@ -73,6 +76,12 @@ class Packer:
         :raises SendingError: when a guard ends the campaign, or puts it off
         :raises CpaasError: when a look-up cannot be made
         """
+        people = await self._next(under_way)
+        if isinstance(people, tuple):
+            self._gone(people)
+        return people
+
+    async def _next(self, under_way: int) -> People | NotNow | None:
         if self._window is not None and not self._hours_last():
             if under_way:
                 return NOT_NOW
@@ -104,27 +113,42 @@ class Packer:
         self._ready.clear()
         self._parts.clear()
         now = self._clock()
-        # Where there are some who test, nobody comes before their hours.
-        zones = self._plan.zones(tests=True) or self._plan.zones()
+        zones = self._zones()
         is_open = [zone for zone in zones if window.is_open(now, zone)]
         if zones and not is_open:
             until = window.next_opening(now, zones)
             raise OutsideHoursError("The send window is closed for everybody who is left.", until)
-        self._people = self._plan.not_reached(is_open)
+        if self._only is None:
+            self._people = self._plan.not_reached(is_open)
+        else:
+            self._people = iter([person for person in self._only.values() if person.zone in is_open])
         self._until = window.next_change(now, zones or [None])
+
+    def _zones(self) -> list[str | None]:
+        """Return the time zones of those who are left."""
+        if self._only is not None:
+            return list({person.zone for person in self._only.values()})
+        # Where there are some who test, nobody comes before their hours.
+        return self._plan.zones(tests=True) or self._plan.zones()
+
+    def _gone(self, people: Iterable[Person]) -> None:
+        """Do not take people again when the send window opens the next time; the plan itself says it of all others."""
+        if self._only is not None:
+            for person in people:
+                self._only.pop(person.place, None)
 
     async def _come_back(self, under_way: int) -> People | NotNow | None:
         """Say that there is nobody left, unless there are those whose hours it was not."""
-        if self._window is None or not self._plan.zones():
+        if self._window is None or not self._zones():
             return None
         if under_way:
             return NOT_NOW
         self._begin(self._window)
-        return await self.next(under_way)
+        return await self._next(under_way)
 
     async def _take(self) -> People:
         if self._people is None:
-            self._people = iter(self._only) if self._only is not None else self._plan.not_reached()
+            self._people = iter([*self._only.values()]) if self._only is not None else self._plan.not_reached()
         while len(self._ready) < self._per_request and await self._fill(self._people):
             pass
         return self._cut()
@@ -140,6 +164,7 @@ class Packer:
         found = list(itertools.islice(people, room))
         permitted = await self._do_not_disturb.permitted(found)
         self.left_out += len(found) - len(permitted)
+        self._gone(set(found) - set(permitted))
         self._ready.extend(permitted)
         return len(found) == room
 

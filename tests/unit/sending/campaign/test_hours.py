@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sending.campaign.hours import SendWindow
+from tests.unit.sending.campaign.clock_changes import breaches, clock_changes, windows_around
 
 DAY = SendWindow(time(9), time(20), "Africa/Lagos")
 NIGHT = SendWindow(time(22), time(6), "Africa/Lagos")
@@ -64,6 +65,48 @@ class TestChangesOfTheClock:
         evening = datetime(2026, 10, 24, 21, tzinfo=ZoneInfo("Europe/Berlin"))
         assert self.BERLIN.next_opening(evening, [None]) == datetime(2026, 10, 25, 8, tzinfo=UTC)
 
+    def test_close_in_repeated_hour_is_found_from_within_that_hour(self) -> None:
+        london = SendWindow(time(18), time(1, 30), "Europe/London")
+        second = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)
+        assert london.is_open(second, None)
+        assert london.next_change(second, [None]) == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+
+    def test_repeated_hour_is_judged_by_the_local_clock_both_times(self) -> None:
+        london = SendWindow(time(18), time(1, 30), "Europe/London")
+        first = datetime(2026, 10, 25, 0, 15, tzinfo=UTC)
+        assert london.next_change(first, [None]) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+        assert london.next_opening(first, [None]) == datetime(2026, 10, 25, 1, tzinfo=UTC)
+
+    def test_close_in_skipped_hour_comes_when_the_clock_jumps(self) -> None:
+        window = SendWindow(time(20), time(2, 30), "Europe/Berlin")
+        before = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+        assert window.next_change(before, [None]) == datetime(2026, 3, 29, 1, tzinfo=UTC)
+
+    def test_open_in_skipped_hour_comes_when_the_clock_jumps(self) -> None:
+        window = SendWindow(time(2, 30), time(5), "Europe/Berlin")
+        before = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+        assert window.next_opening(before, [None]) == datetime(2026, 3, 29, 1, tzinfo=UTC)
+
+    def test_window_within_skipped_hour_opens_on_the_next_day(self) -> None:
+        window = SendWindow(time(2, 15), time(2, 45), "Europe/Berlin")
+        before = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+        assert window.next_opening(before, [None]) == datetime(2026, 3, 30, 0, 15, tzinfo=UTC)
+
+    def test_skipped_day_has_no_window(self) -> None:
+        window = SendWindow(time(9), time(20), "Pacific/Apia")
+        evening = datetime(2011, 12, 29, 21, tzinfo=ZoneInfo("Pacific/Apia"))
+        assert window.next_opening(evening, [None]) == datetime(2011, 12, 30, 19, tzinfo=UTC)
+
+    @pytest.mark.parametrize(
+        "zone", ["Europe/London", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll"]
+    )
+    def test_next_change_is_when_the_local_clock_changes_state(self, zone: str) -> None:
+        changes = list(clock_changes(zone, date(2026, 1, 1), date(2027, 1, 1)))
+        assert changes
+        for change in changes:
+            for window in windows_around(zone, change)[::9]:
+                assert breaches(window, change - timedelta(hours=3), 6 * 60, step=47) == []
+
     def test_an_opening_in_the_hour_that_is_left_out_comes_at_most_an_hour_late(self) -> None:
         window = SendWindow(time(2, 30), time(5), "Europe/Berlin")
         before = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
@@ -85,9 +128,7 @@ def test_it_is_open_at_the_next_opening_and_that_is_within_two_days(
     window, now = SendWindow(opens, closes, zone), now.replace(tzinfo=UTC)
     opening = window.next_opening(now, [None])
     assert timedelta() < opening - now <= timedelta(days=2)
-    local = opening.astimezone(ZoneInfo(zone))
-    # In the hour that is left out in spring a short window does not open at all.
-    assert window.is_open(opening, None) or local.time() != opens
+    assert window.is_open(opening, None)
     assert window.next_change(now, [None]) > now
 
 

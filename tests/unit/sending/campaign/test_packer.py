@@ -165,6 +165,42 @@ class TestHours:
         clock.now = NINE + timedelta(days=1)
         assert sorted(row for pack in everything(packer, plan) for row in pack) == [1, 2, 3, 4]
 
+    def test_resend_stops_when_the_window_closes_and_takes_nobody_twice(self) -> None:
+        clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
+        plan = self.plan(*[None] * 3)
+        people = list(plan.not_reached())
+        plan.settle([person.place for person in people], Fate.UNKNOWN)
+        packer = Packer(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
+        assert taken(packer, plan) == [1]
+        clock.now += timedelta(minutes=1)
+        assert taken(packer, plan, under_way=1) == NOT_NOW
+        with pytest.raises(OutsideHoursError) as caught:
+            taken(packer, plan)
+        assert caught.value.until == NINE + timedelta(days=1)
+        clock.now = caught.value.until
+        assert everything(packer, plan) == [[2], [3]]
+
+    def test_resend_takes_recipients_by_their_own_time_zones(self) -> None:
+        plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
+        people = list(plan.not_reached())
+        plan.settle([person.place for person in people], Fate.UNKNOWN)
+        packer = Packer(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
+        assert taken(packer, plan) == [2, 4]
+        with pytest.raises(OutsideHoursError):
+            taken(packer, plan)
+
+    def test_resend_put_back_at_closing_time_is_taken_at_the_next_opening(self) -> None:
+        clock = SimpleNamespace(now=NINE)
+        plan = self.plan(*[None] * 4)
+        people = list(plan.not_reached())
+        plan.settle([person.place for person in people], Fate.UNKNOWN)
+        packer = Packer(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
+        pack = asyncio.run(packer.next(0))
+        assert isinstance(pack, tuple)
+        packer.put_back([pack[:2], pack[2:]])
+        clock.now = NINE + timedelta(days=1)
+        assert sorted(row for pack in everything(packer, plan) for row in pack) == [1, 2, 3, 4]
+
 
 class TestDoNotDisturb:
     def test_a_request_is_filled_up_with_those_who_may_be(self) -> None:
