@@ -69,6 +69,12 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "placeholder_format": _text(
         "Placeholder format", "How a placeholder stands in a text; used to count pages.", default="{name}"
     ),
+    "insufficient_balance_words": _text(
+        "Words of no balance",
+        "Comma-separated. A rejection whose message holds one of these says that the account cannot pay, and ends a "
+        "campaign at once.",
+        default="insufficient balance, insufficient funds, insufficient credit",
+    ),
     "otp_revoke_path": _text("Revoke path", "Path of the revoke operation; holds {id}.", default="/otp/{id}"),
 }
 

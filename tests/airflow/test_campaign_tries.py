@@ -243,14 +243,17 @@ class TestRejected:
         failed = sms(stage, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).once()
         assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_reached": 6})
 
-    def test_when_everybody_is_rejected_it_stops_trying(self, stage: Stage) -> None:
+    @pytest.mark.parametrize(("limit", "tried", "words"), [(20, 20, "20 requests in a row"), (None, 50, "nobody")])
+    def test_when_everybody_is_rejected_it_stops_trying(
+        self, stage: Stage, limit: int | None, tried: int, words: str
+    ) -> None:
         small_packs(stage)
         refuse(stage, digits(70), named=False)
-        failed = sms(stage, rows(70), max_failure_ratio=1).once()
+        failed = sms(stage, rows(70), max_failure_ratio=1, max_identical_rejections=limit).once()
         assert (failed.state, requests(stage), counts(failed.report)) == (
-            "failed", 50, {"rejected": 50, "not_reached": 20}
+            "failed", tried, {"rejected": tried, "not_reached": 70 - tried}
         )  # fmt: skip
-        assert "accepted nobody" in failed.error
+        assert words in failed.error
 
     def test_too_many_end_it_early(self, stage: Stage) -> None:
         small_packs(stage)

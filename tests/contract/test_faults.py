@@ -14,6 +14,7 @@ import pytest
 from cpaas_provider.api import (
     CpaasAuthenticationError,
     CpaasError,
+    CpaasInsufficientBalanceError,
     CpaasRateLimitedError,
     CpaasRejectedError,
     CpaasUnavailableError,
@@ -164,6 +165,16 @@ def test_an_error_under_200_is_a_rejection(
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
+@struck_by(("reject", {"status": 400}))
+def test_words_of_no_balance_in_a_rejection_are_about_the_account(
+    speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
+) -> None:
+    error = attempt(speak, operation, kind, params)
+    billed = operation.name in ("send_sms", "buy_airtime", "lookup_phone")
+    assert type(error) is (CpaasInsufficientBalanceError if billed else CpaasRejectedError)
+    assert (speak.requests, speak.accepted) == (1, 0)
+
+
 @struck_by(("unauthorized", {}))
 def test_a_refused_key_is_not_tried_again(
     speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]
@@ -183,7 +194,13 @@ def test_a_redirect_is_not_followed(speak: Speaker, operation: Operation, kind: 
     assert (speak.requests, speak.accepted) == (1, 0)
 
 
-@struck_by(("unknown_enum", {}), ("extra_fields", {}), ("slow_drip", {"seconds": 0.1}), ("latency", {"ms": 50}))
+@struck_by(
+    ("unknown_enum", {}),
+    ("extra_fields", {}),
+    ("no_charge", {}),
+    ("slow_drip", {"seconds": 0.1}),
+    ("latency", {"ms": 50}),
+)
 def test_an_odd_answer_is_an_answer(speak: Speaker, operation: Operation, kind: str, params: dict[str, Any]) -> None:
     # It is not about time, which a busy machine takes.
     speak.options["timeout"] = 30.0

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
 from cpaas_provider.api.answers import read_answer
+from cpaas_provider.api.balance import judged_by_words
 from cpaas_provider.api.blame import blames_message, refused_recipients
 from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
@@ -116,9 +117,10 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
             private = itertools.chain([settings.api_key], private_values(fields))
             result: T_co = read_answer(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
+            error = judged_by_words(error, call.endpoint, settings.insufficient_balance_words)
             error.refused = refused_recipients(error.items, fields)
             error.blames_message = blames_message(error.items, fields)
-            raise
+            raise error from None
         return result
     if isinstance(reply, Failure):
         raise failure(call.endpoint, reply, settings.origin)

@@ -13,6 +13,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.api.errors import CpaasConfigurationError
 
+INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "insufficient credit")
+
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 _REVOKE_PATH = re.compile(r"/[^\s{}?#]*\{id\}[^\s{}?#]*")
 _LARGEST = 1e6
@@ -38,6 +40,7 @@ class ClientOptions(TypedDict, total=False):
     allow_http: bool
     otp_revoke_path: str
     allowed_recipients: str | Iterable[str] | None
+    insufficient_balance_words: Iterable[str]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class ClientSettings:
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
     :param allowed_recipients: numbers, addresses and ``@domains``; a request to anybody else is refused before it
         leaves. ``None`` lets everybody be reached, an empty list nobody
+    :param insufficient_balance_words: a rejection whose message holds one of these, whatever its capitals, says that
+        the account cannot pay; the contract shows no status for it but 400
     :raises CpaasConfigurationError: when a value cannot work; the message names the option, never a secret
     """
 
@@ -87,6 +92,7 @@ class ClientSettings:
     allow_http: bool = False
     otp_revoke_path: str = "/otp/{id}"
     allowed_recipients: str | Iterable[str] | None = field(default=None, repr=False)
+    insufficient_balance_words: Iterable[str] = INSUFFICIENT_BALANCE_WORDS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
@@ -105,6 +111,7 @@ class ClientSettings:
         if self.default_region is not None:
             _check_region(self.default_region)
         _ = self.allowed
+        object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.proxy is not None and not _is_proxy(self.proxy):
             raise CpaasConfigurationError("proxy must be a URL such as http://proxy.example.com:3128.")
 
@@ -199,6 +206,13 @@ def _check_number(option: str, value: float, *, above_zero: bool) -> None:
 def _check_whole(option: str, value: int, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CpaasConfigurationError(f"{option} must be a whole number of at least {least}.")
+
+
+def _checked_words(words: Iterable[str]) -> tuple[str, ...]:
+    listed = tuple(words) if isinstance(words, (list, tuple)) else (None,)
+    if not all(isinstance(one, str) and one.strip() for one in listed):
+        raise CpaasConfigurationError("insufficient_balance_words must be a list of words or phrases.")
+    return tuple(str(one) for one in listed)
 
 
 def _check_region(region: str) -> None:

@@ -240,6 +240,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "allow_http": _switch,
     "otp_revoke_path": _word,
     "allowed_recipients": _list,
+    "insufficient_balance_words": _list,
     "sender_id": _word,
     "email_sender_id": _word,
     "recipients_per_request": _whole,

@@ -83,6 +83,8 @@ class CampaignOperator(SendOperator):
     :param on_rejected_batch: about a batch that the service rejects as a whole: ``bisect`` it, to find those it is
         rejected for and send to the others, or ``fail``: all of its recipients count as rejected, and no retry sends
         to them
+    :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words and
+        none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
     :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
     :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
@@ -134,6 +136,7 @@ class CampaignOperator(SendOperator):
         suppression: Any = None,
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
+        max_identical_rejections: int | None = 20,
         partition: Mapping[str, int] | None = None,
         campaign_key: str | None = None,
         journal_window: int | None = None,
@@ -162,6 +165,9 @@ class CampaignOperator(SendOperator):
         self.suppression = suppression
         self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(arguments.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
+        self.max_identical_rejections = self._checked(
+            arguments.or_none(arguments.whole_from(1)), max_identical_rejections=max_identical_rejections
+        )
         self.partition = partition
         self.campaign_key = campaign_key
         self.keyed = campaign_key is not None

@@ -103,6 +103,11 @@ KINDS: dict[str, Kind] = {
         "the documented error body with HTTP 200; nothing accepted",
         {"body_status": Param(200, 100, 599)},
     ),
+    "reject": Kind(
+        Stage.BEFORE,
+        "a client error in words of your choice, such as no balance; nothing accepted",
+        {"status": Param(400, choices=(400, 402, 409, 422)), "message": Param("Insufficient balance", text=True)},
+    ),
     "cut_before": Kind(Stage.BEFORE, "connection dropped before acceptance", {"how": _HOW}),
     "cut_after": Kind(Stage.AFTER, "accepted, then the connection is dropped without a byte", {"how": _HOW}),
     "error_500_after": Kind(Stage.AFTER, "accepted, then 500"),
@@ -114,6 +119,11 @@ KINDS: dict[str, Kind] = {
     ),
     "slow_drip": Kind(Stage.AFTER, "accepted; the body byte by byte over a time", {"seconds": Param(5, 0, 120)}),
     "broken_json": Kind(Stage.AFTER, "accepted; 200 with JSON that ends too soon"),
+    "no_charge": Kind(
+        Stage.AFTER,
+        "accepted; 200 without what it costs, or without the balance too",
+        {"balance": Param("keep", choices=("keep", "drop"))},
+    ),
     "missing_field": Kind(
         Stage.AFTER, "accepted; 200 without a required field", {"field": Param(None, optional=True, text=True)}
     ),

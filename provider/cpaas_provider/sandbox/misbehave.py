@@ -73,6 +73,11 @@ async def _error_under_200(wire: Wire, rule: Rule) -> None:
     await wire.answer(Answer(200, refusal.body()))
 
 
+async def _reject(wire: Wire, rule: Rule) -> None:
+    refusal = ServiceError(rule.params["status"], rule.params["message"])
+    await wire.answer(Answer(refusal.status, refusal.body()))
+
+
 async def _cut(wire: Wire, rule: Rule) -> None:
     await wire.drop(rule.params["how"])
 
@@ -85,6 +90,7 @@ BEFORE: dict[str, Callable[[Wire, Rule], Awaitable[None]]] = {
     "unauthorized": _unauthorized,
     "redirect": _redirect,
     "error_under_200": _error_under_200,
+    "reject": _reject,
     "cut_before": _cut,
 }
 
@@ -148,6 +154,19 @@ async def _broken_json(wire: Wire, rule: Rule, answer: Answer, result: str) -> N
     await wire.raw(200, body[: max(1, len(body) // 2)])
 
 
+async def _no_charge(wire: Wire, rule: Rule, answer: Answer, result: str) -> None:
+    gone = {"charge"} if rule.params["balance"] == "keep" else {"charge", "available_balance"}
+
+    def without(one: dict[str, Any]) -> dict[str, Any]:
+        meta = one.get("meta")
+        if not isinstance(meta, dict) or not isinstance(meta.get("estimate"), dict):
+            return one
+        estimate = {name: value for name, value in meta["estimate"].items() if name not in gone}
+        return one | {"meta": meta | {"estimate": estimate}}
+
+    await wire.answer(Answer(answer.status, _in_resources(answer.body, without)))
+
+
 async def _missing_field(wire: Wire, rule: Rule, answer: Answer, result: str) -> None:
     gone = rule.params["field"] or _ESSENTIAL.get(result, "id")
     without = _in_resources(answer.body, lambda one: {key: one[key] for key in one if key != gone})
@@ -192,6 +211,7 @@ AFTER: dict[str, Callable[[Wire, Rule, Answer, str], Awaitable[None]]] = {
     "stall_body": _stall_body,
     "slow_drip": _slow_drip,
     "broken_json": _broken_json,
+    "no_charge": _no_charge,
     "missing_field": _missing_field,
     "unknown_enum": _unknown_enum,
     "extra_fields": _extra_fields,

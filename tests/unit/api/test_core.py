@@ -375,3 +375,41 @@ def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None
 def test_a_refusal_without_items_tells_nothing(settings: ClientSettings) -> None:
     error = refusal(settings)
     assert (error.refused, error.blames_message) == ((), False)
+
+
+class TestNoBalance:
+    """The contract has no status for it but 400."""
+
+    SETTINGS = ClientSettings("https://api.example.com", "sk_test_1")
+
+    @staticmethod
+    def refusal(message: str, status: int = 400, http: int = 400) -> Answer:
+        return Answer(http, None, json.dumps({"status": status, "message": message, "errors": []}).encode())
+
+    @pytest.mark.parametrize("call", [SEND, BUY, LOOK_UP], ids=["send", "buy", "look up"])
+    @pytest.mark.parametrize("message", ["Insufficient balance", "INSUFFICIENT  FUNDS here.", "insufficient credit"])
+    def test_words_of_no_balance_make_the_rejection_one_of_the_account(self, call: Call[Any], message: str) -> None:
+        error = talk(call, self.SETTINGS, self.refusal(message)).error
+        assert type(error) is errors.CpaasInsufficientBalanceError
+        assert "Top up the account" in str(error)
+        assert "Correct the request" not in str(error)
+        assert (error.status, error.retryable, error.maybe_sent) == (400, False, False)
+
+    def test_other_words_are_a_rejection(self) -> None:
+        assert type(talk(SEND, self.SETTINGS, self.refusal("Bad text")).error) is errors.CpaasRejectedError
+
+    def test_words_can_be_given(self) -> None:
+        settings = ClientSettings("https://api.example.com", "sk_test_1", insufficient_balance_words=["solde épuisé"])
+        error = talk(SEND, settings, self.refusal("Solde épuisé")).error
+        assert type(error) is errors.CpaasInsufficientBalanceError
+        assert type(talk(SEND, settings, self.refusal("Insufficient balance")).error) is errors.CpaasRejectedError
+
+    def test_words_that_were_sent_say_nothing(self) -> None:
+        call = ask.send_sms(ADA, "Clinic", "Insufficient balance: top up")
+        error = talk(call, self.SETTINGS, self.refusal("Refused text: Insufficient balance: top up")).error
+        assert type(error) is errors.CpaasRejectedError
+
+    @pytest.mark.parametrize("words", ["", "insufficient balance", [""], [5], 5])
+    def test_words_that_cannot_be_are_refused(self, words: Any) -> None:
+        with pytest.raises(errors.CpaasConfigurationError, match="insufficient_balance_words"):
+            ClientSettings("https://api.example.com", "sk_test_1", insufficient_balance_words=words)

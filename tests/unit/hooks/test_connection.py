@@ -77,6 +77,10 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
         [("a@b.com, +234", ("a@b.com", "+234")), (["a@b.com", 234], ("a@b.com", "234")), ([], ()), (" , ", ())],
         [5, {"a": 1}, [["nested"]]],
     ),
+    "insufficient_balance_words": (
+        [("no money, Empty ", ("no money", "Empty")), (["no money"], ("no money",)), ([], ())],
+        [5, {"a": 1}, [["nested"]]],
+    ),
     "sender_id": (WORD, [5]),
     "email_sender_id": (WORD, [["a"]]),
     "recipients_per_request": (WHOLE, [0, "all", 1.5]),

@@ -45,6 +45,8 @@ def test_every_kind_is_implemented_once() -> None:
         ({"kind": "unauthorized"}, 401),
         ({"kind": "redirect", "status": 302}, 302),
         ({"kind": "error_under_200"}, 200),
+        ({"kind": "reject"}, 400),
+        ({"kind": "reject", "status": 422, "message": "Sender ID not approved"}, 422),
     ],
 )
 def test_before_acceptance_nothing_is_accepted(sandbox: Harness, kind: dict[str, Any], status: int) -> None:
@@ -89,6 +91,28 @@ def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope
     record = body if form == "empty_errors" else body.get("data", {})
     assert ("id" in record) is (form in {"empty_errors", "queued", "status_beside"})
     assert body.get("status") == {"status_beside": 429, "status_alone": 429, "queued": 200, "redirect": 302}.get(form)
+
+
+def test_rejection_carries_the_words_given(sandbox: Harness) -> None:
+    sandbox.fault("send_sms", "reject", after=1, message="Sender ID not approved")
+    assert sandbox.sms().status_code == 200
+    assert sandbox.sms().json() == {"status": 400, "message": "Sender ID not approved", "errors": []}
+
+
+@pytest.mark.parametrize(("balance", "left"), [("keep", {"available_balance"}), ("drop", set())])
+@pytest.mark.parametrize("envelope", [False, True])
+def test_answer_without_charge_keeps_the_rest(
+    sandbox: Harness, balance: str, left: set[str], *, envelope: bool
+) -> None:
+    sandbox.control("PUT", "settings", {"envelope": envelope})
+    whole = sandbox.sms().json()
+    sandbox.fault("send_sms", "no_charge", times=1, balance=balance)
+    spoilt = sandbox.sms().json()
+    whole, spoilt = (one["data"] if envelope else one for one in (whole, spoilt))
+    gone = {"charge", "available_balance"} - left
+    assert set(spoilt) == set(whole)
+    assert set(spoilt["meta"]["estimate"]) == set(whole["meta"]["estimate"]) - gone
+    assert accepted(sandbox) == 2
 
 
 def test_redirect_names_the_place(sandbox: Harness) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.budget import Budget
+from cpaas_provider.sending.campaign.circuit import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
 from cpaas_provider.sending.campaign.disturb import DoNotDisturb
 from cpaas_provider.sending.campaign.doubts import Doubts
 from cpaas_provider.sending.campaign.hours import SendWindow
@@ -73,6 +74,7 @@ class Terms:
     min_balance: float | None = None
     price_per_page: float | None = None
     max_failure_ratio: float = 0.0
+    max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
     send_window: SendWindow | None = None
     test_only: bool = False
     progress_interval: float = 10.0
@@ -238,6 +240,7 @@ class Campaign:
                 window=terms.window,
                 requests_per_second=terms.requests_per_second,
                 on_rejected_batch=terms.on_rejected_batch,
+                breaker=RejectionBreaker(terms.max_identical_rejections),
                 may_fail=self._may_fail() if terms.max_failure_ratio > 0 else None,
                 doubted=only is not None,
             )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.limits import Pacer
 from cpaas_provider.sending.campaign.budget import Budget
+from cpaas_provider.sending.campaign.circuit import RejectionBreaker
 from cpaas_provider.sending.campaign.keeper import Keeper
 from cpaas_provider.sending.campaign.ledger import Claim, End, Ledger
 from cpaas_provider.sending.campaign.message import Message, Send
@@ -71,6 +72,7 @@ class Sending:
     :param window: how many requests may be claimed and not yet settled
     :param requests_per_second: how fast they may leave; nothing is claimed much sooner
     :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
+    :param breaker: ends the campaign where the service keeps saying the same
     :param may_fail: how many recipients may be rejected before the campaign ends; ``None`` lets it go on to its end
     :param doubted: whether these are people of unknown outcome, sent to again
     """
@@ -91,6 +93,7 @@ class Sending:
         *,
         window: int,
         requests_per_second: float,
+        breaker: RejectionBreaker,
         on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT,
         may_fail: int | None = None,
         doubted: bool = False,
@@ -109,6 +112,7 @@ class Sending:
         self._window = window
         self._pacer = Pacer(requests_per_second)
         self._on_rejected_batch = on_rejected_batch
+        self._breaker = breaker
         self._may_fail = may_fail
         self._doubted = doubted
         self.rejected_again = set[int]()
@@ -278,6 +282,7 @@ class Sending:
         charge = estimate.charge if estimate else None
         balance = estimate.available_balance if estimate else None
         self._accepted = True
+        self._breaker.accepted()
         self._unknown_in_a_row = 0
         refused, taken = named_apart(pack.people, _addresses(answer.rejected_recipients))
         self._progress.sent += len(taken)
@@ -324,6 +329,8 @@ class Sending:
             self._refuse(refused, str(error))
             self._packer.put_back(parts)
             self._tell()
+        if isinstance(error, CpaasRejectedError) and self._breaker.rejected(error):
+            self._finish(self._breaker.opened(error))
         self._break_off()
 
     def _refuse(self, people: People, reason: str) -> None:
