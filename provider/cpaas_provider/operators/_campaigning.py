@@ -284,6 +284,7 @@ class Campaigning:
             lookup_memory(self._open),
             ttl=operator.lookup_ttl,
             on_error=OnLookupError(operator.on_lookup_error),
+            at_once=self._settings.max_concurrency,
         )
 
     def _preview(self, campaign: Campaign) -> None:

@@ -83,8 +83,8 @@ class CampaignOperator(SendOperator):
     :param on_rejected_batch: about a batch that the service rejects as a whole: ``bisect`` it, to find those it is
         rejected for and send to the others, or ``fail``: all of its recipients count as rejected, and no retry sends
         to them
-    :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words and
-        none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
+    :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words,
+        and none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
     :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
     :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the

@@ -17,7 +17,7 @@ from typing import Any
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.circuit import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
-from cpaas_provider.sending.campaign.disturb import DoNotDisturb
+from cpaas_provider.sending.campaign.disturb import DoNotDisturb, NobodyLookedUpError
 from cpaas_provider.sending.campaign.doubts import Doubts
 from cpaas_provider.sending.campaign.hours import SendWindow
 from cpaas_provider.sending.campaign.keeper import Keeper
@@ -199,6 +199,7 @@ class Campaign:
                 self._resend(open_line)
             else:
                 self.doubts.decide(self.terms.if_unknown)
+        self._refuse_nobody_looked_up()
         self._refuse_failures()
 
     async def _send(self, open_line: OpenLine, only: Sequence[Person] | None) -> set[int]:
@@ -354,6 +355,15 @@ class Campaign:
                 f"{rejected} recipients were rejected and {bad} rows of the source could not be used, of {everybody}: "
                 f"more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody else was sent to"
                 f"{' or left out by a guard' if self._left_out() else ''}. The outcome file says who and why."
+            )
+
+    def _refuse_nobody_looked_up(self) -> None:
+        """Raise where nobody is left because look-ups failed, which would else look like a campaign for nobody."""
+        failed = self.plan.counts()[Fate.LOOKUP_FAILED]
+        if failed and not self.recipients():
+            raise NobodyLookedUpError(
+                f"Nobody was sent to: none of the {failed} recipients could be looked up. The task's retries look them "
+                "up again. on_lookup_error='send' sends to recipients who cannot be looked up."
             )
 
     def _left_out(self) -> int:

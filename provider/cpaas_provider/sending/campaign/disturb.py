@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -15,10 +16,15 @@ from cpaas_provider.api.errors import (
     CpaasInsufficientBalanceError,
     CpaasNotSentError,
 )
+from cpaas_provider.sending.campaign.circuit import CircuitOpenError
 from cpaas_provider.sending.campaign.plan import Fate, Person, Plan
 from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
+
+
+MOST_FAILURES_IN_A_ROW = 10
+_AT_ONCE = 8
 
 
 class OnLookupError(StrEnum):
@@ -33,6 +39,16 @@ class LookupFailedError(SendingError):
     """A number could not be looked up, and the author wants the campaign to end then."""
 
     for_good = True
+
+
+class LookupCircuitOpenError(CircuitOpenError):
+    """One look-up after the other failed; the task's retries go on when the service answers again."""
+
+    for_good = False
+
+
+class NobodyLookedUpError(SendingError):
+    """Nobody is left to send to, because look-ups failed."""
 
 
 class Memory(Protocol):
@@ -53,6 +69,7 @@ class DoNotDisturb:
     :param hash_of: what the memory knows a number by; the same in all campaigns
     :param memory: ``None`` for none
     :param ttl: for how long a look-up holds
+    :param at_once: how many look-ups are under way at a time, at most
     """
 
     def __init__(
@@ -64,6 +81,7 @@ class DoNotDisturb:
         *,
         ttl: timedelta,
         on_error: OnLookupError,
+        at_once: int = _AT_ONCE,
     ) -> None:
         self._plan = plan
         self._look_up = look_up
@@ -71,6 +89,9 @@ class DoNotDisturb:
         self._memory = memory
         self._ttl = ttl
         self._on_error = on_error
+        self._at_once = at_once
+        self._failures = 0
+        self._open = False
         self.looked_up = 0
 
     async def permitted(self, people: Sequence[Person]) -> list[Person]:
@@ -78,38 +99,68 @@ class DoNotDisturb:
 
         :raises CpaasError: when the service cannot be asked at all
         :raises LookupFailedError: when a look-up fails and ``on_error`` says so
+        :raises LookupCircuitOpenError: when so many failed that no more are made, and nobody may be sent to without one
         """
         hashes = {person.place: self._hash_of(person.address) for person in people}
         known = await self._recall(list(hashes.values()))
         strangers = [person for person in people if hashes[person.place] not in known]
-        # All of them are waited for: whatever was found has been paid for, and is to be remembered.
-        answers = await asyncio.gather(*(self._ask(person) for person in strangers), return_exceptions=True)
-        found = {
-            hashes[person.place]: answer
-            for person, answer in zip(strangers, answers, strict=True)
-            if isinstance(answer, bool)
-        }
+        answers, error = await self._ask_all(strangers)
+        found = {hashes[place]: answer for place, answer in answers.items() if answer is not None}
         self.looked_up += len(found)
         await self._remember(found)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
+        if error is not None:
+            raise error
         known |= found
-        return self._sorted_out(people, hashes, known)
+        permitted = self._sorted_out(people, [known.get(hashes[person.place]) for person in people], answers)
+        if self._open and self._on_error is OnLookupError.SKIP:
+            raise LookupCircuitOpenError(
+                f"{MOST_FAILURES_IN_A_ROW} look-ups in a row failed, so no more were made, and nobody more was sent to. "
+                "The task's retries go on with those who are left. on_lookup_error='send' sends to recipients who "
+                "cannot be looked up."
+            )
+        return permitted
+
+    async def _ask_all(self, people: Iterable[Person]) -> tuple[dict[int, bool | None], BaseException | None]:
+        """Look people up, some at a time, and return the answers by place beside the error that ended it.
+
+        Those under way are waited for: whatever was found has been paid for, and is to be remembered.
+        """
+        waiting, answers = deque(people), dict[int, bool | None]()
+        errors = list[BaseException]()
+
+        async def ask_one_after_the_other() -> None:
+            while waiting and not errors and not self._open:
+                person = waiting.popleft()
+                try:
+                    answers[person.place] = await self._ask(person)
+                except Exception as error:  # noqa: BLE001 - it is raised once the others are answered
+                    errors.append(error)
+                else:
+                    self._count(failed=answers[person.place] is None)
+
+        await asyncio.gather(*(ask_one_after_the_other() for _ in range(self._at_once)))
+        return answers, errors[0] if errors else None
+
+    def _count(self, *, failed: bool) -> None:
+        """Count failures in a row; after too many of them nobody is looked up any more."""
+        self._failures = self._failures + 1 if failed else 0
+        if self._failures >= MOST_FAILURES_IN_A_ROW and not self._open:
+            self._open = True
+            log.warning("%d look-ups in a row failed. No more recipients are looked up in this try.", self._failures)
 
     def _sorted_out(
-        self, people: Sequence[Person], hashes: Mapping[int, bytes], known: Mapping[bytes, bool]
+        self, people: Sequence[Person], known: Sequence[bool | None], answers: Collection[int]
     ) -> list[Person]:
+        """Return who may be sent to, and note the others; who was not asked for stays as he is."""
         permitted = list[Person]()
         disturbed, failed = list[int](), list[int]()
-        for person in people:
-            dnd = known.get(hashes[person.place])
+        for person, dnd in zip(people, known, strict=True):
             if dnd:
                 disturbed.append(person.place)
-            elif dnd is None and self._on_error is OnLookupError.SKIP:
-                failed.append(person.place)
-            else:
+            elif dnd is not None or self._on_error is not OnLookupError.SKIP:
                 permitted.append(person)
+            elif person.place in answers:
+                failed.append(person.place)
         self._plan.leave_alone(disturbed, Fate.DO_NOT_DISTURB)
         self._plan.leave_alone(failed, Fate.LOOKUP_FAILED, "could not be looked up")
         return permitted

@@ -18,7 +18,12 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.campaign.disturb import DoNotDisturb, LookupFailedError, OnLookupError
+from cpaas_provider.sending.campaign.disturb import (
+    DoNotDisturb,
+    LookupCircuitOpenError,
+    LookupFailedError,
+    OnLookupError,
+)
 from cpaas_provider.sending.campaign.plan import Plan
 from tests.unit.sending.campaign.parts import fates, phones, plan_of
 
@@ -50,19 +55,26 @@ class Service:
 
     async def look_up(self, address: str) -> bool | None:
         self.asked[address] += 1
+        await asyncio.sleep(0)
         answer = self.answers.get(address, False)
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[no-any-return]  # what the test says
 
 
+def disturb(
+    service: Service, plan: Plan, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
+) -> DoNotDisturb:
+    return DoNotDisturb(
+        plan, service.look_up, lambda address: address.encode(), book, ttl=ttl, on_error=OnLookupError(on_error)
+    )
+
+
 def looking(
     service: Service, plan: Plan, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
 ) -> list[str]:
     """Return who of a plan may be sent to."""
-    asking = DoNotDisturb(
-        plan, service.look_up, lambda address: address.encode(), book, ttl=ttl, on_error=OnLookupError(on_error)
-    )
+    asking = disturb(service, plan, book, on_error, ttl)
     return [one.address for one in asyncio.run(asking.permitted(list(plan.not_reached())))]
 
 
@@ -120,6 +132,58 @@ class TestANumberThatCannotBeLookedUp:
         book = Book()
         looking(service(a=error), plan_of(A, B), book)
         assert set(book.found) == {B.encode()}
+
+
+class TestLookupOutage:
+    """Look-ups that fail one after the other are not gone on with: each takes its attempts, and may be charged."""
+
+    MANY = phones(500)
+    OUTAGE = pytest.mark.parametrize(
+        "failure", [CpaasUnknownOutcomeError("cut", maybe_sent=False), CpaasRejectedError("no", status=404), None]
+    )
+
+    def failing(self, failure: CpaasError | None, first: int = 0) -> Service:
+        made = Service()
+        made.answers = dict.fromkeys(self.MANY[first:], failure)
+        return made
+
+    @OUTAGE
+    def test_skipping_them_it_ends_the_try_and_who_was_not_asked_for_is_not_reached(
+        self, failure: CpaasError | None
+    ) -> None:
+        plan, asked = plan_of(*self.MANY), self.failing(failure, first=20)
+        with pytest.raises(LookupCircuitOpenError, match="10 look-ups in a row failed") as caught:
+            looking(asked, plan)
+        assert not caught.value.for_good
+        assert len(asked.asked) <= 20 + 10 + 8
+        counts = Counter(fates(plan).values())
+        assert 10 <= counts["lookup_failed"] <= 18
+        assert counts["not_reached"] == 500 - counts["lookup_failed"]
+
+    @OUTAGE
+    def test_sending_to_them_it_asks_no_more(
+        self, failure: CpaasError | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        asked = self.failing(failure)
+        asking = disturb(asked, plan := plan_of(*self.MANY), on_error="send")
+        people = list(plan.not_reached())
+        for some in (people[:100], people[100:]):
+            assert asyncio.run(asking.permitted(some)) == some
+        assert len(asked.asked) <= 18
+        assert caplog.text.count("No more recipients are looked up") == 1
+
+    def test_failures_that_are_not_in_a_row_go_on(self) -> None:
+        plan, asked = plan_of(*self.MANY), Service()
+        asked.answers = dict.fromkeys(self.MANY[::2])
+        assert looking(asked, plan) == self.MANY[1::2]
+
+    def test_what_is_known_needs_no_look_up(self) -> None:
+        book = Book()
+        book.found = {one.encode(): (False, datetime.now(UTC)) for one in self.MANY[10:]}
+        asked = self.failing(None)
+        with pytest.raises(LookupCircuitOpenError):
+            looking(asked, plan_of(*self.MANY), book)
+        assert len(asked.asked) == 10
 
 
 @pytest.mark.parametrize("on_error", ["skip", "send", "fail"])
