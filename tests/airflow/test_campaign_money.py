@@ -89,6 +89,46 @@ class TestMinBalance:
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))
 
 
+class TestPriceUnknown:
+    """After one answer the campaign goes on in whole requests, whatever that answer says of money."""
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
+    def test_price_of_nought_is_a_price(self, stage: Stage, bound: dict[str, float]) -> None:
+        stage.connect("cpaas_default", recipients_per_request=50)
+        stage.sandbox.control("PUT", "prices", {"sms": 0})
+        done = sms(stage, rows(200), **bound).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 200})
+        assert requests(stage) <= 6
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
+    def test_answers_without_charge_go_on_by_the_balance(self, stage: Stage, bound: dict[str, float]) -> None:
+        stage.connect("cpaas_default", recipients_per_request=50)
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        done = sms(stage, rows(200), **bound).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 200})
+        assert requests(stage) <= 6
+        assert done.log.count("do not say what they cost") == 1
+
+    def test_bound_holds_without_charge(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=10)
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(stage, rows(100), max_charge=40 * PRICE).once()
+        assert (failed.state, failed.report["sent"]) == ("failed", 40)
+        assert stage.sandbox.counters()["charged"] == 40 * PRICE
+
+    def test_the_author_may_refuse_it(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(stage, rows(10), max_charge=1000, on_missing_charge="fail").once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_reached": 9})
+        assert "on_missing_charge" in failed.error
+
+    def test_without_charge_and_balance_it_ends(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
+        failed = sms(stage, rows(10), max_charge=1000).once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_reached": 9})
+        assert "price_per_page" in failed.error
+
+
 class TestMaxRecipients:
     def test_a_campaign_for_more_is_refused_before_anything_is_sent(self, stage: Stage) -> None:
         run = sms(stage, [*rows(6), *rows(6)], max_recipients=5)
@@ -109,7 +149,7 @@ class TestMaxRecipients:
         ("max_charge", -1), ("max_charge", "5"), ("min_balance", float("inf")), ("price_per_page", True),
         ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview", -1), ("journal_window", 0),
         ("dry_run", "yes"), ("test_only", 1), ("progress_interval", -1), ("on_lookup_error", "perhaps"),
-        ("on_rejected_batch", "halve"),
+        ("on_rejected_batch", "halve"), ("on_missing_charge", "hope"), ("max_identical_rejections", 0),
         ("channel", "fax"), ("if_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
     ],
 )  # fmt: skip

@@ -74,6 +74,9 @@ class CampaignOperator(SendOperator):
     :param max_charge: what it may cost in all its tries, in the account's currency
     :param min_balance: what must be left of the account's balance
     :param price_per_page: what a page (SMS) or a recipient (email) costs, where you know it
+    :param on_missing_charge: about answers that do not say what they cost, under ``max_charge`` or ``min_balance`` and
+        without ``price_per_page``: ``balance`` goes on, one request after the other, by what the balance loses;
+        ``fail`` ends the campaign
     :param send_window: from when to when a day people may be reached, such as ``("09:00", "20:00")``; outside of it the
         task is deferred
     :param timezone: of the send window, such as ``Africa/Lagos``
@@ -130,6 +133,7 @@ class CampaignOperator(SendOperator):
         max_charge: float | None = None,
         min_balance: float | None = None,
         price_per_page: float | None = None,
+        on_missing_charge: Literal["balance", "fail"] = "balance",
         send_window: Sequence[str] | None = None,
         timezone: str | None = None,
         timezone_column: str | None = None,
@@ -159,6 +163,7 @@ class CampaignOperator(SendOperator):
         self.max_charge = self._checked(arguments.amount_or_none, max_charge=max_charge)
         self.min_balance = self._checked(arguments.amount_or_none, min_balance=min_balance)
         self.price_per_page = self._checked(arguments.amount_or_none, price_per_page=price_per_page)
+        self.on_missing_charge = self._checked(arguments.one_of("balance", "fail"), on_missing_charge=on_missing_charge)
         self.send_window = send_window
         self.timezone = timezone
         self.timezone_column = timezone_column

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
 from cpaas_provider.sending.errors import SendingError
+
+
+log = logging.getLogger(__name__)
 
 
 class BudgetReachedError(SendingError):
@@ -19,7 +23,7 @@ class Budget:
     """Money, as the service tells it with each answer.
 
     Units are pages where they are known, else recipients. The first request goes alone, to learn the price; later ones
-    reserve the highest price seen.
+    reserve the highest price seen. Where answers do not say what they cost, all go alone, and the balance tells it.
 
     :param max_charge: what the campaign may cost in all its tries; ``None`` for no bound
     :param min_balance: what must be left of the account's balance; ``None`` for no bound
@@ -27,6 +31,7 @@ class Budget:
     :param spent: what answered requests of all tries have cost
     :param reserved: what requests under way may cost
     :param unpriced: units of requests of earlier tries that were carried out without anybody telling the charge
+    :param refuse_missing_charge: end the campaign where answers do not say what they cost
     :param doubtful: units of requests nobody knows of, which may have been charged
     """
 
@@ -38,8 +43,12 @@ class Budget:
     doubtful: int = 0
     unpriced: int = 0
     balance: float | None = None
+    refuse_missing_charge: bool = False
     under_way: int = 0
     told: bool = False
+    _lost: float = 0.0
+    """What the balance lost by requests whose answers do not say what they cost."""
+    _lost_units: int = 0
 
     @property
     def bounded(self) -> bool:
@@ -48,8 +57,8 @@ class Budget:
 
     @property
     def unpriced_yet(self) -> bool:
-        """Whether there is a bound to keep and no price to keep it by."""
-        return self.bounded and not self.price
+        """Whether there is a bound to keep, and no answer yet that could tell the price to keep it by."""
+        return self.bounded and self.price is None and not self.told
 
     def affordable(self, least: int = 1) -> float:
         """Return how many units may be claimed now.
@@ -59,7 +68,8 @@ class Budget:
         """
         if not self.bounded:
             return math.inf
-        if self.under_way and not self.told:
+        # Without a price the balance says how far it is, once everything under way is answered.
+        if self.under_way and (self.price is None or not self.told):
             return 0
         left = min(self._left())
         if self.price:
@@ -67,9 +77,12 @@ class Budget:
             if units < least and not self.under_way:
                 raise BudgetReachedError(self._reached(least))
             return max(units, 0)
-        if left <= 0 and not self.under_way:
-            raise BudgetReachedError(self._reached(least))
-        return math.inf if left > 0 else 0
+        if left < 0 or (left == 0 and self.price is None):
+            if not self.under_way:
+                raise BudgetReachedError(self._reached(least))
+            return 0
+        usual = self._unit_price
+        return max(least, math.floor(left / usual + 1e-9)) if usual else math.inf
 
     def reserve(self, units: int) -> float:
         """Set money aside for a request about to be claimed, and return how much."""
@@ -88,18 +101,43 @@ class Budget:
             self.spent += charge
             if units:
                 self.price = max(self.price or 0.0, charge / units)
-        elif self.max_charge is not None:
-            if self.price is None:
-                raise BudgetReachedError(
-                    "The service does not say what a request costs, so max_charge cannot be kept. Give price_per_page, "
-                    "or leave max_charge out."
-                )
+        elif self.price is not None:
             self.spent += units * self.price
+        elif self.bounded:
+            self._count_by_balance(units, balance)
         if balance is not None:
             self.balance = balance
-        elif self.min_balance is not None and self.balance is None:
+        elif self.balance is not None:
+            self.balance -= charge if charge is not None else units * self._unit_price
+        elif self.min_balance is not None:
             raise BudgetReachedError("The service does not tell the balance, so min_balance cannot be kept.")
         self.told = True
+
+    def _count_by_balance(self, units: int, balance: float | None) -> None:
+        """Take what the balance lost for what a request cost, which nobody says and which was under way alone."""
+        if self.refuse_missing_charge:
+            raise BudgetReachedError(
+                "The service does not say what a request costs, and on_missing_charge is 'fail'. Give price_per_page, "
+                "or leave on_missing_charge out to go on by the balance."
+            )
+        if balance is None:
+            raise BudgetReachedError(
+                "The service says neither what a request costs nor the balance, so "
+                f"{'min_balance' if self.max_charge is None else 'max_charge'} cannot be kept. Give price_per_page, or "
+                "leave it out."
+            )
+        if not self.told:
+            log.warning(
+                "Answers do not say what they cost. Requests go one after the other from now on, and what the balance "
+                "loses counts as their cost. price_per_page makes it faster and more exact."
+            )
+        if self.balance is None:
+            self.unpriced += units
+            return
+        lost = max(0.0, self.balance - balance)
+        self.spent += lost
+        self._lost += lost
+        self._lost_units += units
 
     def release(self, amount: float) -> None:
         """Give a reservation back: the request was surely not carried out."""
@@ -111,12 +149,19 @@ class Budget:
         self.release(amount)
         self.doubtful += units
 
+    @property
+    def _unit_price(self) -> float:
+        """What a unit costs as far as it is known."""
+        if self.price is not None:
+            return self.price
+        return self._lost / self._lost_units if self._lost_units else 0.0
+
     def _claimed(self) -> float:
         """Return what is, or may be, spent beside what the service told."""
-        return self.reserved + self.doubtful * (self.price or 0.0)
+        return self.reserved + self.doubtful * self._unit_price
 
     def _all_spent(self) -> float:
-        return self.spent + self.unpriced * (self.price or 0.0)
+        return self.spent + self.unpriced * self._unit_price
 
     def _left(self) -> list[float]:
         left = []
@@ -127,7 +172,7 @@ class Budget:
         return left or [math.inf]
 
     def _reached(self, least: int) -> str:
-        cost = least * (self.price or 0.0)
+        cost = least * self._unit_price
         price = f" One more would cost about {cost:g}." if cost else ""
         doubt = f", and up to {self._claimed():g} for requests nobody knows of" if self._claimed() else ""
         if self.max_charge is not None and self.max_charge - self._all_spent() - self._claimed() < (cost or 1e-9):

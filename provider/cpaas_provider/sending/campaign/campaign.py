@@ -73,6 +73,7 @@ class Terms:
     max_charge: float | None = None
     min_balance: float | None = None
     price_per_page: float | None = None
+    refuse_missing_charge: bool = False
     max_failure_ratio: float = 0.0
     max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
     send_window: SendWindow | None = None
@@ -215,6 +216,7 @@ class Campaign:
             spent or 0.0,
             doubtful=self.plan.units(Fate.UNKNOWN),
             unpriced=self.plan.unpriced(),
+            refuse_missing_charge=terms.refuse_missing_charge,
         )
         async with open_line() as line, self._keeper() as keeper:
             packer = Packer(

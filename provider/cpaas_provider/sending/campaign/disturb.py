@@ -99,7 +99,7 @@ class DoNotDisturb:
 
         :raises CpaasError: when the service cannot be asked at all
         :raises LookupFailedError: when a look-up fails and ``on_error`` says so
-        :raises LookupCircuitOpenError: when so many failed that no more are made, and nobody may be sent to without one
+        :raises LookupCircuitOpenError: when no more look-ups are made, and nobody may be sent to without one
         """
         hashes = {person.place: self._hash_of(person.address) for person in people}
         known = await self._recall(list(hashes.values()))
@@ -114,7 +114,7 @@ class DoNotDisturb:
         permitted = self._sorted_out(people, [known.get(hashes[person.place]) for person in people], answers)
         if self._open and self._on_error is OnLookupError.SKIP:
             raise LookupCircuitOpenError(
-                f"{MOST_FAILURES_IN_A_ROW} look-ups in a row failed, so no more were made, and nobody more was sent to. "
+                f"{MOST_FAILURES_IN_A_ROW} look-ups in a row failed, so no more were made and nobody more was sent to. "
                 "The task's retries go on with those who are left. on_lookup_error='send' sends to recipients who "
                 "cannot be looked up."
             )

@@ -116,6 +116,100 @@ class TestAServiceThatDoesNotSayWhatItCost:
         assert (budget.spent, budget.affordable()) == (6.0, 2)
 
 
+class TestAPriceOfNought:
+    def test_is_known_after_one_answer(self) -> None:
+        budget = Budget(max_charge=10)
+        assert budget.unpriced_yet
+        spend(budget, 1, 0.0)
+        assert not budget.unpriced_yet
+        budget.reserve(500)
+        assert budget.affordable() == math.inf
+
+    def test_may_rise_and_then_bounds(self) -> None:
+        budget = Budget(max_charge=10)
+        spend(budget, 1, 0.0)
+        spend(budget, 4, 8.0)
+        assert budget.affordable() == 1
+
+    def test_given_by_the_author_is_a_price(self) -> None:
+        assert not Budget(max_charge=0, price=0.0).unpriced_yet
+        assert Budget(max_charge=0, price=0.0).affordable() == math.inf
+
+    def test_what_was_overspent_before_stays_so(self) -> None:
+        with pytest.raises(BudgetReachedError, match="12 was charged"):
+            Budget(max_charge=10, spent=12.0, price=0.0).affordable()
+
+
+class TestAnswersWithoutACharge:
+    @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
+    def test_it_goes_on_by_the_balance_one_request_at_a_time_and_says_so_once(
+        self, bound: dict[str, float], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        budget = Budget(**bound)
+        for balance in (100.0, 99.0, 98.0):
+            spend(budget, 1, None, balance)
+            assert not budget.unpriced_yet
+            assert budget.affordable() > 1
+        reserved = budget.reserve(20)
+        assert budget.affordable() == 0
+        budget.settle(reserved, 20, None, 90.0)
+        assert budget.affordable() > 1
+        assert caplog.text.count("do not say what they cost") == 1
+
+    def test_min_balance_is_kept_by_what_the_balance_lost(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        assert budget.affordable() == 15
+        spend(budget, 15, None, 50.0)
+        with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached"):
+            budget.affordable()
+
+    def test_max_charge_is_kept_by_what_the_balance_lost(self) -> None:
+        budget = Budget(max_charge=30)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        # The first told no more than where the balance begins, and is taken to have cost as much.
+        assert (budget.spent, budget.affordable()) == (20.0, 4)
+        spend(budget, 4, None, 72.0)
+        with pytest.raises(BudgetReachedError, match=r"max_charge \(30\) is reached: 30 was charged"):
+            budget.affordable()
+
+    def test_a_dear_recipient_is_tried_while_there_is_anything_left(self) -> None:
+        budget = Budget(max_charge=45)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 1, None, 80.0)
+        assert budget.affordable(3) == 3
+
+    def test_what_earlier_tries_sent_is_taken_to_have_cost_as_much(self) -> None:
+        budget = Budget(max_charge=100, unpriced=30)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        assert budget.affordable() == 9
+
+    def test_topped_up_meanwhile_it_cost_nothing(self) -> None:
+        budget = Budget(max_charge=100)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 500.0)
+        assert (budget.spent, budget.affordable()) == (0.0, math.inf)
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
+    def test_the_author_may_refuse_it(self, bound: dict[str, float]) -> None:
+        with pytest.raises(BudgetReachedError, match="on_missing_charge"):
+            spend(Budget(**bound, refuse_missing_charge=True), 1, None, 100.0)
+
+    def test_with_a_price_that_is_given_there_is_nothing_to_refuse(self) -> None:
+        budget = Budget(max_charge=10, price=2.0, refuse_missing_charge=True)
+        spend(budget, 1, None, 100.0)
+        assert budget.spent == 2.0
+
+    def test_a_balance_that_is_told_once_is_carried_on_by_the_charges(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 100.0)
+        spend(budget, 20, 40.0)
+        assert (budget.balance, budget.affordable()) == (60.0, 5)
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 500), st.sampled_from(["settle", "release", "doubt"])), max_size=40),
     st.integers(1, 16),
