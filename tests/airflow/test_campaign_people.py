@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,28 @@ class TestSuppression:
     def test_who_is_on_it_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("phone\n0803 120 0001\n+2348031200002\nnobody\n")
-        done = sms(stage, rows(6), suppression=str(banned)).once()
+        run = sms(stage, rows(6), suppression=str(banned))
+        failed = run.once()
+        assert (failed.state, all_requests(stage)) == ("failed", 0)
+        assert "1 of the 3 rows of the suppression list cannot be read (row 4:" in failed.error
+        assert "on_invalid_suppression" in failed.error
+        done = run.change(on_invalid_suppression="skip").clear().once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 4, "suppressed": 2})
+        assert done.result["invalid_suppression_rows"] == 1
         assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[2]})
-        assert "1 rows of the suppression list name nobody" in done.log
+        assert "1 of the 3 rows of the suppression list cannot be read" in done.log
+
+    def test_marks_nobody_sees_and_decimals_are_read(self, stage: Stage, tmp_path: Path) -> None:
+        banned = [f"\u202a+{SIX[0]}\u202c", f"\u200e0{SIX[1][3:]}", Decimal(SIX[2]), int(SIX[3][3:])]
+        done = sms(stage, rows(6), suppression=[{"phone": one} for one in banned]).once()
+        assert (counts(done.result), reached(stage)) == ({"sent": 2, "suppressed": 4}, Counter(SIX[4:]))
+
+    def test_national_numbers_without_a_region_fail_before_anything_is_sent(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", default_region="")
+        failed = sms(stage, rows(6), suppression=["+2348031200003", "08031200001"]).once()
+        assert (failed.state, all_requests(stage)) == ("failed", 0)
+        assert "a national number needs default_region" in failed.error
+        assert "0803120" not in failed.error
 
     def test_a_list_of_plain_numbers_from_a_template(self, stage: Stage) -> None:
         done = sms(stage, rows(3), suppression=["+{{ '2348031200001' }}"]).once()

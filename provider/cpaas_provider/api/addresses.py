@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
+from cpaas_provider.api.invisible import without_marks
+
 _VISIBLE_HEAD = 1
 _LONGEST, _LONGEST_LOCAL, _LONGEST_DOMAIN = 254, 64, 253
 _WORD = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -23,7 +25,7 @@ def normalise_email(value: object) -> str:
     """
     if not isinstance(value, str):
         raise InvalidEmailAddressError("must be text")
-    address = value.strip()
+    address = without_marks(value.strip())
     if not address:
         raise InvalidEmailAddressError("is empty")
     return _plain(address) or _validated(address)

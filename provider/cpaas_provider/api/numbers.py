@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
+from cpaas_provider.api.invisible import without_marks
 from cpaas_provider.api.plain_numbers import PLAIN, read_plain
 
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
@@ -25,7 +27,8 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
 
     Accepts the usual written forms: ``+234 803 123 4567``, ``00234...``, ``2348031234567``, national numbers such
     as ``0803 123 4567`` where ``default_region`` says which nation, and what spreadsheets make of numbers
-    (an integer, ``2348031234567.0``, a leading apostrophe).
+    (an integer, ``2348031234567.0``, a leading apostrophe). Marks without width, which come along when a number is
+    copied, are left out.
 
     :param value: the number, as text or as a number
     :param default_region: two-letter ISO 3166 region of national numbers, e.g. ``"NG"``; without it only
@@ -67,9 +70,12 @@ def mask_msisdn(number: str) -> str:
 
 
 def _written_form(value: object) -> str:
+    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
+        # What databases make of a NUMERIC column.
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InvalidMsisdnError("must be text or a whole number")
-    text = str(value).strip().lstrip("'").strip()
+    text = without_marks(str(value)).strip().lstrip("'").strip()
     if not text:
         raise InvalidMsisdnError("is empty")
     if _SCIENTIFIC.match(text):

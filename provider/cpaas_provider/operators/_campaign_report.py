@@ -34,6 +34,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "bad_rows": counts[Fate.BAD_ROW],
         "duplicates": counts[Fate.DUPLICATE],
         **{fate.word: counts[fate] for fate in LEFT_OUT},
+        "invalid_suppression_rows": found.invalid_suppression_rows,
         "in_other_partitions": found.elsewhere,
         "requests": requests,
         "charge": charge,

@@ -39,6 +39,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
         min_balance=operator.min_balance,
         price_per_page=operator.price_per_page,
         refuse_missing_charge=operator.on_missing_charge == "fail",
+        skip_invalid_suppression=operator.on_invalid_suppression == "skip",
         max_failure_ratio=operator.max_failure_ratio,
         max_identical_rejections=operator.max_identical_rejections,
         send_window=None if window is None else SendWindow.read(window, zone),

@@ -82,6 +82,8 @@ class CampaignOperator(SendOperator):
     :param timezone: of the send window, such as ``Africa/Lagos``
     :param timezone_column: the column of the recipients' own time zones
     :param suppression: who must not be sent to, as a source of its own; its column is ``recipient_column`` (templated)
+    :param on_invalid_suppression: about rows of that list that cannot be read: ``fail`` before anything is sent, or
+        ``skip`` and count them
     :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
     :param on_rejected_batch: about a batch that the service rejects as a whole: ``bisect`` it, to find those it is
         rejected for and send to the others, or ``fail``: all of its recipients count as rejected, and no retry sends
@@ -138,6 +140,7 @@ class CampaignOperator(SendOperator):
         timezone: str | None = None,
         timezone_column: str | None = None,
         suppression: Any = None,
+        on_invalid_suppression: Literal["fail", "skip"] = "fail",
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
@@ -168,6 +171,9 @@ class CampaignOperator(SendOperator):
         self.timezone = timezone
         self.timezone_column = timezone_column
         self.suppression = suppression
+        self.on_invalid_suppression = self._checked(
+            arguments.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
+        )
         self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
         self.on_rejected_batch = self._checked(arguments.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(

@@ -15,6 +15,8 @@ from cpaas_provider.api.addresses import InvalidEmailAddressError, mask_email, n
         (" Ada.L@EXAMPLE.com\n", "Ada.L@example.com"),
         ("ada+tag@mail.example.co.uk", "ada+tag@mail.example.co.uk"),
         ("ada@service.test", "ada@service.test"),
+        ("\u202aada@example.com\u202c", "ada@example.com"),
+        ("\ufeff ada\u200b@example.com\u200e", "ada@example.com"),
     ],
 )
 def test_addresses_are_trimmed_and_their_domain_is_lower_case(written: str, normal: str) -> None:
@@ -26,6 +28,7 @@ def test_addresses_are_trimmed_and_their_domain_is_lower_case(written: str, norm
     [
         ("", "is empty"),
         ("  ", "is empty"),
+        ("\u200e", "is empty"),
         (None, "must be text"),
         (5, "must be text"),
         ("ada", "is not an email address"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import phonenumbers
 import pytest
 from hypothesis import given
@@ -33,6 +35,14 @@ def example_numbers() -> list[str]:
         "2348031234567.00",
         2348031234567,
         2348031234567.0,
+        Decimal(2348031234567),
+        Decimal("2348031234567.00"),
+        Decimal("234803123456700E-2"),
+        "\u202a+234 803 123 4567\u202c",
+        "\u200e+2348031234567",
+        "\ufeff2348031234567",
+        "234\u200b803\u2060123\u200d4567",
+        "\u2066+234 803 123 4567\u2069",
     ],
 )
 def test_international_numbers_in_any_writing(written: object) -> None:
@@ -41,7 +51,8 @@ def test_international_numbers_in_any_writing(written: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["08031234567", "0803 123 4567", "0803.123.4567", "8031234567", 8031234567, "0803/1234567"]
+    "written",
+    ["08031234567", "0803 123 4567", "0803.123.4567", "8031234567", 8031234567, "0803/1234567", Decimal(8031234567)],
 )
 def test_national_numbers_where_the_region_is_known(written: object) -> None:
     assert normalise_msisdn(written, "NG") == "2348031234567"
@@ -59,6 +70,10 @@ def test_an_international_number_of_another_region() -> None:
         ("", "is empty"),
         ("  ", "is empty"),
         ("'", "is empty"),
+        (Decimal("2348031234567.5"), "must be text or a whole number"),
+        (Decimal("NaN"), "must be text or a whole number"),
+        (Decimal("Infinity"), "must be text or a whole number"),
+        ("\u202a\u200e", "is empty"),
         (None, "must be text or a whole number"),
         (True, "must be text or a whole number"),
         (b"2348031234567", "must be text or a whole number"),

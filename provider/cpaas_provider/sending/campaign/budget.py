@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from cpaas_provider.sending.errors import SendingError
 
-
 log = logging.getLogger(__name__)
 
 

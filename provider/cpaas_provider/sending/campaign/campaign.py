@@ -74,6 +74,7 @@ class Terms:
     min_balance: float | None = None
     price_per_page: float | None = None
     refuse_missing_charge: bool = False
+    skip_invalid_suppression: bool = False
     max_failure_ratio: float = 0.0
     max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
     send_window: SendWindow | None = None
@@ -164,13 +165,8 @@ class Campaign:
             if tests is not None and testing:
                 planner.read(tests, columns, test=True)
             planner.read(source, columns)
-            if banned is not None and (bad := planner.suppress(banned, columns.recipient)):
-                if not self.plan.bans():
-                    raise CannotPlanError(
-                        f"None of the {bad} rows of the suppression list names anybody in the column "
-                        f"{columns.recipient}, so everybody on it would be sent to. Nothing was sent."
-                    )
-                log.warning("%d rows of the suppression list name nobody.", bad)
+            if banned is not None:
+                self._suppress(planner, banned, columns.recipient)
             # After the list itself, which must not look as if it named somebody because of them.
             if tests is not None and not testing:
                 planner.suppress(tests, columns.recipient)
@@ -179,6 +175,25 @@ class Campaign:
         self.drawn_up = True
         self._refuse_too_many(planner.found.elsewhere)
         self._refuse_failed_tests()
+
+    def _suppress(self, planner: Planner, banned: Source, column: str) -> None:
+        """Leave out who is on the suppression list; where it cannot be read, somebody on it would be sent to."""
+        found = planner.suppress(banned, column)
+        planner.found.invalid_suppression_rows = found.invalid
+        if found.invalid and not self.terms.skip_invalid_suppression:
+            raise CannotPlanError(
+                f"{found.in_words()} Whoever they mean would be sent to. Nothing was sent. Correct the list and clear "
+                "the task, or give on_invalid_suppression='skip' to go on without these rows."
+            )
+        if found.rows and not self.plan.bans():
+            raise CannotPlanError(
+                f"None of the {found.rows} rows of the suppression list names anybody in the column {column}, so "
+                "everybody on it would be sent to. Nothing was sent."
+            )
+        if found.invalid:
+            log.warning("%s They are left out, as on_invalid_suppression says.", found.in_words())
+        if found.empty:
+            log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
 
     def send(self, open_line: OpenLine) -> None:
         """Send to everybody who is left.

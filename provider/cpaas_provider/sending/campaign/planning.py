@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 1_000
 _BETWEEN_WORDS = 10.0
+_NAMED = 5
 
 
 class CannotPlanError(SendingError):
@@ -43,14 +44,43 @@ class Columns:
 
 
 @dataclass
+class Suppressed:
+    """What a suppression list holds.
+
+    :param invalid: how many rows cannot be read, so that whoever they mean would be sent to
+    :param empty: how many name nobody
+    :param first: the numbers of the first invalid rows, and why they are
+    """
+
+    rows: int = 0
+    invalid: int = 0
+    empty: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add_invalid(self, number: int, reason: str) -> None:
+        """Count a row, and keep it where it is among the first."""
+        self.invalid += 1
+        if len(self.first) < _NAMED:
+            self.first.append((number, reason))
+
+    def in_words(self) -> str:
+        """Return how many rows are invalid and which, as a sentence."""
+        which = "; ".join(f"row {number}: {reason}" for number, reason in self.first)
+        more = f"; and {self.invalid - len(self.first)} more" if self.invalid > len(self.first) else ""
+        return f"{self.invalid} of the {self.rows} rows of the suppression list cannot be read ({which}{more})."
+
+
+@dataclass
 class Found:
     """What planning found out beside the plan itself.
 
     :param elsewhere: how many recipients belong to other parts of the campaign
+    :param invalid_suppression_rows: how many rows of the suppression list cannot be read
     """
 
     rows: int = 0
     elsewhere: int = 0
+    invalid_suppression_rows: int = 0
 
 
 class Planner:
@@ -94,25 +124,30 @@ class Planner:
                 self._check()
                 self._plan.add(lines)
 
-    def suppress(self, source: Source, column: str) -> int:
-        """Note whom the rows of a source name as not to be sent to, and return how many of them name nobody."""
-        bad = 0
+    def suppress(self, source: Source, column: str) -> Suppressed:
+        """Note whom the rows of a source name as not to be sent to, and return what rows they are."""
+        found = Suppressed()
 
         def members() -> Iterator[bytes]:
-            nonlocal bad
             for row in table.rows([column]):
-                address = self._address(row.values[0]) if isinstance(row, Row) else None
-                if address is None:
-                    bad += 1
+                found.rows += 1
+                value = row.values[0] if isinstance(row, Row) else None
+                if isinstance(row, BadRow):
+                    found.add_invalid(row.number, row.reason)
+                elif table.columns is not None and written(value) == "":
+                    found.empty += 1
                 else:
-                    yield self._member(address)
+                    try:
+                        yield self._member(self._message.channel.normalise(value, self._region))
+                    except ValueError as error:
+                        found.add_invalid(row.number, f"{column} {error}")
 
         with source.open() as table:
             self._refuse_missing(source, [column], table.columns)
             for some in _batches(members()):
                 self._check()
                 self._plan.ban(some)
-        return bad
+        return found
 
     def _told(self, rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
         """Say now and then how far the reading is."""
@@ -161,12 +196,6 @@ class Planner:
     def _member(self, address: str) -> bytes:
         """Return by what somebody is known. No mailbox tells capitals apart, and lists write them as they like."""
         return self._prints.member(self._message.channel.operation, address.lower())
-
-    def _address(self, value: Any) -> str | None:
-        try:
-            return self._message.channel.normalise(value, self._region)
-        except ValueError:
-            return None
 
     def _refuse_missing(self, source: Source, wanted: Sequence[str], there: Sequence[str] | None) -> None:
         if there is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.sending.campaign.message import EMAIL, Message
 from cpaas_provider.sending.campaign.partitions import Partition, partitions
 from cpaas_provider.sending.campaign.plan import Fate, Plan
-from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner, Suppressed
 from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
 
 PHONE = Columns("phone")
@@ -127,20 +128,41 @@ class TestColumns:
 
 
 class TestSuppression:
-    def suppressed(self, *banned: Any) -> tuple[Plan, int]:
+    def suppressed(self, *banned: Any, columns: tuple[str, ...] | None = None) -> tuple[Plan, Suppressed]:
         plan = Plan()
         planner = Planner(plan, message(), PRINTS, default_region="NG")
         planner.read(Rows("08031200000", "08031200001"), PHONE)
-        bad = planner.suppress(Rows(*banned), "phone")
+        found = planner.suppress(Rows(*banned, columns=columns), "phone")
         plan.leave_out()
-        return plan, bad
+        return plan, found
 
     def test_goes_by_the_normalised_number(self) -> None:
-        plan, bad = self.suppressed({"phone": "+234 803 120 0001"})
-        assert ([line for line, _ in outcomes(plan)], bad) == (["not_reached", "suppressed"], 0)
+        plan, found = self.suppressed({"phone": "+234 803 120 0001"})
+        assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_reached", "suppressed"], 0)
 
-    def test_rows_that_name_nobody_are_counted(self) -> None:
-        assert self.suppressed({"phone": "?"}, None, {"tel": "08031200001"})[1] == 3
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "08031200001",
+            "8031200001",
+            Decimal(2348031200001),
+            "\u202a+234 803 120 0001\u202c",
+            "\ufeff\u200e08031200001",
+        ],
+    )
+    def test_understands_what_people_and_databases_write(self, written: Any) -> None:
+        plan, found = self.suppressed({"phone": written})
+        assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_reached", "suppressed"], 0)
+
+    def test_rows_that_name_nobody_are_counted_with_their_reasons(self) -> None:
+        found = self.suppressed({"phone": "?"}, None, {"tel": "08031200001"})[1]
+        assert (found.rows, found.invalid, found.empty) == (3, 3, 0)
+        assert [number for number, _ in found.first] == [1, 2, 3]
+        assert "is not a phone number" in found.first[0][1]
+
+    def test_an_empty_cell_of_a_table_is_nobody(self) -> None:
+        found = self.suppressed({"phone": None}, {"phone": " "}, {"phone": "08031200001"}, columns=("phone",))[1]
+        assert (found.rows, found.invalid, found.empty) == (3, 0, 2)
 
 
 class TestPartitions:
