@@ -61,6 +61,20 @@ class TestPing:
         assert "airflow connections add" in done.stderr
         assert "Traceback" not in done.stderr
 
+    def test_a_connection_in_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
+        added = airflow("connections", "add", "cpaas_kept", "--conn-json", json.dumps(sandbox.connection))
+        assert added.returncode == 0, added.stderr
+        done = airflow("cpaas", "ping", "cpaas_kept")
+        assert done.returncode == 0, done.stderr
+        assert f"Connected to {sandbox.url}" in done.stdout
+
+    def test_the_environment_goes_before_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
+        elsewhere = json.dumps({**sandbox.connection, "password": "sk_of_somebody_else"})
+        added = airflow("connections", "add", "cpaas_both", "--conn-json", elsewhere)
+        assert added.returncode == 0, added.stderr
+        done = airflow("cpaas", "ping", "cpaas_both", AIRFLOW_CONN_CPAAS_BOTH=json.dumps(sandbox.connection))
+        assert done.returncode == 0, done.stderr
+
     def test_a_connection_that_is_there_and_is_no_json_airflow_takes(self, airflow: Airflow) -> None:
         done = airflow("cpaas", "ping", "broken", AIRFLOW_CONN_BROKEN='{"conn_type": "cpaas", "password": "sk_x_1",}')
         assert done.returncode == 1

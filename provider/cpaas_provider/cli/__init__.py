@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
 from airflow.cli.cli_config import (
     ARG_DAG_ID,
     ARG_MAP_INDEX,
@@ -80,6 +85,21 @@ _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
 _DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
 
 
+def _command(path: str) -> Callable[..., Any]:
+    """Return a command that is imported when it runs, and sees the connections that `airflow connections get` sees.
+
+    Without this, Airflow takes the process for a task without a supervisor and leaves its database out.
+    """
+    load = lazy_load_command(path)
+
+    @functools.wraps(load)
+    def command(*arguments: Any, **options: Any) -> Any:
+        os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+        return load(*arguments, **options)
+
+    return command
+
+
 def get_cli_commands() -> list[CLICommand]:
     """Return the commands Airflow adds to its own."""
     return [
@@ -94,7 +114,7 @@ def get_cli_commands() -> list[CLICommand]:
                         "Ask the service for the contact table, which costs and changes nothing, and say whether host, "
                         "path and API key of the connection are right. Exit status 0 if they are, 1 if not."
                     ),
-                    func=lazy_load_command("cpaas_provider.cli.ping.ping"),
+                    func=_command("cpaas_provider.cli.ping.ping"),
                     args=(_CONN_ID,),
                 ),
                 ActionCommand(
@@ -105,7 +125,7 @@ def get_cli_commands() -> list[CLICommand]:
                         "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__STORE says. On SIGTERM "
                         "and Ctrl-C it stores what it has taken and ends."
                     ),
-                    func=lazy_load_command("cpaas_provider.cli.receiver.cpaas_receiver"),
+                    func=_command("cpaas_provider.cli.receiver.cpaas_receiver"),
                     args=_RECEIVER,
                 ),
                 GroupCommand(
@@ -130,7 +150,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
                 "Create the store, or bring its tables up to date. Whoever uses the store does the same, so this is "
                 "for those who want it done beforehand, by a user who may create tables."
             ),
-            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_migrate"),
+            func=_command("cpaas_provider.cli.store.cpaas_store_migrate"),
             args=(ARG_VERBOSE,),
         ),
         ActionCommand(
@@ -141,7 +161,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
                 "--days. Campaigns that happen once (campaign_key) stay. May run while reports come in, and be ended "
                 "with Ctrl-C at any time."
             ),
-            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_prune"),
+            func=_command("cpaas_provider.cli.store.cpaas_store_prune"),
             args=(_DAYS, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -151,7 +171,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
                 "Delete a recipient's number or address, and the reports that hold it. What became of the messages "
                 "stays counted. A report that comes afterwards is stored again."
             ),
-            func=lazy_load_command("cpaas_provider.cli.store.cpaas_store_forget"),
+            func=_command("cpaas_provider.cli.store.cpaas_store_forget"),
             args=(_RECIPIENT, ARG_VERBOSE),
         ),
     )
@@ -162,13 +182,13 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
         ActionCommand(
             name="list",
             help="List requests, by default those nobody knows the outcome of",
-            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_list"),
+            func=_command("cpaas_provider.cli.journal.cpaas_journal_list"),
             args=(*_FILTERS, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
             name="show",
             help="Show the journal of one task instance",
-            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_show"),
+            func=_command("cpaas_provider.cli.journal.cpaas_journal_show"),
             args=(*_INSTANCE, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -179,7 +199,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
                 "again. Refused while the task instance is on its way, and of requests claimed less than 60 seconds "
                 "ago. Exit status 0 when it is decided, 1 if not."
             ),
-            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_sent"),
+            func=_command("cpaas_provider.cli.journal.cpaas_journal_mark_sent"),
             args=(*_DECIDING, _ID),
         ),
         ActionCommand(
@@ -190,7 +210,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
                 "next try makes them. Refused while the task instance is on its way, and of requests claimed less "
                 "than 60 seconds ago. Exit status 0 when it is decided, 1 if not."
             ),
-            func=lazy_load_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
+            func=_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
             args=_DECIDING,
         ),
         ActionCommand(

@@ -92,7 +92,6 @@ def _check(host: str, port: int) -> str:
     from cpaas_provider.store.database import open_store
     from cpaas_provider.store.errors import StoreError
 
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     try:
         with open_store() as database:
             Inbox(database)
