@@ -67,11 +67,12 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
         # One read of each mode fails in passing, so that whoever can wait on the triggerer does.
         passing = fault("get_otp", "error_500", times=ATTEMPTS)
 
-        def wait(name: str, mode: str, soft: bool, *trouble: tuple) -> None:
+        def wait(name: str, mode: str, soft: bool, *trouble: tuple, told: bool = False) -> None:
             how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
             scene = [*SETTINGS.get(name, []), *trouble]
             OtpStatusSensor(
-                task_id=stage.set(f"{name}_{mode}{'_soft' if soft else ''}", *scene),
+                task_id=stage.set(f"{name}_{mode}{'_soft' if soft else ''}{'_told' if told else ''}", *scene),
+                fail_if_not_verified=not told,
                 **{"otp_id": f"{ids.get(name, 'no_such_passcode')}", "soft_fail": soft}
                 | ({"poke_interval": 1} | how | ARGUMENTS.get(name, {})),
             )
@@ -84,6 +85,10 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                     wait(name, mode, soft, *trouble)
                 wait("nobody", mode, False)
                 wait("nobody", mode, True)
+                for name in MESSAGES:
+                    wait(name, mode, False, *trouble, told=True)
+                wait("verified", mode, False, told=True)
+                wait("nobody", mode, False, told=True)
             for mode in ("poke", "reschedule"):
                 OtpStatusSensor(
                     task_id=stage.set(f"passing_{mode}", passing),
@@ -121,6 +126,22 @@ class TestOutcomes:
     def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
         assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
         assert MESSAGES[name] in played.log(f"{name}_{mode}_soft")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_on_request_it_succeeds_with_the_status_to_branch_on(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}_told") == ("success", 1)
+        result = played.xcom(f"{name}_{mode}_told")
+        assert set(result) == {"outcome", "id", "status", "status_desc"}
+        assert result["outcome"] == ("expired" if name == "expired_by_clock" else name)
+        assert MESSAGES[name] in played.log(f"{name}_{mode}_told")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_on_request_a_verified_one_is_told_the_same_and_a_missing_one_still_fails(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.xcom(f"verified_{mode}_told") == played.xcom(f"verified_{mode}")
+        assert played.outcome(f"nobody_{mode}_told") == ("failed", 1)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_passcode_that_is_not_there_ends_the_wait(self, played: Stage, mode: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,8 @@ class OtpStatusSensor(BaseSensorOperator):
 
     Succeeds when the passcode is verified and returns ``{"outcome", "id", "status", "status_desc"}``. Expired,
     revoked and failed passcodes fail the task at once, a wait that outlasts ``timeout`` does so too, each with its own
-    message; ``soft_fail`` skips the task instead. Passing trouble while reading (a timeout, a 500) does not end the
+    message; ``soft_fail`` skips the task instead. With ``fail_if_not_verified=False`` all these succeed with the same
+    result, for a branch to go by; ``outcome`` is then verified, expired, revoked, failed or timed_out (with no status). Passing trouble while reading (a timeout, a 500) does not end the
     wait. No code or number appears anywhere.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
@@ -49,6 +49,7 @@ class OtpStatusSensor(BaseSensorOperator):
         passcode's life even if the service keeps saying SENT. Default: only the service's word counts (templated)
     :param success_statuses: ``status_desc`` words that mean verified; default: VERIFIED
     :param failure_statuses: ``status_desc`` words that end the wait; default: EXPIRED, FAILED, REVOKED, DELETED
+    :param fail_if_not_verified: fail the task when the passcode is not verified; otherwise return what became of it
     :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
     :param poke_interval: seconds between two reads, at least 1; default: 10. On the triggerer all who wait on a
         connection share its ``requests_per_second``: so many that it does not suffice are read less often
@@ -66,6 +67,7 @@ class OtpStatusSensor(BaseSensorOperator):
         expires_in: int | str | None = None,
         success_statuses: Sequence[str] | None = None,
         failure_statuses: Sequence[str] | None = None,
+        fail_if_not_verified: bool = True,
         deferrable: bool | None = None,
         cpaas_conn_id: str = DEFAULT_CONN_ID,
         poke_interval: timedelta | float = DEFAULT_POKE_INTERVAL,
@@ -78,6 +80,7 @@ class OtpStatusSensor(BaseSensorOperator):
         self.expires_in = expires_in
         self.success_statuses = success_statuses
         self.failure_statuses = failure_statuses
+        self.fail_if_not_verified = fail_if_not_verified
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
@@ -85,31 +88,35 @@ class OtpStatusSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
-        with self._in_our_words():
-            if not self.deferrable:
-                return super().execute(context)
-            first = self._first_poke(context)
-            if isinstance(first, PokeReturnValue):
-                return first.xcom_value
-            return self._defer()
+        on_worker = super().execute
+        return self._to_its_end(lambda: self._begin_deferred(context) if self.deferrable else on_worker(context))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after the trigger, also where it ended without an event."""
-        with self._in_our_words():
-            return super().resume_execution(next_method, next_kwargs, context)
+        resume = super().resume_execution
+        return self._to_its_end(lambda: resume(next_method, next_kwargs, context))
 
-    @contextlib.contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _to_its_end(self, wait: Callable[[], Any]) -> Any:
         """Say what became of the passcode where Airflow only says that a sensor timed out, or skips softly."""
         timed_out = _TIMED_OUT.format(timeout=self.timeout)
+        kind: type[AirflowException] = AirflowSensorTimeout
         try:
-            yield
+            return wait()
         except AirflowSkipException as skip:
             ended_by = skip.__cause__
-            late = ended_by is None or isinstance(ended_by, AirflowSensorTimeout)
-            raise AirflowSkipException(timed_out if late else str(ended_by)) from None
+            if ended_by is not None and not isinstance(ended_by, AirflowSensorTimeout):
+                raise AirflowSkipException(str(ended_by)) from None
+            kind = AirflowSkipException
         except AirflowSensorTimeout:
-            raise AirflowSensorTimeout(timed_out) from None
+            pass
+        if self.fail_if_not_verified:
+            raise kind(timed_out)
+        self.log.warning("%s", timed_out)
+        return {"outcome": "timed_out", "id": self.otp_id, "status": None, "status_desc": None}
+
+    def _begin_deferred(self, context: Context) -> Any:
+        first = self._first_poke(context)
+        return first.xcom_value if isinstance(first, PokeReturnValue) else self._defer()
 
     def _first_poke(self, context: Context) -> bool | PokeReturnValue:
         """Read once before deferring: what is final already needs no trigger."""
@@ -169,7 +176,7 @@ class OtpStatusSensor(BaseSensorOperator):
         return OtpWatch(int(minutes) if minutes else None, self.success_statuses, self.failure_statuses)
 
     def _conclude(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a verified passcode; end the task in its own way for every other outcome."""
+        """Return the result of a passcode; where only a verified one is good, fail in its own way for each other outcome."""
         outcome = result["outcome"]
         if outcome == "verified":
             self.log.info("OTP verified (the service says %s).", result["status_desc"])
@@ -181,6 +188,8 @@ class OtpStatusSensor(BaseSensorOperator):
         kind = "expired by clock" if result.get("by") == "clock" else outcome
         if kind not in _FAILURES:
             raise AirflowException("The trigger told an outcome that this version does not know.")
-        raise AirflowFailException(
-            _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
-        )
+        words = _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
+        if self.fail_if_not_verified:
+            raise AirflowFailException(words)
+        self.log.warning("%s", words)
+        return {name: result[name] for name in ("outcome", "id", "status", "status_desc")}
