@@ -147,6 +147,30 @@ class TestASend:
         assert "/callback/" not in f"{done.log} {done.result}"
 
 
+class TestWhatTheResultSaysOfReports:
+    def test_on_a_connection_with_callback_url_they_come_by_callback(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+        assert done.result["delivery_reports"] == "callback"
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] == "callback"
+
+    def test_without_it_none_can_come(self, stage: Stage) -> None:
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+        assert done.result["delivery_reports"] is None
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+
+    def test_with_a_callback_of_the_authors_own_none_can_come(self, stage: Stage, received: Received) -> None:
+        own = {"content": "Hello", "callback": "http://127.0.0.1:9/own"}
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], **own)
+        assert done.result["delivery_reports"] is None
+
+    def test_by_the_accounts_webhook_those_of_single_sends_come_under_our_reference(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", webhook_secret="of-the-account", signature_header="X-Signature")
+        given = {"recipients": ["08031234567"], "content": "Hello"}
+        assert once(stage, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
+        assert once(stage, SendSmsOperator, **given, external_ref="mine").result["delivery_reports"] is None
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+
+
 class TestTheLink:
     """What a task's page offers as ``Delivery``."""
 

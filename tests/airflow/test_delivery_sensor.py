@@ -139,6 +139,9 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
             wait("bad_path", campaign("final", 2), results_path="outcomes.csv")
             wait("no_place", campaign("final", 2), results_path="/proc/nowhere/final.jsonl", retries=0)
             wait("strange", single("unsent"), timeout=0)
+            for mode in MODES:
+                how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+                wait(f"without_reports_{mode}", campaign("unheard", 4, delivery_reports=None), **how)
             wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
         yield stage.play(dag)
 
@@ -210,6 +213,14 @@ class TestWhatIsWaitedFor:
         assert played.outcome("unheard_of") == ("failed", 1)
         assert "knows nothing of 1 of 1 references" in played.error("unheard_of")
         assert "[cpaas] store" in played.error("unheard_of")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
+        assert "[cpaas] store" not in played.log(f"without_reports_{mode}")
 
     def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
         assert played.outcome("text_of_a_result") == ("failed", 1)
@@ -394,6 +405,10 @@ class TestWhatSendersReturn:
     def test_parts_that_sent_nothing_and_parts_that_were_skipped_are_passed_over(self) -> None:
         assert self.read([campaign("a", 5), campaign("b", 0), single(), None]) == (("a", "b"), 5)
 
+    def test_parts_that_sent_nothing_need_no_reports(self) -> None:
+        given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
+        assert self.read(given) == (("a", "b"), 5)
+
     def test_the_same_result_twice_counts_once(self) -> None:
         assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
 
@@ -410,6 +425,9 @@ class TestWhatSendersReturn:
             ({"id": "p1", "unknown_references": []}, "callback_url"),
             ({"reference": "a b", "sent": 1}, "none of ours"),
             ("two words", "render_template_as_native_obj"),
+            (campaign("a", 5, delivery_reports=None), "had no callback_url"),
+            (single("a", delivery_reports=None), "had no callback_url"),
+            ([campaign("a", 5, delivery_reports="callback"), campaign("b", 5, delivery_reports=None)], "callback_url"),
         ],
     )
     def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:

@@ -43,6 +43,8 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
         "estimated_charge": _estimate(price, _units(campaign, lengths)),
         "unknown_references": references[:_NAMED],
+        # Of what arrives on the account's webhook nobody can tell the campaign.
+        "delivery_reports": "callback" if operator.tracking is not None else None,
         "results_path": None if operator.results_path is None else place_of(operator.results_path),
         "dry_run": operator.without_sending,
     }

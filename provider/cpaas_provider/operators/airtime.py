@@ -27,8 +27,9 @@ class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
     Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
-    "references", "unknown", "unknown_references"}``: the purchase's id, its status (usually ``pending``), what was
-    charged and the balance in the account's currency, an ISO 8601 time, our name of the request, and whether nobody
+    "references", "delivery_reports", "unknown", "unknown_references"}``: the purchase's id, its status (usually
+    ``pending``), what was charged and the balance in the account's currency, an ISO 8601 time, our name of the request,
+    the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and whether nobody
     knows if it was bought (1, and no id, only with ``if_unknown="skip"``). The number is not repeated in it.
 
     A purchase is money, and is made once, whatever ends a try: only where nothing can have reached the service, or

@@ -98,6 +98,14 @@ class JournaledOperator(CpaasOperator):
         """The delivery reports of this try's requests; ``None`` where nobody receives them."""
         return self.__dict__.get("_tracking")
 
+    def delivery_reports(self) -> Literal["callback", "webhook"] | None:
+        """Return which endpoint the delivery reports of this send reach; ``None`` where none can come."""
+        if self.tracking is not None:
+            return "callback"
+        # A report on the account's webhook names the request by our reference, unless the author gave one of his own.
+        by_webhook = self.__dict__.get("_has_webhook") and self.__dict__.get("external_ref") is None
+        return "webhook" if by_webhook else None
+
     def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
         """Return where the delivery reports of a request go: the author's own place, or the connection's receiver.
 
@@ -111,6 +119,7 @@ class JournaledOperator(CpaasOperator):
     def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
         """Have delivery reports received where the connection says, unless the author has his own place for them."""
         self.__dict__["_tracking"] = None
+        self.__dict__["_has_webhook"] = bool(connection.webhook_secret and connection.signature_header)
         if self.operation is None or connection.callback_url is None or self.private("callback") is not None:
             return
         from cpaas_provider.operators._tracking import Tracking
@@ -168,6 +177,7 @@ class JournaledOperator(CpaasOperator):
             self._follow(outcome, deed)
             return {
                 **self.result(client, outcome),
+                **({} if self.operation is None else {"delivery_reports": self.delivery_reports()}),
                 "unknown": outcome.doubtful,
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }

@@ -19,9 +19,10 @@ class SendSmsOperator(SendMessageOperator):
     """Send one text to one or more phones.
 
     Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime",
-    "skipped_not_allowed", "references", "unknown", "unknown_references"}``: the message's id, how many recipients it
-    went to, its cost and the balance in the account's currency, encoding and pages as the service counts them, an ISO
-    8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of the requests, and
+    "skipped_not_allowed", "references", "delivery_reports", "unknown", "unknown_references"}``: the message's id, how
+    many recipients it went to, its cost and the balance in the account's currency, encoding and pages as the service
+    counts them, an ISO 8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of
+    the requests, the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and
     how many recipients nobody knows of (only with ``if_unknown="skip"``). Numbers and text appear neither in the
     result nor in logs or rendered fields.
 

@@ -19,8 +19,8 @@ class SmsCampaignOperator(CampaignOperator):
     """Send an SMS to everybody a source names, to each once, whatever ends a try (INTERFACE.md 4.3).
 
     Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown", "not_reached", "bad_rows",
-    "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references", "results_path"}``. A task that
-    fails leaves it in the XCom ``report``.
+    "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references", "delivery_reports",
+    "results_path"}``. A task that fails leaves it in the XCom ``report``.
 
     Fails for good when recipients were rejected or rows bad beyond ``max_failure_ratio``, when a guard stops it, and,
     unless ``if_unknown`` says otherwise, when nobody can find out whether some were sent to; always after everybody

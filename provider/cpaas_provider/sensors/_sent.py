@@ -20,6 +20,11 @@ _NO_REFERENCE = (
     "connection's callback_url was set: set it to the receiver's public URL and send again. Of a passcode there are no "
     "reports; wait for it with OtpStatusSensor."
 )
+_NO_REPORTS = (
+    "sent is of a task whose delivery reports cannot reach this Airflow, so only the timeout would end the wait. When it "
+    "was sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
+    "connection to the receiver's public URL, leave callback out, and send again."
+)
 _NOTHING = "Nothing was surely sent, so there is nothing to wait for."
 
 
@@ -91,7 +96,10 @@ def _read_one(one: Any) -> tuple[list[str], int | None]:
         raise ValueError(_NO_REFERENCE)
     if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
         raise ValueError("sent has a result with a reference that is none of ours.")
-    return names, _number(one, "sent", "recipients", default=len(surely))
+    number = _number(one, "sent", "recipients", default=len(surely))
+    if number and one.get("delivery_reports", "") is None:
+        raise ValueError(_NO_REPORTS)
+    return names, number
 
 
 def _references(one: Mapping[str, Any], name: str) -> list[Any]:

@@ -40,9 +40,9 @@ class OtpStatusSensor(BaseSensorOperator):
 
     Succeeds when the passcode is verified and returns ``{"outcome", "id", "status", "status_desc"}``. Expired,
     revoked and failed passcodes fail the task at once, a wait that outlasts ``timeout`` does so too, each with its own
-    message; ``soft_fail`` skips the task instead. With ``fail_if_not_verified=False`` all these succeed with the same
-    result, for a branch to go by; ``outcome`` is then verified, expired, revoked, failed or timed_out (with no status). Passing trouble while reading (a timeout, a 500) does not end the
-    wait. No code or number appears anywhere.
+    message; ``soft_fail`` skips the task instead. With ``fail_if_not_verified=False`` all of these succeed and return
+    the same, for a branch to go by: ``outcome`` is verified, expired, revoked, failed or timed_out, the last without a
+    status. Passing trouble while reading (a timeout, a 500) does not end the wait. No code or number appears anywhere.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
     :param expires_in: minutes the code is valid, as given when it was requested; the wait then ends with the
@@ -176,7 +176,7 @@ class OtpStatusSensor(BaseSensorOperator):
         return OtpWatch(int(minutes) if minutes else None, self.success_statuses, self.failure_statuses)
 
     def _conclude(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a passcode; where only a verified one is good, fail in its own way for each other outcome."""
+        """Return the result of a passcode; unless the author wants it, end the task for every one not verified."""
         outcome = result["outcome"]
         if outcome == "verified":
             self.log.info("OTP verified (the service says %s).", result["status_desc"])
