@@ -28,10 +28,10 @@ PERMANENT = {
     "wrong_key": ([], {"cpaas_conn_id": "cpaas_wrong_key"}, "API key"),
     "no_balance": ([balance(1)], {}, "Top up the account"),
     "bad_number": ([], {"recipient": "0803"}, "recipient"),
-    "long_code": ([], {"length": 9}, "length"),
-    "long_life": ([], {"expires_in": "61"}, "expires_in"),
+    "long_code": ([], {"length": "{{ 9 }}"}, "length"),
+    "long_life": ([], {"expires_in": "{{ 61 }}"}, "expires_in"),
     "no_life": ([], {"expires_in": "{{ none }}"}, "expires_in"),
-    "channel": ([], {"channel": "pigeon"}, "channel"),
+    "channel": ([], {"channel": "{{ 'pigeon' }}"}, "channel"),
     "error_under_200": ([fault("request_otp", "error_under_200")], {}, "rejected"),
     "empty_code": ([], {"token": "{{ none }}"}, "token of your own is empty"),
 }

@@ -33,7 +33,7 @@ PERMANENT = {
     "error_under_200": ([fault("send_sms", "error_under_200")], {}, "rejected"),
     "redirect": ([fault("send_sms", "redirect")], {}, "HTTP 307"),
     "unknown_template": ([], {"content": None, "template_id": "tpl_none"}, "rejected"),
-    "no_text": ([], {"content": None}, "needs content or template_id"),
+    "no_text": ([], {"content": "{{ '' }}"}, "content: String should have at least 1 character"),
     "long_sender": ([], {"sender_id": "FarTooLongASender"}, "sender_id"),
     "no_sender": ([], {"cpaas_conn_id": "cpaas_no_sender"}, "No sender ID"),
     "bad_callback": ([], {"callback": "not-a-url"}, "callback"),

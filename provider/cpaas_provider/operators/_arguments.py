@@ -64,6 +64,22 @@ def amount_or_none(name: str, value: Any) -> float | None:
     return float(value)
 
 
+def refuse_no_text(operator: Any) -> None:
+    """Refuse a message that says nothing: neither ``content`` nor ``template_id`` is there, nor will be."""
+    if not any(given is not None and given != "" for given in (operator.content, operator.template_id)):
+        raise ValueError(f"{operator}: content or template_id must be given; there is neither.")
+
+
+def refuse_unstated_substitutions(operator: Any) -> None:
+    """Refuse a campaign by a template whose placeholders nobody fills: of its text nobody here knows a word."""
+    if operator.template_id is not None and operator.substitutions is None:
+        raise ValueError(
+            f"{operator}: beside template_id a campaign states its substitutions: the service keeps the text, so its "
+            "placeholders are not known here, and recipients would read them as they stand. Name the columns that fill "
+            "them, such as substitutions=['name'], or give substitutions=[] where the template has none."
+        )
+
+
 def whole_from(least: int) -> Callable[[str, Any], Any]:
     """Return a check that takes whole numbers of at least ``least``."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cpaas_provider.api import bounds
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.sends import SendOperator
 
@@ -70,6 +71,8 @@ class BuyAirtimeOperator(SendOperator):
         self.recipient = recipient
         self.callback = callback
         self.external_ref = external_ref
+        self._checked(bounds.if_known(bounds.network), network=network)
+        self._checked(bounds.if_known(bounds.airtime_amount), amount=amount)
 
     def execute(self, context: Context) -> Any:
         """Buy the airtime, having said once in this try that the operation is deprecated."""

@@ -59,7 +59,7 @@ class CampaignOperator(SendOperator):
         ``cpaas_provider.sources``, or a list of mappings or of plain recipients, e.g. from an upstream task (templated)
     :param substitutions: which column fills which placeholder, as a mapping, or as a list where they are called alike;
         default: the placeholders of the text, each from the column of its name; an empty list: there are none, whatever
-        looks like some
+        looks like some. Beside ``template_id`` it must be given
     :param substitution_defaults: what stands for a placeholder where a row has no value; without it such a row is set
         aside
     :param recipient_column: the column of the recipients
@@ -284,6 +284,11 @@ class CampaignOperator(SendOperator):
             raise ValueError("recipient_column must be the name of a column.")
         if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
             raise ValueError("substitution_defaults must be a mapping from placeholders to words.")
+        if self.results_path is not None:
+            from cpaas_provider.api.bounds import file_name
+            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+
+            file_name(SUFFIXES)("results_path", self.results_path)
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
         if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
             raise ValueError(

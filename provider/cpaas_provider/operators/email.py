@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.messages import PRIVATE_MESSAGE_FIELDS, SendMessageOperator
 
@@ -96,6 +97,7 @@ class SendEmailOperator(SendMessageOperator):
         self.personalisation = personalisation
         self.external_ref = external_ref
         self.callback = callback
+        arguments.refuse_no_text(self)
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return the address without surrounding blanks, its domain in lower case."""

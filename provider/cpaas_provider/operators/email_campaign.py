@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.campaigns import PRIVATE_CAMPAIGN_FIELDS, CampaignOperator
 
@@ -66,6 +67,8 @@ class EmailCampaignOperator(CampaignOperator):
         self.reply_to = reply_to
         self.external_ref = external_ref
         self.callback = callback
+        arguments.refuse_no_text(self)
+        arguments.refuse_unstated_substitutions(self)
 
     @property
     def channel(self) -> Channel:

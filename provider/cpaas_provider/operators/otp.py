@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from cpaas_provider.api import bounds
+from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.sends import SendOperator
@@ -78,6 +80,9 @@ class RequestOtpOperator(SendOperator):
         self.expires_in = expires_in
         self.token = token
         self.channel = channel
+        self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_DIGITS)), length=length)
+        self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)), expires_in=expires_in)
+        self._checked(bounds.if_known(arguments.one_of(*bounds.CHANNELS)), channel=channel)
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one request of a passcode."""

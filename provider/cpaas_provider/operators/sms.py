@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.operators import _arguments as arguments
 from cpaas_provider.operators.messages import SendMessageOperator
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ class SendSmsOperator(SendMessageOperator):
         self.sender_id = sender_id
         self.template_id = template_id
         self.personalisation = personalisation
-        self.channel = channel
+        self.channel = self._checked(arguments.one_of("sms", "whatsapp"), channel=channel)
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
+        arguments.refuse_no_text(self)
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return international digits without a plus."""

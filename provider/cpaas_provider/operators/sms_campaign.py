@@ -69,6 +69,8 @@ class SmsCampaignOperator(CampaignOperator):
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
+        arguments.refuse_no_text(self)
+        arguments.refuse_unstated_substitutions(self)
         self.skip_dnd = self._checked(arguments.switch, skip_dnd=skip_dnd)
         self.lookup_ttl = self._checked(arguments.span, lookup_ttl=lookup_ttl)
         self.on_lookup_error = self._checked(arguments.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)

@@ -21,8 +21,8 @@ _NO_REFERENCE = (
     "reports; wait for it with OtpStatusSensor."
 )
 _NO_REPORTS = (
-    "sent is of a task whose delivery reports cannot reach this Airflow, so only the timeout would end the wait. When it "
-    "was sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
+    "sent is of a task whose delivery reports cannot reach this Airflow, so only a timeout would end the wait. When it "
+    "sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
     "connection to the receiver's public URL, leave callback out, and send again."
 )
 _NOTHING = "Nothing was surely sent, so there is nothing to wait for."

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
+from cpaas_provider.api import bounds
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -24,7 +26,6 @@ DEFAULT_TIMEOUT = timedelta(days=1)
 REPORT_KEY = "report"
 """The XCom under which a sensor that fails says how far deliveries are."""
 
-_SHORTEST_INTERVAL = 1.0
 _SLACK = timedelta(minutes=5)
 _STANDING = (
     "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered and {in_flight:,} on their "
@@ -79,8 +80,8 @@ class DeliverySensor(BaseSensorOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         if poke_interval is None:
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
+        _refuse_out_of_bounds(kwargs.get("task_id"), poke_interval, results_path)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.poke_interval = max(self.poke_interval, _SHORTEST_INTERVAL)
         self.sent = sent
         self.min_delivered = min_delivered
         self.results_path = results_path
@@ -262,6 +263,18 @@ class DeliverySensor(BaseSensorOperator):
     def _was_rescheduled(self, context: Context) -> bool:
         """Tell whether an earlier process of this try has looked already."""
         return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
+
+
+def _refuse_out_of_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
+    """Refuse what can be told to be wrong where the DAG is written."""
+    try:
+        bounds.poke_interval("poke_interval", poke_interval)
+        if results_path is not None:
+            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+
+            bounds.file_name(SUFFIXES)("results_path", results_path)
+    except ValueError as error:
+        raise ValueError(f"Task {task_id}: {error}") from None
 
 
 def _is_share(value: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
+from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
@@ -21,7 +22,6 @@ DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
-_SHORTEST_INTERVAL = 1.0
 _SLACK = timedelta(minutes=5)
 _FAILURES = {
     "expired": "OTP expired: the code was not entered in time (the service says {status_desc}).",
@@ -74,8 +74,12 @@ class OtpStatusSensor(BaseSensorOperator):
         timeout: timedelta | float = DEFAULT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
+        try:
+            bounds.poke_interval("poke_interval", poke_interval)
+            bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES))("expires_in", expires_in)
+        except ValueError as error:
+            raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.poke_interval = max(self.poke_interval, _SHORTEST_INTERVAL)
         self.otp_id = otp_id
         self.expires_in = expires_in
         self.success_statuses = success_statuses

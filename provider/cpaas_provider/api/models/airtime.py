@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cpaas_provider.api.bounds import NETWORKS, SMALLEST_AMOUNT
 from cpaas_provider.api.models.base import (
     CallbackUrl,
     Identifier,
@@ -20,8 +21,6 @@ from cpaas_provider.api.models.base import (
 from cpaas_provider.api.models.meta import PurchaseMeta
 
 Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
-NETWORKS: tuple[str, ...] = ("Airtel", "MTN", "Glo", "9mobile", "NTEL")
-SMALLEST_AMOUNT = 50
 
 _SPELLING = {network.lower(): network for network in NETWORKS}
 

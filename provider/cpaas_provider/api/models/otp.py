@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import pendulum
 from pydantic import Field
 
+from cpaas_provider.api.bounds import OTP_DIGITS, OTP_MINUTES
 from cpaas_provider.api.models.base import (
     Identifier,
     Instant,
@@ -46,8 +47,8 @@ class RequestOtpRequest(WireRequest):
     """Body of ``POST /otp/request_token``; ``expires_in`` counts minutes."""
 
     recipient: Msisdn
-    length: Annotated[int, Field(ge=4, le=8)] | None = None
-    expires_in: Annotated[int, Field(ge=1, le=60)] | None = None
+    length: Annotated[int, Field(ge=OTP_DIGITS[0], le=OTP_DIGITS[1])] | None = None
+    expires_in: Annotated[int, Field(ge=OTP_MINUTES[0], le=OTP_MINUTES[1])] | None = None
     token: Text | None = Field(default=None, repr=False)
     channel: Literal["sms", "whatsapp"] | None = None
 

@@ -1,0 +1,149 @@
+"""What can be told to be wrong where a DAG is written is refused there, naming argument, value and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from cpaas_provider.api import bounds
+from cpaas_provider.api.models.airtime import BuyAirtimeRequest
+from cpaas_provider.api.models.otp import RequestOtpRequest
+from cpaas_provider.operators import (
+    BuyAirtimeOperator,
+    EmailCampaignOperator,
+    RequestOtpOperator,
+    SendEmailOperator,
+    SendSmsOperator,
+    SmsCampaignOperator,
+)
+from cpaas_provider.sensors import DeliverySensor, OtpStatusSensor
+
+PHONE = "08031234567"
+GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
+    SendSmsOperator: {"recipients": [PHONE], "content": "Hello"},
+    SendEmailOperator: {"recipients": ["ada@example.org"], "content": "Hello"},
+    SmsCampaignOperator: {"source": [PHONE], "content": "Hello"},
+    EmailCampaignOperator: {"source": ["ada@example.org"], "content": "Hello"},
+    BuyAirtimeOperator: {"network": "MTN", "amount": 100, "recipient": PHONE},
+    RequestOtpOperator: {"recipient": PHONE},
+    OtpStatusSensor: {"otp_id": "o1"},
+    DeliverySensor: {"sent": "cpaas-1"},
+}
+NETWORKS = "Airtel, MTN, Glo, 9mobile, NTEL"
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    *((one, {"content": None}, "content or template_id must be given") for one in list(GIVEN)[:4]),
+    *((one, {"content": ""}, "content or template_id must be given") for one in list(GIVEN)[:4]),
+    (SendSmsOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
+    (SmsCampaignOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
+    (RequestOtpOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
+    (BuyAirtimeOperator, {"network": "Vodafone"}, f"network must be one of {NETWORKS}; it is 'Vodafone'"),
+    (BuyAirtimeOperator, {"amount": 49}, "amount must be a number of at least 50; it is 49"),
+    (BuyAirtimeOperator, {"amount": "49.99"}, "amount must be a number of at least 50; it is '49.99'"),
+    (BuyAirtimeOperator, {"amount": "much"}, "amount must be a number of at least 50; it is 'much'"),
+    (BuyAirtimeOperator, {"amount": True}, "amount must be a number of at least 50; it is True"),
+    (BuyAirtimeOperator, {"amount": float("nan")}, "amount must be a number of at least 50; it is nan"),
+    (RequestOtpOperator, {"length": 3}, "length must be a whole number from 4 to 8; it is 3"),
+    (RequestOtpOperator, {"length": "9"}, "length must be a whole number from 4 to 8; it is '9'"),
+    (RequestOtpOperator, {"expires_in": 0}, "expires_in must be a whole number from 1 to 60; it is 0"),
+    (RequestOtpOperator, {"expires_in": 61}, "expires_in must be a whole number from 1 to 60; it is 61"),
+    (RequestOtpOperator, {"expires_in": 1.5}, "expires_in must be a whole number from 1 to 60; it is 1.5"),
+    (OtpStatusSensor, {"expires_in": "a while"}, "expires_in must be a whole number from 1 to 60; it is 'a while'"),
+    *(
+        (one, {"poke_interval": given}, "poke_interval must be a timedelta or number of at least 1 second")
+        for one in (OtpStatusSensor, DeliverySensor)
+        for given in (0, 0.5, timedelta(milliseconds=10), "soon", True)
+    ),
+    *(
+        (one, {"results_path": path}, f"results_path must end in one of .jsonl, .ndjson, .parquet; it is '{path}'")
+        for one in (SmsCampaignOperator, EmailCampaignOperator, DeliverySensor)
+        for path in ("/tmp/o.csv", "/tmp/outcomes", "s3://o/{{ ds }}.csv", "{{ ds }}/o.json")
+    ),
+    *(
+        (one, {"template_id": "tpl", "content": None}, "beside template_id a campaign states its substitutions")
+        for one in (SmsCampaignOperator, EmailCampaignOperator)
+    ),
+    (SmsCampaignOperator, {"template_id": "{{ params.t }}", "content": None}, "give substitutions=\\[\\]"),
+]
+TAKEN: list[tuple[Any, dict[str, Any]]] = [
+    *((one, {"content": None, "template_id": "tpl"}) for one in list(GIVEN)[:2]),
+    *((one, {"content": None, "template_id": "tpl", "substitutions": []}) for one in list(GIVEN)[2:4]),
+    *((one, {"content": None, "template_id": "tpl", "substitutions": ["name"]}) for one in list(GIVEN)[2:4]),
+    *((one, {"content": "{{ params.text }}"}) for one in list(GIVEN)[:4]),
+    (BuyAirtimeOperator, {"network": " mtn ", "amount": "50"}),
+    (BuyAirtimeOperator, {"network": "{{ params.network }}", "amount": "{{ params.amount }}"}),
+    (RequestOtpOperator, {"length": "{{ 3 }}", "expires_in": "{% if true %}5{% endif %}", "channel": "{{ 'sms' }}"}),
+    (RequestOtpOperator, {"length": "6", "expires_in": "15.0", "channel": "whatsapp"}),
+    (OtpStatusSensor, {"poke_interval": timedelta(seconds=1), "expires_in": "{{ 1 }}"}),
+    (DeliverySensor, {"poke_interval": 1, "results_path": "{{ params.path }}"}),
+    (SmsCampaignOperator, {"results_path": "s3://o/{{ ds }}.jsonl"}),
+    (SmsCampaignOperator, {"results_path": "s3://o/{{ 'a.parquet' }}"}),
+]
+
+
+def made(operator: Any, **given: Any) -> Any:
+    return operator(task_id="made", **{**GIVEN[operator], **given})
+
+
+@pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
+def test_what_can_be_told_to_be_wrong_is_refused_where_the_dag_is_written(
+    operator: Any, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match="made.*" + words.replace("(", r"\(").replace("{", r"\{")) as refused:
+        made(operator, **given)
+    assert PHONE not in str(refused.value)
+
+
+@pytest.mark.parametrize(("operator", "given"), TAKEN)
+def test_what_is_right_or_only_the_run_will_tell_is_taken(operator: Any, given: dict[str, Any]) -> None:
+    made(operator, **given)
+
+
+def test_the_output_of_another_task_is_taken() -> None:
+    with DAG("arguments_of_another_task", schedule=None):
+
+        @task
+        def told() -> str:
+            return "x"
+
+        BuyAirtimeOperator(task_id="buy", network=told(), amount=told(), recipient=told())
+        RequestOtpOperator(task_id="request", recipient=told(), length=told(), expires_in=told(), channel=told())
+        OtpStatusSensor(task_id="otp", otp_id=told(), expires_in=told())
+        SendSmsOperator(task_id="send", recipients=told(), content=told())
+        SmsCampaignOperator(task_id="campaign", source=told(), content=told(), results_path=told())
+        DeliverySensor(task_id="delivered", sent=told(), results_path=told())
+
+
+@pytest.mark.parametrize("amount", [49.99, 50, "50", 0, -1, "x"])
+@pytest.mark.parametrize("network", ["MTN", "ntel", "Vodafone"])
+def test_what_is_refused_of_a_purchase_is_what_the_request_would_refuse(network: str, amount: Any) -> None:
+    def fits(check: Callable[[], Any]) -> bool:
+        try:
+            check()
+        except ValueError:
+            return False
+        return True
+
+    here = fits(lambda: bounds.network("network", network)) and fits(lambda: bounds.airtime_amount("amount", amount))
+    request = {"network": network, "amount": amount, "recipient": "+2348031234567"}
+    assert here == fits(lambda: BuyAirtimeRequest.model_validate(request))
+
+
+@pytest.mark.parametrize("field", ["length", "expires_in"])
+@pytest.mark.parametrize("value", [0, 1, 3, 4, 8, 9, 60, 61, "5", "5.0", "5.5", 5.5, "x"])
+def test_what_is_refused_of_a_passcode_is_what_the_request_would_refuse(field: str, value: Any) -> None:
+    limits = {"length": bounds.OTP_DIGITS, "expires_in": bounds.OTP_MINUTES}[field]
+    try:
+        bounds.whole_within(*limits)(field, value)
+        here = True
+    except ValueError:
+        here = False
+    try:
+        RequestOtpRequest.model_validate({"recipient": "+2348031234567", field: value})
+        there = True
+    except ValueError:
+        there = False
+    assert here == there
