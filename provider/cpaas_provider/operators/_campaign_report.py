@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.api.money import exact
 from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate
 from cpaas_provider.sources.files import place_of
 
@@ -66,4 +67,4 @@ def _units(campaign: Campaign, lengths: list[tuple[str, int, int]]) -> int | Non
 
 def _estimate(price: float | None, units: int | None) -> float | None:
     """Return what the texts cost, where the price is given."""
-    return None if price is None or units is None else round(price * units, 6)
+    return None if price is None or units is None else float(exact(price) * units)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.api.money import part
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.campaign import Terms
 from cpaas_provider.sending.campaign.hours import SendWindow
@@ -35,7 +36,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
         on_rejected_batch=OnRejectedBatch(operator.on_rejected_batch),
         settle_timeout=operator.settle_timeout,
         max_recipients=operator.max_recipients,
-        max_charge=None if operator.max_charge is None else operator.max_charge / partition.of,
+        max_charge=None if operator.max_charge is None else part(operator.max_charge, partition.of),
         min_balance=operator.min_balance,
         price_per_page=operator.price_per_page,
         refuse_missing_charge=operator.on_missing_charge == "fail",

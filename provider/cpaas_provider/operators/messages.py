@@ -102,14 +102,15 @@ class SendMessageOperator(SendOperator):
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
         """Return ids, counts and cost."""
+        from cpaas_provider.api.money import total
+
         messages = [entry.result or {} for entry in outcome.settled]
         latest = messages[-1] if messages else {}
-        charges = [message["charge"] for message in messages if message.get("charge") is not None]
         names = ("balance", *self.estimate_fields, "created_datetime")
         return {
             "id": latest.get("id"),
             "recipients": outcome.sent,
-            "charge": round(sum(charges), 6) if charges else None,
+            "charge": total(message.get("charge") for message in messages),
             **{name: latest.get(name) for name in names},
             "skipped_not_allowed": self._left_out,
             "references": [entry.reference for entry in outcome.settled],

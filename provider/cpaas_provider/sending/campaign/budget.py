@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 
+from cpaas_provider.api.money import Amount, exact, part, shown
 from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
@@ -34,20 +36,25 @@ class Budget:
     :param doubtful: units of requests nobody knows of, which may have been charged
     """
 
-    max_charge: float | None = None
-    min_balance: float | None = None
-    price: float | None = None
-    spent: float = 0.0
-    reserved: float = 0.0
+    max_charge: Decimal | None = None
+    min_balance: Decimal | None = None
+    price: Decimal | None = None
+    spent: Decimal = Decimal()
+    reserved: Decimal = Decimal()
     doubtful: int = 0
     unpriced: int = 0
-    balance: float | None = None
+    balance: Decimal | None = None
     refuse_missing_charge: bool = False
     under_way: int = 0
     told: bool = False
-    _lost: float = 0.0
+    _lost: Decimal = Decimal()
     """What the balance lost by requests whose answers do not say what they cost."""
     _lost_units: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_charge", "min_balance", "price", "spent", "reserved", "balance"):
+            if (amount := getattr(self, name)) is not None:
+                setattr(self, name, exact(amount))
 
     @property
     def bounded(self) -> bool:
@@ -72,7 +79,7 @@ class Budget:
             return 0
         left = min(self._left())
         if self.price:
-            units = math.floor(left / self.price + 1e-9)
+            units = math.inf if left.is_infinite() else int(left // self.price)
             if units < least and not self.under_way:
                 raise BudgetReachedError(self._reached(least))
             return max(units, 0)
@@ -81,38 +88,38 @@ class Budget:
                 raise BudgetReachedError(self._reached(least))
             return 0
         usual = self._unit_price
-        return max(least, math.floor(left / usual + 1e-9)) if usual else math.inf
+        return max(least, int(left // usual)) if usual and not left.is_infinite() else math.inf
 
-    def reserve(self, units: int) -> float:
+    def reserve(self, units: int) -> Decimal:
         """Set money aside for a request about to be claimed, and return how much."""
         self.under_way += 1
-        amount = units * (self.price or 0.0)
+        amount = units * (self.price or Decimal())
         self.reserved += amount
         return amount
 
-    def settle(self, amount: float, units: int, charge: float | None, balance: float | None) -> None:
+    def settle(self, amount: Decimal, units: int, charge: Amount | None, balance: Amount | None) -> None:
         """Take the place of a reservation with what the service says it cost.
 
         :raises BudgetReachedError: when it does not say, and no bound can be kept
         """
         self.release(amount)
         if charge is not None:
-            self.spent += charge
+            self.spent += exact(charge)
             if units:
-                self.price = max(self.price or 0.0, charge / units)
+                self.price = max(self.price or Decimal(), part(charge, units))
         elif self.price is not None:
             self.spent += units * self.price
         elif self.bounded:
             self._count_by_balance(units, balance)
         if balance is not None:
-            self.balance = balance
+            self.balance = exact(balance)
         elif self.balance is not None:
-            self.balance -= charge if charge is not None else units * self._unit_price
+            self.balance -= exact(charge) if charge is not None else units * self._unit_price
         elif self.min_balance is not None:
             raise BudgetReachedError("The service does not tell the balance, so min_balance cannot be kept.")
         self.told = True
 
-    def _count_by_balance(self, units: int, balance: float | None) -> None:
+    def _count_by_balance(self, units: int, balance: Amount | None) -> None:
         """Take what the balance lost for what a request cost, which nobody says and which was under way alone."""
         if self.refuse_missing_charge:
             raise BudgetReachedError(
@@ -133,53 +140,54 @@ class Budget:
         if self.balance is None:
             self.unpriced += units
             return
-        lost = max(0.0, self.balance - balance)
+        lost = max(Decimal(), self.balance - exact(balance))
         self.spent += lost
         self._lost += lost
         self._lost_units += units
 
-    def release(self, amount: float) -> None:
+    def release(self, amount: Decimal) -> None:
         """Give a reservation back: the request was surely not carried out."""
         self.under_way -= 1
-        self.reserved = max(0.0, self.reserved - amount)
+        self.reserved = max(Decimal(), self.reserved - amount)
 
-    def doubt(self, amount: float, units: int) -> None:
+    def doubt(self, amount: Decimal, units: int) -> None:
         """Take it that a request nobody knows of was charged."""
         self.release(amount)
         self.doubtful += units
 
     @property
-    def _unit_price(self) -> float:
+    def _unit_price(self) -> Decimal:
         """What a unit costs as far as it is known."""
         if self.price is not None:
             return self.price
-        return self._lost / self._lost_units if self._lost_units else 0.0
+        return part(self._lost, self._lost_units) if self._lost_units else Decimal()
 
-    def _claimed(self) -> float:
+    def _claimed(self) -> Decimal:
         """Return what is, or may be, spent beside what the service told."""
         return self.reserved + self.doubtful * self._unit_price
 
-    def _all_spent(self) -> float:
+    def _all_spent(self) -> Decimal:
         return self.spent + self.unpriced * self._unit_price
 
-    def _left(self) -> list[float]:
-        left = []
+    def _left(self) -> list[Decimal]:
+        left = list[Decimal]()
         if self.max_charge is not None:
             left.append(self.max_charge - self._all_spent() - self._claimed())
         if self.min_balance is not None and self.balance is not None:
             left.append(self.balance - self._claimed() - self.min_balance)
-        return left or [math.inf]
+        return left or [Decimal("Infinity")]
 
     def _reached(self, least: int) -> str:
         cost = least * self._unit_price
-        price = f" One more would cost about {cost:g}." if cost else ""
-        doubt = f", and up to {self._claimed():g} for requests nobody knows of" if self._claimed() else ""
-        if self.max_charge is not None and self.max_charge - self._all_spent() - self._claimed() < (cost or 1e-9):
+        price = f" One more would cost about {shown(cost)}." if cost else ""
+        doubt = f", and up to {shown(self._claimed())} for requests nobody knows of" if self._claimed() else ""
+        left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._claimed()
+        if left is not None and (left < cost or left <= 0):
             return (
-                f"max_charge ({self.max_charge:g}) is reached: {self._all_spent():g} was charged{doubt}.{price} "
-                "Raise it and clear the task to send the rest."
+                f"max_charge ({shown(self.max_charge)}) is reached: {shown(self._all_spent())} was charged{doubt}."
+                f"{price} Raise it and clear the task to send the rest."
             )
         return (
-            f"min_balance ({self.min_balance:g}) is reached: the balance is {self.balance or 0:g}{doubt}.{price} Top "
-            "up the account, or lower min_balance, and clear the task to send the rest."
+            f"min_balance ({shown(self.min_balance)}) is reached: the balance is {shown(self.balance or 0)}{doubt}."
+            f"{price} Top up the account, or lower min_balance, and clear the task to send the rest."
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from cpaas_provider.api.money import Amount, exact, exact_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.circuit import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
@@ -70,9 +71,9 @@ class Terms:
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
     settle_timeout: timedelta = timedelta(minutes=10)
     max_recipients: int | None = None
-    max_charge: float | None = None
-    min_balance: float | None = None
-    price_per_page: float | None = None
+    max_charge: Amount | None = None
+    min_balance: Amount | None = None
+    price_per_page: Amount | None = None
     refuse_missing_charge: bool = False
     skip_invalid_suppression: bool = False
     max_failure_ratio: float = 0.0
@@ -225,10 +226,10 @@ class Campaign:
         progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
         spent, *_ = self.standing.money()
         budget = Budget(
-            terms.max_charge,
-            terms.min_balance,
-            terms.price_per_page,
-            spent or 0.0,
+            exact_or_none(terms.max_charge),
+            exact_or_none(terms.min_balance),
+            exact_or_none(terms.price_per_page),
+            exact(spent or 0),
             doubtful=self.plan.units(Fate.UNKNOWN),
             unpriced=self.plan.unpriced(),
             refuse_missing_charge=terms.refuse_missing_charge,

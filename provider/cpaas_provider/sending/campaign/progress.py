@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cpaas_provider.api.money import shown
+
 log = logging.getLogger(__name__)
 
 Publish = Callable[[Mapping[str, float]], None]
@@ -72,7 +74,7 @@ class Progress:
             self.requests,
             rate,
             left,
-            "not known" if spent is None else f"{spent:g}",
+            shown(spent),
         )
         self.publish(figures)
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
@@ -62,7 +63,7 @@ class _Pack(NamedTuple):
     people: People
     claim: Claim
     units: int
-    reserved: float
+    reserved: Decimal
     at: datetime
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from cpaas_provider.api.money import exact, total
 from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Plan
 from cpaas_provider.sending.entries import State
@@ -114,13 +115,16 @@ class Standing:
 
     def money(self) -> tuple[float | None, float | None, int]:
         """Return what settled requests were charged, the last balance told, and how many there are."""
-        spent, requests = self._plan.database.execute(
-            "SELECT sum(charge), count(*) FROM request WHERE state = ?", (_SETTLED,)
-        ).fetchone()
+        # SQL would sum binary floats. There are few charges, however many requests.
+        charges = self._plan.database.execute(
+            "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_SETTLED,)
+        ).fetchall()
+        spent = total(None if charge is None else exact(charge) * times for charge, times in charges)
+        requests = sum(times for _, times in charges)
         last = self._plan.database.execute(
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
         ).fetchone()
-        return (None if spent is None else round(spent, 6)), (last[0] if last else None), requests
+        return spent, (last[0] if last else None), requests
 
     def _claimed(self, claim: Claim, body: str, at: datetime, *, end: End, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,34 @@ def test_reached_it_says_what_to_raise() -> None:
     spend(budget, 4, 10.0)
     with pytest.raises(BudgetReachedError, match=r"max_charge \(10\) is reached: 10 was charged. One more .* 2.5"):
         budget.affordable()
+
+
+def test_money_is_exact_and_shown_with_thousands_separators() -> None:
+    budget = Budget(max_charge=1_000_000, spent=999_999.9)
+    spend(budget, 1, 0.1)
+    with pytest.raises(BudgetReachedError, match=r"max_charge \(1,000,000\) is reached: 1,000,000 was charged"):
+        budget.affordable()
+    balance = Budget(min_balance=99_993_400)
+    spend(balance, 1, 0.8, 99_993_400.75)
+    with pytest.raises(BudgetReachedError, match=r"\(99,993,400\) is reached: the balance is 99,993,400.75"):
+        balance.affordable()
+
+
+def test_a_tenth_charged_ten_times_is_one() -> None:
+    budget = Budget(max_charge=1)
+    for _ in range(9):
+        spend(budget, 1, 0.1)
+    assert (budget.spent, budget.affordable()) == (Decimal("0.9"), 1)
+    spend(budget, 1, 0.1)
+    with pytest.raises(BudgetReachedError, match="1 was charged"):
+        budget.affordable()
+
+
+@pytest.mark.parametrize("units", [3, 6, 7, 9, 11, 13])
+def test_a_price_that_has_no_end_leaves_room_for_as_many_as_were_paid(units: int) -> None:
+    budget = Budget(max_charge=20)
+    spend(budget, units, 10.0)
+    assert budget.affordable() == units
 
 
 def test_while_something_is_under_way_it_waits_for_that() -> None:

@@ -1,0 +1,42 @@
+"""Amounts of money."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.api import money
+
+CENTS = st.decimals(min_value=0, max_value=10**9, places=4)
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        (1e6, "1,000,000"), (99_993_400.5, "99,993,400.5"), (12, "12"), (12.0, "12"), (0.1, "0.1"), (0, "0"),
+        (1e-7, "0.0000001"), (Decimal("2.50"), "2.5"), (1_234_567.891, "1,234,567.891"), (-1500.25, "-1,500.25"),
+        (100, "100"), (None, "not known"),
+    ],
+)  # fmt: skip
+def test_an_amount_is_shown_exactly_with_thousands_separators(amount: money.Amount | None, words: str) -> None:
+    assert money.shown(amount) == words
+
+
+def test_a_sum_is_that_of_the_amounts_as_they_were_written() -> None:
+    assert money.total([0.1] * 3) == 0.3
+    assert money.total([0.1, None, 0.2]) == 0.3
+    assert money.total([None]) is None
+    assert money.total([]) is None
+
+
+@given(st.lists(CENTS, min_size=1, max_size=50))
+def test_a_sum_of_floats_is_the_sum_of_what_they_stand_for(amounts: list[Decimal]) -> None:
+    assert money.total([float(amount) for amount in amounts]) == float(sum(amounts))
+
+
+@given(CENTS, st.integers(1, 1000))
+def test_parts_together_are_never_more_than_the_whole(amount: Decimal, of: int) -> None:
+    assert money.part(amount, of) * of <= amount
