@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.campaigns import accept_all, counts, digits, lines, outcomes, refuse, rows, small_packs, sms
+from cpaas_provider.operators import SmsCampaignOperator
+from tests.airflow.campaigns import TEXT, accept_all, counts, digits, lines, outcomes, refuse, rows, small_packs, sms
 from tests.airflow.deeds import FailsAfterwards
 from tests.airflow.stage import ATTEMPTS, Stage, fault
+from tests.airflow.tries import Run, new_dag
 
 FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
 
@@ -50,20 +52,60 @@ def test_it_is_whole_also_when_the_task_failed_in_the_middle(stage: Stage, tmp_p
 
 
 def test_a_path_of_another_kind_is_refused_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
-    failed = sms(stage, rows(2), results_path=str(tmp_path / "o.csv")).once()
+    failed = sms(stage, rows(2), results_path=f"{tmp_path}/o{{{{ '.csv' }}}}").once()
     assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert ".jsonl, .ndjson, .parquet" in failed.error
 
 
-def test_a_file_that_cannot_be_written_is_tried_again_and_nothing_is_sent_twice(stage: Stage, tmp_path: Path) -> None:
+@FILES
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
+    stage: Stage, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "taken").write_text("")
-    run = sms(stage, rows(3), results_path=str(tmp_path / "taken" / "o.jsonl"))
+    path = tmp_path / "taken" / name
+    run = sms(stage, rows(3), results_path=str(path))
+    first = run.once()
+    assert (first.state, first.report, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
+    assert f"The outcome file {path} cannot be written (FileExistsError: File exists)" in first.error
+    assert "In this try nothing was sent" in first.error
+    (tmp_path / "taken").unlink()
+    assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
+
+
+def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / ".o.jsonl.part").symlink_to("/dev/full")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
+    assert "No space left on device" in failed.error
+
+
+def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "o.jsonl").write_text("of an earlier run")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    assert [one.name for one in tmp_path.iterdir()] == ["o.jsonl"]
+
+
+def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(stage: Stage, tmp_path: Path) -> None:
+    part = tmp_path / ".o.jsonl.part"
+
+    class FillsUp(SmsCampaignOperator):
+        async def send(self, *arguments: Any, **given: Any) -> Any:
+            part.symlink_to("/dev/full")
+            return await super().send(*arguments, **given)
+
+    with new_dag() as dag:
+        FillsUp(task_id="campaign", source=rows(3), content=TEXT, results_path=str(tmp_path / "o.jsonl"))
+    run = Run(stage, dag)
     first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
-    (tmp_path / "taken").unlink()
+    assert f"The outcome file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
+    assert "In all tries: 3 sent" in first.error
+    assert "The next try writes the file; it does not send again to anybody who was sent to" in first.error
+    part.unlink(missing_ok=True)
     second = run.once()
     assert (second.state, stage.sandbox.counters()["sms"]["requests"]) == ("success", 1)
-    assert set(outcomes(tmp_path / "taken" / "o.jsonl").values()) == {"sent"}
+    assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
 
 
 def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(stage: Stage) -> None:

@@ -20,7 +20,12 @@ from cpaas_provider.operators.journaled import REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.ledger import Ledger
-from cpaas_provider.sending.campaign.outcomes import SUFFIXES, OutcomesNotWrittenError, write_outcomes
+from cpaas_provider.sending.campaign.outcomes import (
+    SUFFIXES,
+    OutcomesNotWrittenError,
+    refuse_unwritable,
+    write_outcomes,
+)
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
@@ -84,8 +89,14 @@ class Campaigning:
             self._operator.log.info("A dry run: nothing was sent.")
         else:
             campaign.send(self._line)
-        self._write_outcomes(campaign)
         report = report_of(campaign, planner.found, self._operator)
+        try:
+            self._write_outcomes(campaign)
+        except OutcomesNotWrittenError as error:
+            raise OutcomesNotWrittenError(
+                f"{error} In all tries: {_in_words(report)}. The next try writes the file; it does not send again to "
+                "anybody who was sent to."
+            ) from None
         # A part with nobody in it is no reason for tasks downstream not to run.
         if not campaign.recipients() and not self._operator.test_only and self._partition.of == 1:
             self._push(report)
@@ -311,14 +322,17 @@ class Campaigning:
         path = self._operator.results_path
         if path is not None and not str(path).endswith(SUFFIXES):
             raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
+        if path is not None:
+            try:
+                refuse_unwritable(_storage_path(path))
+            except OutcomesNotWrittenError as error:
+                raise AirflowException(f"{error} In this try nothing was sent.") from None
 
     def _write_outcomes(self, campaign: Campaign) -> None:
         path = self._operator.results_path
         if path is None:
             return
-        from airflow.sdk import ObjectStoragePath
-
-        path = path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
+        path = _storage_path(path)
         write_outcomes(path, campaign.plan.everybody())
         self._operator.log.info("What became of each row is in %s.", place_of(path))
 
@@ -327,6 +341,12 @@ class Campaigning:
             self._context["ti"].xcom_push(key=REPORT_KEY, value=report)
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
             self._operator.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+
+
+def _storage_path(path: Any) -> Any:
+    from airflow.sdk import ObjectStoragePath
+
+    return path if isinstance(path, ObjectStoragePath) else ObjectStoragePath(str(path))
 
 
 def _publish(tags: Mapping[str, str], figures: Mapping[str, float]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any, Literal
 
 from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sources.files import place_of
 
 Columns = Mapping[str, Literal["text", "number", "flag"]]
 
@@ -23,6 +24,7 @@ OF_A_CAMPAIGN: Columns = {
 }
 SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 _AT_ONCE = 10_000
+_DISKS = frozenset({"", "file", "local"})
 
 
 class OutcomesNotWrittenError(SendingError):
@@ -45,33 +47,57 @@ def write_outcomes(
     """
     write = _write_parquet if path.name.endswith(".parquet") else _write_json_lines
     # A disk shows a file while it is written; an object store only when that is done.
-    target = path.parent / f".{path.name}.part" if path.protocol in {"", "file", "local"} else path
+    target = _part_of(path) if path.protocol in _DISKS else path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             write(file, lines, columns)
         if target != path:
             target.rename(path)
-    except ImportError:
-        _take_away(target, path)
-        raise OutcomesNotWrittenError(
-            "The outcome file could not be written: Parquet needs one more package, pip install "
-            "'airflow-provider-cpaas[parquet]'."
-        ) from None
     except Exception as error:
-        _take_away(target, path)
+        if target != path:
+            _take_away(target)
         if unread is not None and isinstance(error, unread):
             raise
-        raise OutcomesNotWrittenError(
-            f"The outcome file could not be written ({type(error).__name__}). Look at results_path."
-        ) from None
+        raise OutcomesNotWrittenError(f"The outcome file {place_of(path)} could not be written {_why(error)}") from None
 
 
-def _take_away(target: Any, path: Any) -> None:
+def refuse_unwritable(path: Any) -> None:
+    """See, before anything is sent, that the outcome file can be written; what stands there stays.
+
+    :param path: as ``write_outcomes`` takes it
+    :raises OutcomesNotWrittenError: when it cannot
+    """
+    trial = _part_of(path)
+    try:
+        if path.name.endswith(".parquet"):
+            import pyarrow.parquet  # noqa: F401 - to see that it is there
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with trial.open("wb") as file:
+            # On a full disk a file can be opened.
+            file.write(b"\n")
+    except Exception as error:  # noqa: BLE001 - storages raise what they like
+        raise OutcomesNotWrittenError(f"The outcome file {place_of(path)} cannot be written {_why(error)}") from None
+    finally:
+        _take_away(trial)
+
+
+def _part_of(path: Any) -> Any:
+    return path.parent / f".{path.name}.part"
+
+
+def _why(error: Exception) -> str:
+    """Return why a file cannot be written; what is no error of the system may quote credentials."""
+    if isinstance(error, ImportError):
+        return "(Parquet needs one more package: pip install 'airflow-provider-cpaas[parquet]')."
+    reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+    return f"({type(error).__name__}{reason}). Look at results_path."
+
+
+def _take_away(target: Any) -> None:
     """Leave no half of a file behind, which has numbers in it."""
-    if target != path:
-        with contextlib.suppress(Exception):
-            target.unlink()
+    with contextlib.suppress(Exception):
+        target.unlink()
 
 
 def _write_json_lines(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
