@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes
     first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
     assert f"The outcome file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
-    assert "In all tries: 3 sent" in first.error
+    assert "In all tries: 3 recipients: 3 sent" in first.error
     assert "The next try writes the file; it does not send again to anybody who was sent to" in first.error
     part.unlink(missing_ok=True)
     second = run.once()

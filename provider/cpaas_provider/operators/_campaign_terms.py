@@ -45,6 +45,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
         max_identical_rejections=operator.max_identical_rejections,
         send_window=None if window is None else SendWindow.read(window, zone),
         test_only=operator.test_only,
+        outcome_file=operator.results_path is not None,
         progress_interval=operator.progress_interval,
     )
 

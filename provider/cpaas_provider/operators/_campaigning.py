@@ -12,6 +12,7 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cpaas_provider.links.delivery import lead, lead_at_once
+from cpaas_provider.operators import _task_log as task_log
 from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
 from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, run_of, try_facts
@@ -29,6 +30,7 @@ from cpaas_provider.sending.campaign.outcomes import (
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
+from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
@@ -72,12 +74,15 @@ class Campaigning:
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
         self._under_way: tuple[Campaign, Planner] | None = None
         self._tracked = False
+        self._looked_up = LookUps()
 
     def run(self) -> dict[str, Any]:
         """Plan, send and report.
 
         :return: the report
         """
+        log = self._operator.log
+        log.info("%s", task_log.campaign_begins(self._operator, self._connection, self._partition))
         self._refuse_results_path()
         try:
             campaign, planner = self._draw_up()
@@ -85,18 +90,24 @@ class Campaigning:
             words = str(error) if isinstance(error, SourceError) else f"The plan cannot be made ({error.strerror})."
             raise AirflowException(f"{words.rstrip('.')}. In this try nothing was sent.") from None
         self._preview(campaign)
+        begun = report_of(campaign, planner.found, self._operator)
+        log.info("%s", task_log.planned(begun, planner.found.rows))
         if self._operator.without_sending:
-            self._operator.log.info("A dry run: nothing was sent.")
+            log.info("%s", task_log.dry_run(begun))
         else:
+            if begun["sent"] and not begun["not_reached"] and not begun["unknown"]:
+                log.info("%s", task_log.nothing_left(self._operator))
             campaign.send(self._line)
         report = report_of(campaign, planner.found, self._operator)
         try:
             self._write_outcomes(campaign)
         except OutcomesNotWrittenError as error:
             raise OutcomesNotWrittenError(
-                f"{error} In all tries: {_in_words(report)}. The next try writes the file; it does not send again to "
-                "anybody who was sent to."
+                f"{error} In all tries: {task_log.every_count(report)}. The next try writes the file; it does "
+                "not send again to anybody who was sent to."
             ) from None
+        if not self._operator.without_sending:
+            log.info("%s", task_log.campaign_done(report))
         # A part with nobody in it is no reason for tasks downstream not to run.
         if not campaign.recipients() and not self._operator.test_only and self._partition.of == 1:
             self._push(report)
@@ -113,7 +124,7 @@ class Campaigning:
         except OutcomesNotWrittenError as error:
             self._operator.log.warning("%s", error)
         report = report_of(campaign, planner.found, self._operator)
-        self._operator.log.warning("What was done in all tries: %s.", _in_words(report))
+        self._operator.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown"]:
             self._operator.log.error("%s", campaign.doubts.words())
         self._push(report)
@@ -255,7 +266,8 @@ class Campaigning:
             body = operator.body(self._connection)
             look_up = getattr(operator, "skip_dnd", False)
             with self._noting(partial(operator.send, client, body)) as send:
-                yield Line(client, send, partial(self._do_not_disturb, client) if look_up else None)
+                permitted = partial(self._do_not_disturb, client) if look_up else None
+                yield Line(client, send, permitted, self._looked_up)
 
     @contextlib.contextmanager
     def _noting(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
@@ -284,8 +296,14 @@ class Campaigning:
         operator: Any = self._operator
         prints = Fingerprints(self._connection.journal_secrets[0], ("lookups",))
 
+        looked_up = self._looked_up
+
         async def look_up(address: str) -> bool | None:
-            found: bool | None = (await client.lookup_phone(f"+{address}")).dnd
+            looked_up.asked += 1
+            try:
+                found: bool | None = (await client.lookup_phone(f"+{address}")).dnd
+            finally:
+                looked_up.answered += 1
             return found
 
         return DoNotDisturb(
@@ -360,8 +378,3 @@ def _publish(tags: Mapping[str, str], figures: Mapping[str, float]) -> None:
 def _tags(context: Context) -> dict[str, str]:
     instance: Any = context["ti"]
     return {"dag_id": instance.dag_id, "task_id": instance.task_id}
-
-
-def _in_words(report: Mapping[str, Any]) -> str:
-    words = ("sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates")
-    return ", ".join(f"{report[word]} {word.replace('_', ' ')}" for word in words)

@@ -69,6 +69,18 @@ class CpaasOperator(BaseOperator):
         """Do what the operator is for, failures being turned into what Airflow understands around it."""
         return self.request(client, connection)
 
+    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
+        """Log what begins, and within which bounds."""
+        from cpaas_provider.operators import _task_log as task_log
+
+        self.log.info("%s", task_log.begins(self))
+
+    def log_end(self, result: Any) -> None:
+        """Log what came of it."""
+        from cpaas_provider.operators import _task_log as task_log
+
+        self.log.info("%s", task_log.done(self, result))
+
     def private(self, field: str) -> Any:
         """Return a private field as rendered, which the attribute no longer shows."""
         return self.__dict__.get("_private", {}).get(field, getattr(self, field))
@@ -95,7 +107,10 @@ class CpaasOperator(BaseOperator):
         hook = CpaasHook(self.cpaas_conn_id)
         try:
             with hook.get_conn() as client:
-                return self.carry_out(context, client, hook.read_connection(), give_up_at)
+                self.log_begin(client, connection := hook.read_connection())
+                result = self.carry_out(context, client, connection, give_up_at)
+                self.log_end(result)
+                return result
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None

@@ -260,6 +260,12 @@ class CampaignOperator(SendOperator):
         else:
             campaigning.note_end()
 
+    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
+        """Leave it to the try, which knows its part."""
+
+    def log_end(self, result: Any) -> None:
+        """Leave it to the try, which logs it also where the task fails."""
+
     def execute_after_wait(
         self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False
     ) -> Any:

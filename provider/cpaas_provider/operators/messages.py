@@ -135,7 +135,6 @@ class SendMessageOperator(SendOperator):
             **{field: getattr(estimate, field, None) for field in self.estimate_fields},
             "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
         }
-        self.log.info("Accepted as message %s, charge %s, balance %s.", message.id, result["charge"], result["balance"])
         if message.rejection:
             self._refuse_partial(message, result, recipients)
         return result

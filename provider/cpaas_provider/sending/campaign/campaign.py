@@ -27,7 +27,7 @@ from cpaas_provider.sending.campaign.message import Message, Send
 from cpaas_provider.sending.campaign.packer import Packer
 from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate, Person, Plan
 from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
-from cpaas_provider.sending.campaign.progress import Progress, Publish
+from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
 from cpaas_provider.sending.campaign.standing import Standing
 from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
@@ -62,6 +62,7 @@ class Terms:
 
     :param window: requests claimed and not settled, at most
     :param requests_per_second: how fast requests may leave
+    :param outcome_file: whether there will be one
     :param in_flight: requests that are under way at once, at most; ``None`` for as many as the window
     """
 
@@ -80,6 +81,7 @@ class Terms:
     max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
     send_window: SendWindow | None = None
     test_only: bool = False
+    outcome_file: bool = False
     progress_interval: float = 10.0
     requests_per_second: float = math.inf
     in_flight: int | None = None
@@ -97,12 +99,14 @@ class Line:
 
     :param client: told to stop when the task is
     :param send: makes one request
-    :param look_up: asks whether a number is not to be disturbed; ``None`` where nobody wants to know
+    :param do_not_disturb: tells who may be sent to; ``None`` where nobody wants to know
+    :param look_ups: counts what that asks for
     """
 
     client: Any
     send: Send
     do_not_disturb: Callable[[Plan], DoNotDisturb] | None = None
+    look_ups: LookUps = field(default_factory=LookUps)
 
 
 OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
@@ -235,6 +239,7 @@ class Campaign:
             refuse_missing_charge=terms.refuse_missing_charge,
         )
         async with open_line() as line, self._keeper() as keeper:
+            progress.look_ups = line.look_ups
             packer = Packer(
                 self.plan,
                 terms.recipients_per_request,
@@ -372,7 +377,12 @@ class Campaign:
             raise TooManyFailuresError(
                 f"{rejected} recipients were rejected and {bad} rows of the source could not be used, of {everybody}: "
                 f"more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody else was sent to"
-                f"{' or left out by a guard' if self._left_out() else ''}. The outcome file says who and why."
+                f"{' or left out by a guard' if self._left_out() else ''}. "
+                + (
+                    "The outcome file says who and why."
+                    if self.terms.outcome_file
+                    else "With results_path there is a file that says who and why."
+                )
             )
 
     def _refuse_nobody_looked_up(self) -> None:

@@ -16,6 +16,14 @@ Publish = Callable[[Mapping[str, float]], None]
 
 
 @dataclass
+class LookUps:
+    """Counts the numbers that are looked up before they are sent to."""
+
+    asked: int = 0
+    answered: int = 0
+
+
+@dataclass
 class Progress:
     """Counts what this try does.
 
@@ -31,6 +39,8 @@ class Progress:
     skipped: int = 0
     requests: int = 0
     clock: Callable[[], float] = time.monotonic
+    look_ups: LookUps = field(default_factory=LookUps)
+    _looked_up: int = field(default=0, init=False)
     _began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +70,9 @@ class Progress:
     def tell(self, spent: float | None, balance: float | None) -> None:
         """Log and publish how far it is."""
         figures = self.figures(spent, balance)
+        if self._tell_look_ups() and not self.done:
+            self.publish(figures)
+            return
         rate = figures["recipients_per_second"]
         left = span(figures["left"] / rate) if rate else "unknown"
         log.info(
@@ -77,6 +90,15 @@ class Progress:
             shown(spent),
         )
         self.publish(figures)
+
+    def _tell_look_ups(self) -> bool:
+        """Log how far look-ups are, and tell whether there were any since the last time."""
+        asked, answered = self.look_ups.asked, self.look_ups.answered
+        if answered == self._looked_up and answered == asked:
+            return False
+        self._looked_up = answered
+        log.info("Look-ups: %d of %d numbers looked up, of those that are sent to next.", answered, asked)
+        return True
 
 
 def span(seconds: float) -> str:

@@ -389,8 +389,8 @@ class Sending:
             self._finish(
                 EverybodyRejectedError(
                     f"The service rejected {progress.rejected} recipients and accepted nobody, so it seems to be about "
-                    "the message, not the recipients. Look at the reasons in the outcome file, mend it and clear the "
-                    "task."
+                    "the message, not the recipients. Mend it and clear the task; the file at results_path has the "
+                    "reason of each."
                 )
             )
         elif self._may_fail is not None and progress.rejected > self._may_fail:

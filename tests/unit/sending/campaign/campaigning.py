@@ -24,7 +24,7 @@ def accepted(reference: str, *, charge: float | None = None, balance: float | No
     """Return what an accepted request is answered with."""
     told = charge is not None or balance is not None
     meta = SimpleNamespace(estimate=SimpleNamespace(charge=charge, available_balance=balance)) if told else None
-    return SimpleNamespace(id=f"id-of-{reference}", meta=meta, rejected_recipients=[])
+    return SimpleNamespace(id=f"id-of-{reference}", meta=meta, rejected_recipients=(), rejection=None)
 
 
 @dataclass

@@ -1,0 +1,158 @@
+"""What a task logs of itself: what begins and within which bounds, and what came of it.
+
+Never a number, an address, a code or a text: what is logged is named here, all else is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api.counting import counted
+from cpaas_provider.api.money import shown
+
+if TYPE_CHECKING:
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators.base import CpaasOperator
+    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.sending.campaign.partitions import Partition
+
+# In the order they are logged; of records that hold personal data everything else stays out.
+_OF_A_RESULT = (
+    "id", "row_id", "status", "status_desc", "outcome", "verified", "revoked", "created", "deleted", "network",
+    "amount",
+    "recipients", "encoding", "pages", "charge", "balance", "refunded", "operator", "country", "ported", "dnd",
+    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown", "references", "unknown_references",
+)  # fmt: skip
+_OF_THE_ARGUMENTS = (
+    "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel", "sms_channel",
+    "if_unknown", "max_lateness",
+)  # fmt: skip
+_BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")
+_MONEY = frozenset({"amount", "charge", "balance", "max_charge", "min_balance", "price_per_page", "max_recipients"})
+_ROWS = {
+    "bad_rows": ("invalid row", None),
+    "duplicates": ("duplicate", None),
+    "not_allowed": ("not allowed", "not allowed"),
+    "suppressed": ("suppressed", "suppressed"),
+    "do_not_disturb": ("do-not-disturb", "do-not-disturb"),
+    "lookup_failed": ("look-up failed", "look-up failed"),
+    "in_other_partitions": ("in other partitions", "in other partitions"),
+}
+
+
+def begins(operator: CpaasOperator) -> str:
+    """Return the first line of a task that makes one request."""
+    return f"{operator.task_type} begins on connection {operator.cpaas_conn_id!r}{_after(_given(operator))}."
+
+
+def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> str:
+    """Return the first line of a campaign: from where, how, and within which bounds."""
+    settings = connection.settings
+    words = [
+        f"at most {counted(connection.recipients_per_request, 'recipient')} a request",
+        f"{settings.requests_per_second:g} requests a second",
+        f"{settings.max_concurrency} at a time",
+        *_named({name: getattr(operator, name) for name in _BOUNDS}),
+    ]
+    if operator.send_window is not None:
+        zone = operator.timezone or f"by column {operator.timezone_column}"
+        words.append(f"send_window {' to '.join(map(str, operator.send_window))} {zone}")
+    if getattr(operator, "skip_dnd", False):
+        words.append(f"skip_dnd (look-ups hold for {operator.__dict__['lookup_ttl']})")
+    if partition.of > 1:
+        words.append(f"part {partition.part + 1} of {partition.of}")
+    words += _given(operator)
+    return (
+        f"{operator.task_type} begins on connection {operator.cpaas_conn_id!r}, from {operator.source}: "
+        f"{', '.join(words)}."
+    )
+
+
+def planned(report: Mapping[str, Any], rows: int) -> str:
+    """Return what the rows of a source came to."""
+    earlier = f" ({report['sent']:,} sent to by an earlier try)" if report["sent"] else ""
+    return (
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_reached'], 'recipient')} to send to{earlier}; "
+        f"{_left_out(report)}."
+    )
+
+
+def dry_run(report: Mapping[str, Any]) -> str:
+    """Return the figures of a campaign that is not sent."""
+    pages = [f"{number:,} with {counted(int(page), 'page')}" for page, number in report["pages"].items()]
+    encodings = [f"{number:,} in {encoding}" for encoding, number in report["encodings"].items()]
+    price = report["estimated_charge"]
+    cost = "not known (price_per_page is not given)" if price is None else shown(price)
+    texts = ", ".join([*pages, *encodings]) or "pages not known"
+    recipients = counted(report["recipients"], "recipient")
+    return f"A dry run: nothing was sent. It is for {recipients}: {texts}; estimated charge {cost}."
+
+
+def campaign_done(report: Mapping[str, Any]) -> str:
+    """Return the last line of a campaign: every count of its report."""
+    return f"Campaign {report['reference']}, all tries together: {every_count(report)}."
+
+
+def every_count(report: Mapping[str, Any]) -> str:
+    """Return what a campaign came to, in words."""
+    return (
+        f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
+        f"{report['unknown']:,} unknown, {report['not_reached']:,} not sent to; {_left_out(report)}; "
+        f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
+        f"balance {shown(report['balance'])}"
+    )
+
+
+def nothing_left(operator: Any) -> str:
+    """Return what to say where an earlier try did everything."""
+    what = "sent everything" if hasattr(operator, "source") else "did this"
+    key = operator.__dict__.get("campaign_key")
+    how = "give it another campaign_key" if key is not None else "clear the task with resend_on_clear=True"
+    return f"An earlier try {what}; nothing is sent again. To send again, {how}."
+
+
+def done(operator: CpaasOperator, result: Any) -> str:
+    """Return the last line of a task that made one request."""
+    if isinstance(result, list):
+        words = [counted(len(result), "record")]
+    elif isinstance(result, Mapping):
+        words = _named({name: result[name] for name in _OF_A_RESULT if name in result})
+    else:
+        words = []
+    return f"{operator.task_type} is done{_after(words)}."
+
+
+def _given(operator: Any) -> list[str]:
+    return _named({name: operator.__dict__.get(name) for name in _OF_THE_ARGUMENTS})
+
+
+def _left_out(report: Mapping[str, Any]) -> str:
+    return ", ".join(counted(report[name], *noun) for name, noun in _ROWS.items())
+
+
+def _named(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name.removeprefix('sms_')} {_written(name, value)}" for name, value in values.items() if value is not None
+    ]
+
+
+def _written(name: str, value: Any) -> str:
+    if name in _MONEY and _is_number(value):
+        return shown(float(value))
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _after(words: Iterable[str]) -> str:
+    text = ", ".join(words)
+    return f": {text}" if text else ""

@@ -1,0 +1,180 @@
+"""What a task logs: what begins, how far each phase is, and what came of it; never a number, an address or a code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.operators import (
+    BuyAirtimeOperator,
+    FindOtpsOperator,
+    GetOtpOperator,
+    PhoneLookupOperator,
+    RequestOtpOperator,
+    SendEmailOperator,
+    SendSmsOperator,
+)
+from tests.airflow.campaigns import digits, refuse, rows, small_packs, sms
+from tests.airflow.deeds import FailsAfterwards
+from tests.airflow.stage import Stage, fault
+from tests.airflow.tries import Run, Try, new_dag
+
+PHONE = "08031234567"
+DIGITS = "2348031234567"
+
+
+def once(operator: Any, stage: Stage, **given: Any) -> Try:
+    """Run a task of one operator once."""
+    with new_dag() as dag:
+        operator(task_id="one", **given)
+    return Run(stage, dag).once()
+
+
+def logged(log: str, words: str) -> str:
+    """Return the line that has these words."""
+    found = [line for line in log.splitlines() if words in line]
+    assert len(found) == 1, f"{len(found)} lines with {words!r}"
+    return found[0]
+
+
+class TestACampaign:
+    def test_begins_with_what_how_and_within_which_bounds(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=100, requests_per_second=50, max_concurrency=2)
+        done = sms(stage, rows(3), max_charge=1_000_000, max_recipients=5000, price_per_page=4.5).once()
+        line = logged(done.log, "SmsCampaignOperator begins")
+        for words in (
+            "connection 'cpaas_default'", "at most 100 recipients a request", "50 requests a second", "2 at a time",
+            "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "if_unknown fail",
+        ):  # fmt: skip
+            assert words in line
+
+    def test_says_what_the_rows_came_to_before_it_sends(self, stage: Stage) -> None:
+        given = [*rows(4), *rows(1), {"phone": "x"}]
+        banned = [{"phone": f"+{digits(4)[3]}"}]
+        done = sms(stage, given, suppression=banned, max_failure_ratio=1).once()
+        line = logged(done.log, "Planned:")
+        assert "6 rows read, 3 recipients to send to" in line
+        assert "1 invalid row, 1 duplicate, 0 not allowed, 1 suppressed" in line
+
+    def test_ends_with_every_count(self, stage: Stage) -> None:
+        given = [*rows(4), *rows(1), {"phone": "x"}]
+        refuse(stage, [digits(4)[2]])
+        done = sms(stage, given, suppression=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
+        line = logged(done.log, "Campaign cpaas-")
+        assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent to" in line
+        for words in (
+            "1 invalid row", "1 duplicate", "1 suppressed", "0 not allowed", "0 do-not-disturb", "0 look-up failed",
+            "0 in other partitions", "1 request", "charge 8", "balance 99,999,992",
+        ):  # fmt: skip
+            assert words in line
+        assert not [number for number in digits(4) if number in done.log]
+
+    def test_that_fails_ends_with_every_count_too(self, stage: Stage) -> None:
+        done = sms(stage, [*rows(2), {"phone": "x"}]).once()
+        assert done.state == "failed"
+        assert "2 recipients: 2 sent, 0 rejected, 0 unknown, 0 not sent to; 1 invalid row" in done.log
+
+    def test_that_was_a_dry_run_logs_its_figures(self, stage: Stage) -> None:
+        given = [*rows(3), {"phone": "08031200010", "name": "ọ" * 70}]
+        done = sms(stage, given, dry_run=True, price_per_page=250.5).once()
+        line = logged(done.log, "A dry run")
+        for words in ("4 recipients", "3 with 1 page", "1 with 2 pages", "GSM-7", "UCS-2", "estimated charge 1,252.5"):
+            assert words in line
+
+    def test_look_ups_say_that_they_are_look_ups(self, stage: Stage) -> None:
+        small_packs(stage, 10, requests_per_second=15)
+        done = sms(stage, rows(10), skip_dnd=True, progress_interval=0.05).once()
+        assert done.state == "success"
+        before = done.log[: done.log.index("10 of 10 recipients done")]
+        assert re.search(r"Look-ups: [1-9] of 10 numbers", before)
+        assert "0 of 10 recipients done" not in before
+        assert "Look-ups: 10 of 10 numbers" in done.log
+
+
+class TestWhatAnEarlierTrySent:
+    def test_a_cleared_campaign_says_so_and_how_to_send_again(self, stage: Stage) -> None:
+        run = sms(stage, rows(3))
+        assert "An earlier try" not in run.once().log
+        again = run.clear().once()
+        line = logged(again.log, "An earlier try sent everything; nothing is sent again")
+        assert "resend_on_clear=True" in line
+
+    def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+        run = sms(stage, rows(3), campaign_key="summer")
+        run.once()
+        line = logged(run.clear().once().log, "An earlier try sent everything; nothing is sent again")
+        assert "another campaign_key" in line
+        assert "resend_on_clear" not in line
+
+    def test_a_cleared_send_says_so(self, stage: Stage) -> None:
+        with new_dag() as dag:
+            SendSmsOperator(task_id="one", recipients=[PHONE], content="Hello")
+        run = Run(stage, dag)
+        assert "An earlier try" not in run.once().log
+        assert "resend_on_clear=True" in logged(
+            run.clear().once().log, "An earlier try did this; nothing is sent again"
+        )
+
+    def test_a_retry_that_only_reports_says_so(self, stage: Stage) -> None:
+        run = sms(stage, rows(3), post_execute=FailsAfterwards(1))
+        *_, second = run.to_the_end()
+        assert "An earlier try sent everything" in second.log
+
+    def test_the_outcome_file_is_named_only_where_there_is_one(self, stage: Stage, tmp_path: Path) -> None:
+        given = [*rows(2), {"phone": "x"}]
+        without = sms(stage, given).once()
+        assert "outcome file says" not in without.error
+        assert "results_path" in without.error
+        assert "outcome file says who and why" in sms(stage, given, results_path=str(tmp_path / "o.jsonl")).once().error
+
+
+class TestASingleRequest:
+    def test_of_sms(self, stage: Stage) -> None:
+        done = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
+        assert "SendSmsOperator begins on connection 'cpaas_default'" in done.log
+        line = logged(done.log, "SendSmsOperator is done")
+        for words in (f"id {done.result['id']}", "recipients 1", "charge 4", "balance 99,999,996", "unknown 0"):
+            assert words in line
+        assert DIGITS not in done.log
+        assert "Hello" not in done.log
+
+    def test_of_an_email(self, stage: Stage) -> None:
+        done = once(SendEmailOperator, stage, recipients=["ada@example.org"], content="Hello")
+        assert f"id {done.result['id']}" in logged(done.log, "SendEmailOperator is done")
+        assert "ada@example.org" not in done.log
+
+    def test_of_a_passcode(self, stage: Stage) -> None:
+        done = once(RequestOtpOperator, stage, recipient=PHONE, length=6, expires_in=20, token="135790")
+        assert "length 6, expires_in 20" in logged(done.log, "RequestOtpOperator begins")
+        line = logged(done.log, "RequestOtpOperator is done")
+        assert (f"id {done.result['id']}" in line, "status_desc SENT" in line) == (True, True)
+        assert DIGITS not in done.log
+        assert "135790" not in done.log
+        read = once(GetOtpOperator, stage, otp_id=done.result["id"])
+        assert "outcome pending" in logged(read.log, "GetOtpOperator is done")
+        found = once(FindOtpsOperator, stage, recipient=PHONE)
+        assert "1 record" in logged(found.log, "FindOtpsOperator is done")
+
+    def test_of_a_purchase(self, stage: Stage) -> None:
+        done = once(BuyAirtimeOperator, stage, network="MTN", amount=1500, recipient=PHONE)
+        assert "network MTN, amount 1,500" in logged(done.log, "BuyAirtimeOperator begins")
+        line = logged(done.log, "BuyAirtimeOperator is done")
+        assert f"id {done.result['id']}, status pending" in line
+        assert "charge 1,500, balance 99,998,500" in line
+        assert DIGITS not in done.log
+
+    def test_of_a_look_up(self, stage: Stage) -> None:
+        done = once(PhoneLookupOperator, stage, phone=PHONE)
+        line = logged(done.log, "PhoneLookupOperator is done")
+        assert f"operator {done.result['operator']}" in line
+        assert DIGITS not in done.log
+
+    def test_that_fails_has_begun_and_is_not_done(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "unauthorized"))
+        failed = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
+        assert "SendSmsOperator begins" in failed.log
+        assert "is done" not in failed.log
