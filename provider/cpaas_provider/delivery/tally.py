@@ -111,6 +111,26 @@ def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[
             }
 
 
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the strongest report of a request says.
+
+    :param at: when it arrived
+    """
+
+    status: str
+    message_id: str | None
+    at: datetime
+
+
+def reported(connection: Connection, reference: str) -> Reported | None:
+    """Return what is reported of a request that is a campaign by itself, ``None`` where nothing is."""
+    columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported
+    query = select(*columns).where(deliveries.c.campaign == reference, deliveries.c.status != "")
+    row = connection.execute(query.order_by(deliveries.c.state.desc(), deliveries.c.reported).limit(1)).first()
+    return None if row is None else Reported(row.status, row.message_id, row.reported)
+
+
 def carried_out(connection: Connection, names: Iterable[str]) -> dict[str, str | None]:
     """Return the references of requests known to be carried out, each with the service's id where told.
 

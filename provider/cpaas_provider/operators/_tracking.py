@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from cpaas_provider.delivery import sends, tally
 from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
 from cpaas_provider.delivery.reports import recipient_key
+from cpaas_provider.sending.errors import RefutedError
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
 
@@ -195,6 +196,52 @@ class ReportEvidence:
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
         with self._tracking.database.reading() as connection:
             return tally.carried_out(connection, names)
+
+
+_BOUGHT = frozenset({"success", "pending", "sent"})
+_NOT_BOUGHT = frozenset({"failed", "error"})
+_DUPLICATE = "duplicate"
+
+
+class PurchaseEvidence:
+    """A delivery report of a purchase settles it by what it says.
+
+    A purchase under way counts as bought, as it does where the service answers so. A word that the contract does not
+    know settles nothing.
+    """
+
+    patience = ReportEvidence.patience
+
+    def __init__(self, tracking: Tracking) -> None:
+        self._tracking = tracking
+
+    def before(self, client: Any) -> None:
+        """Note nothing: the request's own reference is enough."""
+
+    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+        """Return what is known of a purchase that was made, ``None`` where nothing can be told.
+
+        :raises RefutedError: when a report says that nothing was bought
+        """
+        try:
+            with self._tracking.database.reading() as connection:
+                told = tally.reported(connection, entry.reference)
+        except StoreError as error:
+            log.warning("Delivery reports cannot be read now: %s", error)
+            return None
+        if told is None:
+            return None
+        # That the service knows of the same purchase is what a deliberate repeat was to find out.
+        if told.status in _BOUGHT or (told.status == _DUPLICATE and entry.doubted):
+            return {"id": told.message_id, "status": told.status}
+        # A reference is the same after a clear: what was reported before that is of the purchase that came to nothing.
+        since = entry.claimed_at
+        if told.status in _NOT_BOUGHT | {_DUPLICATE} and since is not None and told.at >= since:
+            raise RefutedError(
+                f"Airtime was not bought: a delivery report says {told.status}. Request {entry.reference}. Nothing was "
+                "bought by it; clear the task to buy again."
+            )
+        return None
 
 
 class Notebook:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed, Outcome
+    from cpaas_provider.sending.deed import Deed, Evidence, Outcome
 
 _FAILED = {
     "duplicate": "the same amount went to this recipient a short while ago, so the service did not buy it again",
@@ -37,8 +37,10 @@ class BuyAirtimeOperator(SendOperator):
     where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
     when the status is ``duplicate``, ``failed`` or ``error``, when the service has removed the operation, and, unless
     ``if_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
-    ``duplicate`` settles that (status, id and charge are then those of the duplicate). Skips when
-    ``allowed_recipients`` of the connection does not list the recipient, and in backfills and late runs.
+    ``duplicate`` settles that (status, id and charge are then those of the duplicate). Where the connection has a
+    ``callback_url``, a delivery report settles an unknown purchase by its own status: ``success``, ``sent`` and
+    ``pending`` as bought, ``failed`` and ``error`` as failed, ``duplicate`` as failed unless it was repeated on purpose.
+    Skips when ``allowed_recipients`` of the connection does not list the recipient, and in backfills and late runs.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)
@@ -92,6 +94,14 @@ class BuyAirtimeOperator(SendOperator):
             perform=partial(self._buy, client),
             evidence=self.evidence(connection),
         )
+
+    def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
+        """Return the delivery reports of the purchase, where they are received."""
+        if self.tracking is None:
+            return ()
+        from cpaas_provider.operators._tracking import PurchaseEvidence
+
+        return (PurchaseEvidence(self.tracking),)
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""

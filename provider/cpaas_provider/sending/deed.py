@@ -31,7 +31,10 @@ class Evidence(Protocol):
         """Return small JSON to note with the claim, ``None`` where there is nothing to note."""
 
     def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
-        """Return the result of a request that was carried out, ``None`` where that cannot be told."""
+        """Return the result of a request that was carried out, ``None`` where that cannot be told.
+
+        :raises RefutedError: when it came to nothing
+        """
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,10 @@ class EvidenceUnreadError(SendingError):
     """Evidence of an unknown request is there to be looked for, and could not be read now."""
 
 
+class RefutedError(SendingError):
+    """There is evidence that a request came to nothing, although the service may have taken it."""
+
+
 class StillUnknownError(SendingError):
     """Requests were sent again as the author wants, and are unknown still."""
 

@@ -20,6 +20,7 @@ from cpaas_provider.sending.errors import (
     ChangedBodyError,
     EvidenceUnreadError,
     PartlyRejectedError,
+    RefutedError,
     SettleLaterError,
     StillUnknownError,
     StoppedError,
@@ -207,10 +208,19 @@ class Once:
                 if error.retryable:
                     self._unread = error
                 continue
+            except RefutedError as error:
+                self._refute(entry, error)
+                return
             if found is not None:
                 log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
                 self._journal.settle(entry, State.SETTLED, result=found)
                 return
+
+    def _refute(self, entry: Entry, error: RefutedError) -> None:
+        """Note that a request came to nothing, and raise that, unless an earlier one of its reference is in doubt."""
+        self._journal.settle(entry, State.REJECTED, reason=str(error))
+        if entry.state is State.REJECTED:
+            raise CpaasRejectedError(str(error), operation=entry.operation)
 
     def _wait_for_evidence(self, doubtful: Sequence[Entry]) -> None:
         """Raise SettleLaterError while there is a way that may still tell."""
