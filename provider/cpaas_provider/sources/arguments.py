@@ -66,6 +66,13 @@ def one_character(name: str, value: Any) -> str | None:
     return value
 
 
+def count_or_none(name: str, value: Any) -> int | None:
+    """Return a whole number from 0, or ``None`` for no bound."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"{name} must be a whole number of at least 0, or None.")
+    return value
+
+
 def parameters(name: str, value: Any) -> Any:
     """Return what fills the placeholders of a query: a mapping, a sequence or ``None``."""
     if value is None or (isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))):

@@ -11,7 +11,7 @@ from typing import Any
 from cpaas_provider.sources import arguments
 from cpaas_provider.sources.csv_header import column_names, likely_delimiter, named_delimiter
 from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
-from cpaas_provider.sources.csv_records import Record, records_of
+from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, records_of
 from cpaas_provider.sources.files import FileSource, suffixes_of
 from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
 
@@ -28,6 +28,9 @@ class CsvSource(FileSource):
     :param delimiter: what stands between cells; default: what Excel's ``sep=`` line says, else whichever of comma,
         semicolon, tab and ``|`` the header has most of
     :param quote: what cells are quoted with, ``None`` where quotes mean nothing
+    :param max_line_breaks: how many line breaks a cell may have. A cell with more of them, or one that holds what looks
+        like a row, has a quote too many: its row is set aside, and the lines behind it are read as rows. ``None`` takes
+        any cell as it stands
     """
 
     kind = "CSV file"
@@ -40,6 +43,7 @@ class CsvSource(FileSource):
         encoding: str | None = None,
         delimiter: str | None = None,
         quote: str | None = '"',
+        max_line_breaks: int | None = MAX_LINE_BREAKS,
     ) -> None:
         super().__init__(path, conn_id=conn_id)
         self.encoding = _known_encoding(encoding)
@@ -47,6 +51,7 @@ class CsvSource(FileSource):
         self.quote = arguments.one_character("quote", quote or None)
         if self.quote and self.quote == self.delimiter:
             raise ValueError("delimiter and quote must not be the same character.")
+        self.max_line_breaks = arguments.count_or_none("max_line_breaks", max_line_breaks)
 
     @contextmanager
     def open(self) -> Iterator[Table]:
@@ -67,7 +72,9 @@ class CsvSource(FileSource):
         delimiter = self.delimiter or said
         if delimiter in (None, self.quote):
             delimiter = likely_delimiter(first, self.quote, tabs=".tsv" in suffixes_of(self.path)[:2])
-        records = records_of(chain([first], lines), number, delimiter, self.quote, self)
+        records = records_of(
+            chain([first], lines), number, delimiter, self.quote, self, max_line_breaks=self.max_line_breaks
+        )
         header = next(records)
         if isinstance(header, BadRow):
             raise SourceError(f"The header of {self} cannot be read: {header.reason}.")

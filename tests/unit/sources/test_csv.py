@@ -287,9 +287,64 @@ def test_a_quote_that_never_closes_sets_aside_the_rest_of_a_small_file(made: Mak
 
 def test_a_quote_that_never_closes_does_not_swallow_a_large_file(made: Make) -> None:
     rows = "".join(f"{number},Ada\n" for number in range(50_000))
+    found = read(made(f'phone,name\n1,Ada\n2,"Bo\n{rows}'), "phone")
+    assert len(good(found)) == 50_001
+    assert list(bad(found)) == [3]
     with pytest.raises(SourceError, match="line 3 ") as told:
-        read(made(f'phone,name\n1,Ada\n2,"Bo\n{rows}'), "phone")
+        read(made(f'phone,name\n1,Ada\n2,"Bo\n{rows}', max_line_breaks=None), "phone")
     assert "quote=None" in str(told.value)
+
+
+class TestLineBreaksInACell:
+    PEOPLE = "".join(f"+23480312000{number:02d},Person {number}\n" for number in range(3, 30))
+
+    def test_as_many_as_are_allowed_are_text(self, made: Make) -> None:
+        note = "\n".join("line" for _ in range(11))
+        assert values(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "name") == [(note,), ("Bo",)]
+
+    def test_more_set_the_row_aside_and_reading_goes_on_at_the_next_line(self, made: Make) -> None:
+        note = "\n".join("line" for _ in range(12))
+        found = read(made(f'phone,name\n1,"{note}"\n2,Bo\n'), "phone", "name")
+        assert good(found)[14] == ("2", "Bo")
+        assert "more than 10 line breaks" in bad(found)[2]
+        # No line of it is taken for somebody's row.
+        assert set(bad(found)) == set(range(2, 14))
+
+    @pytest.mark.parametrize("swallowed", [1, 2, 5, 9, 10, 11, 20])
+    def test_no_person_is_lost_to_a_stray_quote_that_finds_a_partner(self, made: Make, swallowed: int) -> None:
+        lines = self.PEOPLE.splitlines()
+        lines[0] = lines[0].replace(",", ',"')
+        lines[swallowed] += '"'
+        found = read(made("phone,name\n" + "\n".join(lines) + "\n"), "phone")
+        assert [row.number for row in found] == list(range(2, len(lines) + 2))
+        assert 2 in bad(found)
+        assert len(good(found)) >= len(lines) - 2
+        assert "quote" in bad(found)[2]
+
+    def test_the_number_may_stand_behind_the_quote(self, made: Make) -> None:
+        found = read(made('name,phone\n"Ada,+2348031200001\nBo,+2348031200002\nCy",+2348031200003\n'), "phone")
+        assert good(found) == {3: ("+2348031200002",), 4: ("+2348031200003",)}
+        assert set(bad(found)) == {2}
+
+    def test_addresses_of_several_lines_are_text(self, made: Make) -> None:
+        where = "12 Main Street,\nIkeja, Lagos\nCall before, please"
+        assert values(made(f'phone,address\n+2348031200001,"{where}"\n'), "address") == [(where,)]
+
+    def test_several_cells_have_their_own_line_breaks(self, made: Make) -> None:
+        note = "\n".join("line" for _ in range(8))
+        assert values(made(f'phone,a,b\n1,"{note}","{note}"\n'), "a", "b") == [(note, note)]
+
+    def test_bound_can_be_set(self, made: Make) -> None:
+        content = 'phone,name\n1,"a\nb\nc"\n'
+        assert values(made(content, max_line_breaks=2), "name") == [("a\nb\nc",)]
+        assert 2 in bad(read(made(content, max_line_breaks=1), "name"))
+        assert 2 in bad(read(made(content, max_line_breaks=0), "name"))
+        assert values(made(content, max_line_breaks=None), "name") == [("a\nb\nc",)]
+
+    @pytest.mark.parametrize("value", [-1, 1.5, "3", True])
+    def test_a_bound_that_cannot_be_is_refused(self, made: Make, value: Any) -> None:
+        with pytest.raises(ValueError, match="max_line_breaks"):
+            made("phone\n", max_line_breaks=value)
 
 
 def test_rows_before_an_endless_record_are_given(made: Make) -> None:

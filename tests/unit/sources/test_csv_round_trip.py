@@ -52,8 +52,9 @@ def test_any_table_comes_back(
         expected.append(Row(number, tuple(as_read(cell) for cell in cells)))
         writer.writerow(cells)
     path.write_bytes(out.getvalue().encode(encoding))
-    assert read(CsvSource(path), *NAMES) == expected
-    assert read(CsvSource(path), "third", "none") == [Row(row.number, (row.values[2], None)) for row in expected]
+    source = CsvSource(path, max_line_breaks=None)
+    assert read(source, *NAMES) == expected
+    assert read(source, "third", "none") == [Row(row.number, (row.values[2], None)) for row in expected]
 
 
 @given(
