@@ -11,12 +11,14 @@ from airflow.sdk import Connection
 from cpaas_provider.cli import get_cli_commands
 from cpaas_provider.delivery import answers
 from cpaas_provider.hooks.connection import read_connection
+from cpaas_provider.operators._campaign_terms import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.email_campaign import EmailCampaignOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.sending.campaign.partitions import Partition
 
 SENDS = {
     SendSmsOperator: {"recipients": "+2348031234567", "content": "Hello"},
@@ -28,9 +30,11 @@ SENDS = {
 }
 
 
+CONNECTION = Connection(conn_id="cpaas_default", conn_type="cpaas", host="https://api.example.com", password="sk_test")
+
+
 def test_what_a_connection_leaves_open() -> None:
-    made = Connection(conn_id="cpaas_default", conn_type="cpaas", host="https://api.example.com", password="sk_test")
-    assert read_connection(made).recipients_per_request == 500
+    assert read_connection(CONNECTION).recipients_per_request == 500
 
 
 @pytest.mark.parametrize("kind", SENDS, ids=lambda kind: kind.__name__)
@@ -46,8 +50,9 @@ def test_what_a_send_leaves_open(kind: type) -> None:
 def test_what_a_campaign_leaves_open(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
     assert made.max_failure_ratio == 0
-    # As many as the connection has in flight.
-    assert made.journal_window is None
+    # As many requests may be pending as the connection has in flight.
+    terms = terms_of(made, read_connection(CONNECTION), Partition.read(made.partition))
+    assert (terms.window, terms.in_flight) == (8, 8)
     if kind is SmsCampaignOperator:
         assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))
 
