@@ -111,6 +111,24 @@ def test_rejected_it_is_done_once_when_the_cause_is_mended_and_the_task_cleared(
     assert len(SMS.arrived(stage)) == 1
 
 
+def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(stage: Stage) -> None:
+    bad, good = digits("bad"), digits("good")
+    stage.sandbox.control("POST", "seed", {"refused_recipients": [bad]})
+    stage.sandbox.control(*setting(refused_recipients="leave_out"))
+    run = SMS.run(stage, recipients=[phone("bad"), phone("good")])
+    first = run.once()
+    assert (first.state, first.number, first.report["recipients"]) == ("failed", 1, 1)
+    assert "It was sent to 1 of 2 recipients" in first.error
+    assert "only they are tried again" in first.error
+    assert bad[3:] not in first.error + first.log
+    assert {entry["state"]: len(entry["members"]) for entry in run.journal().values()} == {"settled": 1, "rejected": 1}
+    again = run.clear().once()
+    assert (again.state, SMS.requests(stage)) == ("failed", 2)
+    done = run.change(recipients=[phone("good")]).clear().once()
+    assert (done.state, done.result["recipients"], SMS.requests(stage)) == ("success", 1, 2)
+    assert len(stage.arrived("sms", good)) == 1
+
+
 def test_rejected_for_want_of_money_it_asks_again_after_each_clear(stage: Stage) -> None:
     stage.sandbox.control(*balance(1))
     run = SMS.run(stage)

@@ -39,7 +39,7 @@ class BuyAirtimeOperator(SendOperator):
     ``if_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
     ``duplicate`` settles that (status, id and charge are then those of the duplicate). Where the connection has a
     ``callback_url``, a delivery report settles an unknown purchase by its own status: ``success``, ``sent`` and
-    ``pending`` as bought, ``failed`` and ``error`` as failed, ``duplicate`` as failed unless it was repeated on purpose.
+    ``pending`` as bought, ``failed``, ``error`` and, of a purchase that was not repeated, ``duplicate`` as failed.
     Skips when ``allowed_recipients`` of the connection does not list the recipient, and in backfills and late runs.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)

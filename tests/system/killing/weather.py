@@ -8,6 +8,7 @@ from typing import Any
 from tests.sandbox import Sandbox
 from tests.system.killing.cases import NAMES
 
+ODD_FORMS = ("empty_errors", "queued", "status_beside", "status_alone", "message", "redirect")
 SENDS = ("send_sms", "send_email", "buy_airtime", "request_otp", "create_contact_row")
 CONNECTION = {"timeout": 3, "sender_id": "Example", "email_sender_id": "news@example.com"}
 SLOWEST_SECONDS = 1.5
@@ -27,6 +28,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "stall_body", "rate": 0.03},
     {"kind": "broken_json", "rate": 0.03},
     {"kind": "missing_field", "rate": 0.03},
+    *({"kind": "odd_answer", "params": {"form": form}, "rate": 0.02} for form in ODD_FORMS),
 )
 
 

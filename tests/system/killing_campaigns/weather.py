@@ -7,8 +7,10 @@ from typing import Any
 
 from tests.sandbox import Sandbox
 
+ODD_FORMS = ("empty_errors", "queued", "status_beside", "status_alone", "message", "redirect")
 SENDS = ("send_sms", "send_email")
 SLOWEST_SECONDS = 4.0
+REFUSING = ("reject", "leave_out")
 REFUSED = 4
 """How many people of a campaign the service refuses in foul weather."""
 
@@ -26,6 +28,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "stall_body", "params": {"seconds": 4}, "rate": 0.005},
     {"kind": "broken_json", "rate": 0.005},
     {"kind": "missing_field", "rate": 0.005},
+    *({"kind": "odd_answer", "params": {"form": form}, "rate": 0.005} for form in ODD_FORMS),
 )
 STORM: dict[str, Any] = {"kind": "rate_limit", "params": {"retry_after": 1}, "times": 25}
 OBSCURE = frozenset(fault["kind"] for fault in FAULTS) - {"rate_limit"}
@@ -36,7 +39,8 @@ def make(sandbox: Sandbox, chance: random.Random, foul: bool) -> None:
     """Forget the round before, and put this one's weather in force."""
     sandbox.reset()
     sandbox.control("PUT", "balance", {"balance": 1_000_000_000})
-    sandbox.control("PUT", "settings", {"name_refused_recipients": chance.random() < 0.5})
+    refusing = {"name_refused_recipients": chance.random() < 0.5, "refused_recipients": chance.choice(REFUSING)}
+    sandbox.control("PUT", "settings", refusing)
     for operation in SENDS:
         for milliseconds, rate in LATENCIES:
             _strike(sandbox, chance, {"kind": "latency", "params": {"ms": milliseconds}, "rate": rate}, operation)
