@@ -29,9 +29,10 @@ class SendEmailOperator(SendMessageOperator):
 
     Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only
     with ``if_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,
-    when the service rejects the request, and, unless ``if_unknown`` says otherwise, when nobody can find out
-    whether it was sent. Retries, by the task's ``retries``, when surely nothing was sent. Skips when
-    ``allowed_recipients`` leaves nobody, and in backfills and late runs.
+    when the service rejects the request, when it accepts it for some recipients only (a clear then sends to
+    the others alone), and, unless ``if_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
+    by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in
+    backfills and late runs.
 
     :param recipients: addresses, as a list or comma-separated; repeats are dropped; at most
         ``recipients_per_request`` of the connection (templated)

@@ -29,9 +29,10 @@ class SendSmsOperator(SendMessageOperator):
 
     Nobody gets the message twice, whatever ends a try: a later one returns what was sent and sends what was not (only
     with ``if_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no phone
-    number, when the service rejects the request, and, unless ``if_unknown`` says otherwise, when nobody can find out
-    whether it was sent. Retries, by the task's ``retries``, when surely nothing was sent. Skips when
-    ``allowed_recipients`` leaves nobody, and in backfills and late runs.
+    number, when the service rejects the request, when it accepts it for some recipients only (a clear then sends to
+    the others alone), and, unless ``if_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
+    by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in
+    backfills and late runs.
 
     :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped; at most
         ``recipients_per_request`` of the connection (templated)
