@@ -17,7 +17,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
 from cpaas_provider.operators import SmsCampaignOperator
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, Claim, End, Segment, key_of
+from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, Claim, End, Segment
+from cpaas_provider.sending.campaign.segments import SERIES, part_key, read_series
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.fingerprints import MEMBER_BYTES
 from tests.airflow import test_cli_journal as of_single_requests
@@ -59,7 +60,11 @@ class Campaign:
     @property
     def segments(self) -> list[Segment]:
         rows = {row.key: row.value for row in self.run.stored()}
-        return [Segment.from_json(json.loads(rows[key_of(index)])) for index in range(len(rows))]
+
+        def get(key: str) -> Any:
+            return json.loads(rows[key]) if key in rows else None
+
+        return [Segment.from_json(one.value) for series in range(9) for one in read_series(get, series)]
 
     @property
     def batches(self) -> list[Batch]:
@@ -79,14 +84,15 @@ class Campaign:
         """Return references."""
         return [reference for reference, states in self.states.items() if state in states]
 
-    def rewrite(self, change: Callable[[dict[str, Any]], None], index: int = 0) -> None:
-        """Change a segment as it is stored."""
+    def rewrite(self, change: Callable[[dict[str, Any]], None], *, all_parts: bool = False) -> None:
+        """Change the first part of the log as it is stored, or each."""
         with create_session() as session:
-            mine = TaskStateStoreModel.run_id == self.run.run_id, TaskStateStoreModel.key == key_of(index)
-            row = session.scalars(select(TaskStateStoreModel).where(*mine)).one()
-            stored = json.loads(row.value)
-            change(stored)
-            row.value = json.dumps(stored)
+            mine = TaskStateStoreModel.run_id == self.run.run_id, TaskStateStoreModel.key.startswith("cpaas_journal")
+            rows = session.scalars(select(TaskStateStoreModel).where(*mine).order_by(TaskStateStoreModel.id)).all()
+            for row in rows if all_parts else rows[:1]:
+                stored = json.loads(row.value)
+                change(stored)
+                row.value = json.dumps(stored)
 
     def killed(self, *, seconds_ago: float) -> Campaign:
         """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
@@ -98,7 +104,7 @@ class Campaign:
                 ends = [end for end in batch.ends if end.state is not State.UNKNOWN]
                 stored["batches"][index] = dataclasses.replace(batch, at=at, ends=ends).as_text()
 
-        self.rewrite(forget)
+        self.rewrite(forget, all_parts=True)
         return self
 
     def fill(self, size: int) -> None:
@@ -107,7 +113,7 @@ class Campaign:
         def swell(stored: dict[str, Any]) -> None:
             while (room := size - len(json.dumps(stored["batches"]))) > 0:
                 members = random.randbytes(MEMBER_BYTES * min(500, max(1, room // 20)))
-                number = sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
+                number = 1000 + sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
                 batch = Batch.from_text(stored["batches"][-1])
                 claim = Claim(number, f"cpaas-filled{number}", members)
                 end = End(number, State.SETTLED, ("m", 1.0, 1.0))
@@ -228,23 +234,20 @@ class TestMarkSent:
 class TestWhereItIsWritten:
     """A decision is added to the log and changes nothing that stands there."""
 
-    def test_in_the_last_segment(self, campaign: Campaign, journal: Journal) -> None:
-        (before,) = campaign.segments
-        journal("mark-unsent", *campaign.ids, "--yes")
-        (after,) = campaign.segments
-        assert after.batches[:-1] == before.batches
-        assert (after.generation, after.lost, after.edition) == (before.generation, before.lost, before.edition)
-        assert not campaign.batches[-1].claims
-        assert [row.expires_at for row in campaign.run.stored()] == [None]
-
-    def test_in_a_new_one_where_that_is_full(self, campaign: Campaign, journal: Journal) -> None:
+    def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
         campaign.fill(FULL)
-        (full,) = campaign.segments
+        before = {row.key: row.value for row in campaign.run.stored()}
+        (last,) = campaign.segments
         journal("mark-unsent", *campaign.ids, "--yes")
+        after = {row.key: row.value for row in campaign.run.stored()}
+        assert {key: after[key] for key in before} == before
+        assert len(after) == len(before) + 1
         first, second = campaign.segments
-        assert (first.batches, len(second.batches)) == (full.batches, 1)
+        assert (first.batches, len(second.batches)) == (last.batches, 1)
         assert second.continues(first)
-        assert second.generation == first.generation
+        assert (second.generation, second.lost) == (first.generation, first.lost)
+        assert not campaign.batches[-1].claims
+        assert {row.expires_at for row in campaign.run.stored()} == {None}
         assert "Nothing is in doubt" in journal("show", *campaign.ids).out
         ended = campaign.run.clear().once()
         assert (ended.state, ended.result["unknown"]) == ("success", 0)
@@ -268,7 +271,7 @@ class TestWhereItIsWritten:
         assert "Marked as unsent: 700 requests to 1 recipient" in said.out
         assert "  and 680 more\n" in said.out
         assert len(campaign.segments) > 2
-        assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored() if row.key != key_of(0))
+        assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored())
         assert {states[0] for states in campaign.states.values()} == {"not_sent"}
         assert campaign.run.clear().once().result["sent"] == 1
 
@@ -276,17 +279,15 @@ class TestWhereItIsWritten:
         self, stage: Stage, journal: Journal
     ) -> None:
         campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
-        campaign.fill(FULL)
         journal("mark-sent", *campaign.ids, "--yes")
-        assert len(campaign.segments) == 2
         campaign.run.clear()
         campaign.loses_answers(1)
         (line,) = journal("list", "--output", "json").lines
-        old, stale = campaign.segments
-        assert not stale.continues(old)
+        *_, stale, new = campaign.segments
+        assert not new.continues(stale)
         said = journal("mark-sent", *campaign.ids, "--yes")
         assert f"  {line['reference']}\n" in said.out
-        assert campaign.segments[1] == stale
+        assert campaign.segments[-1].continues(new)
         campaign.put_in("up_for_retry")
         assert campaign.once().state == "success"
         assert campaign.arrived() == [2] * 8
@@ -324,27 +325,21 @@ class TestRefused:
         assert campaign.run.clear().once().state == "success"
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
 
-    @pytest.mark.parametrize("where", [0, 1])
+    @pytest.mark.parametrize("where", ["a further part", "a further segment", "a further try"])
     def test_a_log_that_changed_meanwhile(
-        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: int
+        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
     ) -> None:
-        if where:
-            campaign.fill(FULL)
+        parts = len(campaign.run.stored())
+        keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
 
         def think(*_: object, **__: object) -> bool:
-            if where:
-                follower = campaign.segments[0].emptied()
-                follower.generation = 1
-                key, value = key_of(1), json.dumps(follower.as_json())
-                with create_session() as session:
-                    row = session.scalars(
-                        select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == campaign.run.run_id)
-                    ).one()
-                    names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index", "updated_at")
-                    same = {name: getattr(row, name) for name in names}
-                    session.add(TaskStateStoreModel(key=key, value=value, **same))
-            else:
-                campaign.rewrite(lambda stored: stored["batches"].append(stored["batches"][-1]))
+            value = json.dumps(campaign.segments[0].emptied().as_json())
+            with create_session() as session:
+                mine = TaskStateStoreModel.run_id == campaign.run.run_id
+                row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
+                names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index", "updated_at")
+                same = {name: getattr(row, name) for name in names}
+                session.add(TaskStateStoreModel(key=part_key(*keys[where]), value=value, **same))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)

@@ -210,8 +210,8 @@ class Run:
             rows = session.scalars(
                 select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
             ).all()
-            stored = {row.key: json.loads(row.value) for row in rows}
-        return dict(stored.get(JOURNAL, {}).get("requests", {}))
+            stored = [json.loads(row.value) for row in sorted(rows, key=_place) if row.key.startswith(JOURNAL)]
+        return dict(stored[-1].get("requests", {})) if stored else {}
 
     def pushed(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
         """Return an XCom of a task instance, ``None`` where there is none."""
@@ -240,13 +240,19 @@ class Run:
 
     def _row(self, session: Any, task_id: str | None, map_index: int) -> TaskStateStoreModel:
         where = self._where(TaskStateStoreModel, task_id, map_index)
-        (row,) = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+        rows = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+        row: TaskStateStoreModel = max((row for row in rows if row.key.startswith(JOURNAL)), key=_place)
         return row
 
     def _find(self, session: Any, task_id: str, map_index: int) -> TaskInstance:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
+
+
+def _place(row: TaskStateStoreModel) -> tuple[int, ...]:
+    """Return where a row stands among those of a journal: the last one holds what is known now."""
+    return tuple(int(number) for number in row.key.removeprefix(JOURNAL).split(".") if number.isdecimal())
 
 
 def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.state import TaskScope, get_state_backend
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
-from sqlalchemy import and_, not_, or_, select, update
+from sqlalchemy import and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.sending.by_hand import UNTOUCHED, CannotDecideError, Decided, Journal, Single
 from cpaas_provider.sending.campaign.by_hand import Log, is_log
+from cpaas_provider.sending.campaign.segments import newest_series
 from cpaas_provider.sending.entries import JOURNAL_KEY, Pages
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
@@ -40,6 +41,7 @@ class Instance:
     task_id: str
     map_index: int = -1
     state: str | None = None
+    try_number: int = 0
 
     @property
     def scope(self) -> TaskScope:
@@ -72,9 +74,11 @@ def find(asked: Instance, session: Session) -> Instance:
 
     :raises JournalError: when there is none
     """
-    found = session.execute(select(TaskInstance.state).where(*_is(TaskInstance, asked))).one_or_none()
+    query = select(TaskInstance.state, TaskInstance.try_number).where(*_is(TaskInstance, asked))
+    found = session.execute(query).one_or_none()
     if found is not None:
-        return Instance(asked.dag_id, asked.run_id, asked.task_id, asked.map_index, _value(found.state))
+        names = asked.dag_id, asked.run_id, asked.task_id, asked.map_index
+        return Instance(*names, _value(found.state), found.try_number)
     same_task = select(TaskInstance.map_index).where(*_is(TaskInstance, asked)[:3])
     indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
     if not indexes:
@@ -94,8 +98,7 @@ def read(instance: Instance, session: Session) -> Found:
 
     :raises JournalError: when there is none, or it cannot be read
     """
-    stored = get_state_backend().get(instance.scope, JOURNAL_KEY, session=session)
-    found = None if stored is None else _opened(instance, stored, session)
+    found = _opened(instance, session)
     if (found is None or not any(found.journal.entries())) and _has_campaign_key(instance, session):
         raise JournalError(
             f"Task instance {instance} has a campaign_key: its journal is the campaign's, whatever run it belongs to, "
@@ -158,63 +161,81 @@ def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple
             found = _rows(asked, words, session)
         else:
             found = _one_run(asked, session)
-        for instance, stored in found:
+        for instance in found:
             try:
-                yield instance, _opened(instance, stored, session).journal
+                if opened := _opened(instance, session):
+                    yield instance, opened.journal
             except JournalError as error:
                 yield instance, error
 
 
-def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> Iterator[tuple[Instance, str]]:
+def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> Iterator[Instance]:
     """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
     row = TaskStateStoreModel
-    same = [getattr(row, name) == getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index")]
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    wanted = [row.key.startswith(JOURNAL_KEY, autoescape=True)]
+    wanted += [getattr(row, name) == value for name, value in asked.items() if value]
+    if words:
+        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in words]
+        wanted.append(or_(*mentioned, not_(row.value.contains('"requests"'))))
+    # Any row of a task instance will do that says it has a journal.
+    first = select(func.min(row.id)).where(*wanted).group_by(*(getattr(row, name) for name in names))
     query = (
-        select(row.id, row.dag_id, row.run_id, row.task_id, row.map_index, row.value, TaskInstance.state)
-        .join(TaskInstance, and_(*same))
-        .where(row.key == JOURNAL_KEY, *(getattr(row, name) == value for name, value in asked.items() if value))
+        select(row.id, row.dag_id, row.run_id, row.task_id, row.map_index, TaskInstance.state, TaskInstance.try_number)
+        .join(TaskInstance, and_(*(getattr(row, name) == getattr(TaskInstance, name) for name in names)))
+        .where(row.id.in_(first))
         .order_by(row.id.desc())
         .limit(_PAGE)
     )
-    if words:
-        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in words]
-        no_journal = not_(row.value.contains('"requests"'))
-        query = query.where(or_(*mentioned, no_journal))
     page = session.execute(query).all()
     while page:
-        for found in page:
-            names = found.dag_id, found.run_id, found.task_id, found.map_index
-            yield Instance(*names, _value(found.state)), found.value
+        yield from (_instance(found) for found in page)
         page = session.execute(query.where(row.id < page[-1].id)).all()
 
 
-def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[tuple[Instance, str]]:
+def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
     backend = get_state_backend()
     if not (asked["dag_id"] and asked["run_id"]):
         raise JournalError(
             f"The state store's backend here is {type(backend).__name__} ([state_store] backend), which cannot be "
             "asked for all its journals. Give --dag-id and --run-id."
         )
-    columns = [getattr(TaskInstance, name) for name in ("dag_id", "run_id", "task_id", "map_index", "state")]
+    names = ("dag_id", "run_id", "task_id", "map_index", "state", "try_number")
+    columns = [getattr(TaskInstance, name) for name in names]
     query = select(*columns).where(*(getattr(TaskInstance, name) == value for name, value in asked.items() if value))
-    for found in session.execute(query.order_by(TaskInstance.task_id, TaskInstance.map_index)).all():
-        instance = Instance(found.dag_id, found.run_id, found.task_id, found.map_index, _value(found.state))
-        stored = backend.get(instance.scope, JOURNAL_KEY, session=session)
-        if stored is not None:
-            yield instance, stored
+    found = session.execute(query.order_by(TaskInstance.task_id, TaskInstance.map_index)).all()
+    yield from map(_instance, found)
 
 
-def _opened(instance: Instance, first: str, session: Session) -> Found:
-    """Return the journal that begins with what stands under its first key."""
+def _instance(found: Any) -> Instance:
+    names = found.dag_id, found.run_id, found.task_id, found.map_index
+    return Instance(*names, _value(found.state), found.try_number)
+
+
+def _opened(instance: Instance, session: Session) -> Found | None:
+    """Return the journal of a task instance; ``None`` where it has none."""
     seen: dict[str, Any] = {}
 
     def get(key: str) -> Any:
-        seen[key] = json.loads(first) if key == JOURNAL_KEY else _stored(instance, key, session)
+        text = get_state_backend().get(instance.scope, key, session=session)
+        seen[key] = None if text is None else json.loads(text)
+        if text is not None and seen[key] is None:
+            raise ValueError("it cannot be read (null)")
         return seen[key]
 
     try:
-        stored = get(JOURNAL_KEY)
-        journal: Journal = Log.read(get) if is_log(stored) else Single(Pages.from_json(stored))
+        tries = max(1, instance.try_number)
+        newest = newest_series(get, tries + 1)
+        if newest is None:
+            return None
+        journal: Journal
+        if is_log(newest[1]):
+            journal = Log.read(get, tries)
+        else:
+            pages = Pages.read(get)
+            if pages is None:
+                raise ValueError("it has no beginning")
+            journal = Single(pages)
     except ValueError as error:
         raise JournalError(
             f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "

@@ -95,6 +95,10 @@ class KeyedState:
         if not self._marked:
             self._mark()
 
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key."""
+        self._state.delete(key)
+
     def _mark(self) -> None:
         # Not before: a try whose first write fails has sent nothing, and must not look as if its journal was lost.
         try:

@@ -43,6 +43,10 @@ class TaskState:
 
         self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key, if anything is."""
+        self._accessor.delete(key)
+
 
 class ServerState:
     """The same, past the workers' own backend.
@@ -71,3 +75,10 @@ class ServerState:
 
         message = SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
         task_runner.SUPERVISOR_COMMS.send(message)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key, if anything is."""
+        from airflow.sdk.execution_time import task_runner
+        from airflow.sdk.execution_time.comms import DeleteTaskStateStore
+
+        task_runner.SUPERVISOR_COMMS.send(DeleteTaskStateStore(ti_id=self._instance_id, key=key))

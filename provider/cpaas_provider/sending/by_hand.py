@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State, members_of, still_in_doubt
+from cpaas_provider.sending.entries import Entry, Pages, State, claim_key, members_of, still_in_doubt
 from cpaas_provider.sending.errors import named
 
 UNDER_WAY = timedelta(seconds=60)
@@ -119,9 +119,9 @@ class Single:
         return self.pages.lost
 
     @property
-    def telling(self) -> tuple[str]:
-        """Return the key under which it stands."""
-        return (JOURNAL_KEY,)
+    def telling(self) -> tuple[str, ...]:
+        """Return the key under which it stands, and that of a further claim."""
+        return claim_key(self.pages.claims), claim_key(self.pages.claims + 1)
 
     def entries(self) -> Iterator[Entry]:
         """Yield all requests, in the order of their first claims."""
@@ -162,7 +162,7 @@ def decide(
     decided = {entry.reference: _decided(entry, decision, result_id) for entry in before}
     entries = {reference: decided.get(reference, entry) for reference, entry in pages.entries.items()}
     after = dataclasses.replace(pages, entries=entries)
-    values = {JOURNAL_KEY: after.as_json()}
+    values = {claim_key(pages.claims): after.as_json()}
     return DecidedPages(before, doubtful(after), values, count_recipients(before), pages.lost, after)
 
 

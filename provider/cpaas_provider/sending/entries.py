@@ -12,10 +12,18 @@ from typing import Any, Self
 JOURNAL_KEY = "cpaas_journal"
 """The key of the task's state under which the journal stands."""
 
+NOTHING_SENT_KEY = "cpaas_nothing_sent"
+"""The key under which a try notes that it ended before it claimed anything."""
+
 CAMPAIGN_MARKER = "cpaas_campaign"
 """The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
 
-VERSION = 1
+VERSION = 3
+
+
+def claim_key(number: int) -> str:
+    """Return the key under which the journal of few requests stands since a claim of theirs, the first being 0."""
+    return JOURNAL_KEY if number == 0 else f"{JOURNAL_KEY}.{number}"
 
 
 class State(StrEnum):
@@ -156,6 +164,8 @@ class Pages:
     edition: int = 0
     lost: str | None = None
     entries: dict[str, Entry] = field(default_factory=dict)
+    claims: int = 0
+    """How many claims it was written for, one less than there are keys of it; not stored."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
@@ -186,3 +196,21 @@ class Pages:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it cannot be read ({type(error).__name__})") from None
+
+    @classmethod
+    def read(cls, get: Callable[[str], Any]) -> Self | None:
+        """Return the newest there is; ``None`` where there is none.
+
+        Each claim is written under a key of its own, with all that was there before. So a late copy of an earlier
+        write never hides a claim; of what became of one it does, which counts as unknown then.
+
+        :raises ValueError: when it is no journal of this version
+        """
+        stored, claims = get(JOURNAL_KEY), 0
+        if stored is None:
+            return None
+        found = cls.from_json(stored)
+        while (following := get(claim_key(claims + 1))) is not None:
+            found, claims = cls.from_json(following), claims + 1
+        found.claims = claims
+        return found

@@ -48,6 +48,19 @@ class ChangedBodyError(SendingError):
     for_good = True
 
 
+class PartitionChangedError(SendingError):
+    """A campaign would go on in another number of partitions than it was begun in.
+
+    :param begun: that number
+    """
+
+    for_good = True
+
+    def __init__(self, words: str, *, begun: int) -> None:
+        super().__init__(words)
+        self.begun = begun
+
+
 class UnknownOutcomeError(SendingError):
     """Nobody knows whether some requests were carried out, and the author wants the task to fail then."""
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
+from cpaas_provider.sending.entries import JOURNAL_KEY, NOTHING_SENT_KEY, Entry, Pages, State, claim_key
 from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
 from cpaas_provider.sending.fingerprints import Fingerprints
 from cpaas_provider.store.errors import LeaseLostError
@@ -40,6 +40,9 @@ class Store(Protocol):
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key, if anything is."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Journal:
         self._clock = clock
         keys = [Fingerprints(secret, identity) for secret in secrets]
         found = self._read()
+        self._key = None if found is None else claim_key(found.claims)
+        self._claims = found.claims if found else 0
         self.prints, self.pages = self._open(found, keys)
         # A clear sets max_tries anew; where retries were lowered meanwhile, to less than before.
         self.cleared = found is not None and found.generation != tries.max_tries
@@ -171,9 +176,15 @@ class Journal:
             doubted=before is not None and (before.in_doubt or before.doubted),
         )
         self.pages.entries[reference] = entry
+        written = self._key
+        # A late copy of what was written before must not take its place.
+        claims = self._claims if written is None else self._claims + 1
+        self._key = claim_key(claims)
         try:
             self._write()
+            self._claims = claims
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+            self._key = written
             if before is None:
                 del self.pages.entries[reference]
             else:
@@ -259,22 +270,22 @@ class Journal:
 
     def _read(self) -> Pages | None:
         try:
-            stored = self._store.get(JOURNAL_KEY)
-        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise of_store(error, "read, so nothing was sent") from None
-        if stored is None:
-            return None
-        try:
-            return Pages.from_json(stored)
+            return Pages.read(self._get)
         except ValueError as error:
             raise JournalUnavailableError(
                 f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
             ) from None
 
+    def _get(self, key: str) -> Any:
+        try:
+            return self._store.get(key)
+        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+            raise of_store(error, "read, so nothing was sent") from None
+
     def _open(self, found: Pages | None, keys: Sequence[Fingerprints]) -> tuple[Fingerprints, Pages]:
         empty = Pages(keys[0].lock, self._tries.max_tries)
         if found is None:
-            if self._tries.follows_clear:
+            if self._tries.follows_clear and self._get(NOTHING_SENT_KEY) is None:
                 empty.lost = LOST
             return keys[0], empty
         for key in keys:
@@ -286,7 +297,8 @@ class Journal:
 
     def _write(self) -> None:
         self.pages.generation = self._tries.max_tries
-        self._store.set(JOURNAL_KEY, self.pages.as_json())
+        self._key = self._key or JOURNAL_KEY
+        self._store.set(self._key, self.pages.as_json())
 
 
 def note_no_claim(store: Store, tries: TryFacts) -> None:
@@ -299,7 +311,7 @@ def note_no_claim(store: Store, tries: TryFacts) -> None:
         return
     try:
         if store.get(JOURNAL_KEY) is None:
-            store.set(JOURNAL_KEY, Pages(lock="", generation=tries.max_tries).as_json())
+            store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
     except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
         log.warning("That this try sent nothing could not be stored (%s).", type(error).__name__)
 

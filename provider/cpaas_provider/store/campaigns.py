@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
@@ -80,6 +80,19 @@ class CampaignState:
             self._prove(connection)
             if not connection.execute(update(campaign_values).where(*self._place(key)).values(value=text)).rowcount:
                 connection.execute(insert(campaign_values).values(campaign=self._campaign, key=key, value=text))
+
+        self._database.write(work)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key; does nothing where nothing is.
+
+        :raises LeaseLostError: when the campaign is not ours
+        :raises StoreError: when the database cannot be written
+        """
+
+        def work(connection: Connection) -> None:
+            self._prove(connection)
+            connection.execute(delete(campaign_values).where(*self._place(key)))
 
         self._database.write(work)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.sandbox import Sandbox
 from tests.system.killing.cases import NAMES, Case
-from tests.system.killing.journal import KEY, Journal
+from tests.system.killing.journal import Journal
 from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import Strike
 
@@ -103,14 +103,13 @@ class Witnesses:
     ) -> Story:
         log = self.airflow.task_log(self.dag_id, self.run_id, case.operator, map_index=case.map_index)
         place = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{case.operator}"
-        stored = self.airflow.found(f"{place}/state-store/{KEY}", map_index=case.map_index)
         return Story(
             case=case,
             state=str(instance.get("state")),
             tries=int(instance.get("try_number") or 0),
             result=self._xcom(case, place, "return_value") or {},
             report=self._xcom(case, place, "report"),
-            journal=Journal.of(stored and stored["value"]),
+            journal=Journal.in_database(self.airflow, self.run_id, case),
             arrivals={one: inbox.get(one, []) for one in case.recipients},
             strikes=[strike for strike in strikes if strike.key == case.key],
             outages=[strike for strike in strikes if strike.key is None],

@@ -32,12 +32,14 @@ class Journal:
     def in_database(cls, airflow: AirflowInParts, run_id: str, case: Case) -> Self:
         """Read it at once, whether or not the API server is there."""
         rows = airflow.query(
-            "SELECT value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key = ?",
+            "SELECT value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key LIKE ? "
+            "ORDER BY length(key), key",
             run_id,
             *case.key,
-            KEY,
+            f"{KEY}%",
         )
-        return cls.of(rows[0][0] if rows else None)
+        # Each claim is written with all that was there before.
+        return cls.of(rows[-1][0] if rows else None)
 
     @property
     def states(self) -> list[str]:

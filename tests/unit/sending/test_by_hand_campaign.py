@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cpaas_provider.sending.by_hand import CannotDecideError, Decision
 from cpaas_provider.sending.campaign.by_hand import Log, is_log
 from cpaas_provider.sending.campaign.ledger import ROOM, Batch, Claim, End
+from cpaas_provider.sending.campaign.segments import part_key
 from cpaas_provider.sending.entries import IN_DOUBT, JOURNAL_KEY, Entry, State, still_in_doubt
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, ledger, opened
 
@@ -158,11 +159,18 @@ def test_many_ends_take_as_many_segments_as_they_need() -> None:
 
 
 def test_the_keys_that_tell_of_a_change() -> None:
-    assert read(log_of(*MIXED)).telling == (JOURNAL_KEY, f"{JOURNAL_KEY}.1")
-    long = log_of(("ref", "abcdefgh", State.SETTLED), many=300)
-    last = len(long.values) - 1
-    assert last > 1
-    assert read(long).telling == (JOURNAL_KEY, f"{JOURNAL_KEY}.{last}", f"{JOURNAL_KEY}.{last + 1}")
+    for many in (1, 20, 300):
+        kept = log_of(("ref", "abcdefgh", State.SETTLED), many=many)
+        telling = read(kept).telling
+        assert not set(telling) & set(kept.values)
+        goes_on, begins, decides = MemoryStore(), MemoryStore(), MemoryStore()
+        for changed in (goes_on, begins, decides):
+            changed.values = dict(kept.values)
+        opened(goes_on).append(Batch(AT, 1, 3, "body", [Claim(999, "new", member("z"))]))
+        opened(begins, SECOND_TRY).append(Batch(AT, 2, 3, "body", [Claim(999, "new", member("z"))]))
+        log = read(kept)
+        decides.values[part_key(log.index, 0)] = "{}"
+        assert all(set(telling) & set(changed.values) for changed in (goes_on, begins, decides))
 
 
 def test_what_is_a_log() -> None:

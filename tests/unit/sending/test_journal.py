@@ -40,22 +40,33 @@ class Store:
     """A task's state that fails as often as it is told to."""
 
     def __init__(self, stored: Any = None) -> None:
+        self.values: dict[str, Any] = {}
         self.stored, self.gets, self.sets = stored, 0, 0
         self.failures: list[Exception] = []
 
+    @property
+    def stored(self) -> Any:
+        """What stands under the newest key."""
+        return list(self.values.values())[-1] if self.values else None
+
+    @stored.setter
+    def stored(self, value: Any) -> None:
+        self.values = {} if value is None else {JOURNAL_KEY: value}
+
     def get(self, key: str) -> Any:
-        assert key == JOURNAL_KEY
         self.gets += 1
         if self.failures:
             raise self.failures.pop(0)
-        return None if self.stored is None else json.loads(json.dumps(self.stored))
+        return json.loads(json.dumps(self.values.get(key)))
 
     def set(self, key: str, value: Any) -> None:
-        assert key == JOURNAL_KEY
         self.sets += 1
         if self.failures:
             raise self.failures.pop(0)
-        self.stored = json.loads(json.dumps(value))
+        self.values[key] = json.loads(json.dumps(value))
+
+    def delete(self, key: str) -> None:
+        self.values.pop(key, None)
 
 
 @pytest.fixture(autouse=True)

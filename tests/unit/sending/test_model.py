@@ -147,6 +147,11 @@ class Tries(RuleBasedStateMachine):
     def decided_by_hand(self, decision: Decision, data: st.DataObject) -> None:
         self.world.mark(data.draw(st.sampled_from(self.world.doubtful)), decision)
 
+    @precondition(lambda self: self.world.state != "running")
+    @rule(which=st.integers(0, 5))
+    def a_write_is_carried_out_late(self, which: int) -> None:
+        self.world.carry_out_again(which)
+
     @invariant()
     def nothing_happened_that_must_not(self) -> None:
         assert not getattr(self, "world", None) or not self.world.violations, self.world.violations

@@ -20,18 +20,8 @@ from cpaas_provider.sending.by_hand import (
     refuse_missing,
     refuse_under_way,
 )
-from cpaas_provider.sending.campaign.ledger import (
-    FULL,
-    ROOM,
-    VERSION,
-    Batch,
-    Claim,
-    End,
-    Segment,
-    key_of,
-    size_of,
-    split_members,
-)
+from cpaas_provider.sending.campaign.ledger import ROOM, VERSION, Batch, Claim, End, Segment, split_members
+from cpaas_provider.sending.campaign.segments import SERIES, newest_series, next_index, part_key, read_series
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
 
 _AFTER_LOSS = (
@@ -103,30 +93,46 @@ class Log:
     in doubt.
 
     :param requests: by number
-    :param last: its last segment, and ``index`` which that is
+    :param last: its last segment
+    :param latest: the last batch
+    :param index: where the next segment goes
+    :param telling: the keys under which something else stands whenever it has changed
     """
 
     requests: Mapping[int, Request]
     last: Segment
+    latest: Batch | None
     index: int
+    telling: tuple[str, ...]
 
     @classmethod
-    def read(cls, get: Callable[[str], Any]) -> Self:
+    def read(cls, get: Callable[[str], Any], tries: int = 1) -> Self:
         """Return what is stored.
 
         :param get: returns what stands under a key, or ``None``
+        :param tries: how many tries were made
         :raises ValueError: when it is no journal of this version
         """
+        empty: dict[str, None] = {}
+
+        def noting(key: str) -> Any:
+            stored = get(key)
+            if stored is None:
+                # Whoever adds something writes under one of these: what is written once stays as it is.
+                empty[key] = None
+            return stored
+
+        newest, first = newest_series(noting, tries + 1) or (0, None)
+        last, latest = Segment.from_json(first), None
         requests: dict[int, Request] = {}
-        index, last = 0, Segment.from_json(get(key_of(0)))
-        _replay(last, requests)
-        while stored := get(key_of(index + 1)):
-            segment = Segment.from_json(stored)
-            if not segment.continues(last):
-                break
-            _replay(segment, requests)
-            index, last = index + 1, segment
-        return cls(requests, last, index)
+        index = (tries - 1) * SERIES
+        for series in range(newest + 1):
+            for stored in read_series(noting, series):
+                segment = Segment.from_json(stored.value)
+                index = max(index, next_index(stored.index))
+                if segment.continues(last):
+                    last, latest = segment, _replay(segment, requests) or latest
+        return cls(requests, last, latest, index, tuple(empty))
 
     @property
     def operation(self) -> str:
@@ -137,11 +143,6 @@ class Log:
     def lost(self) -> str | None:
         """Return why nobody can tell what was sent to people without a request, where that is so."""
         return self.last.lost
-
-    @property
-    def telling(self) -> tuple[str, ...]:
-        """Return the keys under which something else stands whenever it has changed: a full segment stays as it is."""
-        return tuple(dict.fromkeys((key_of(0), key_of(self.index), key_of(self.index + 1))))
 
     def entries(self, *, in_doubt: bool = True) -> Iterator[Entry]:
         """Yield all requests, in the order of their claims.
@@ -227,22 +228,20 @@ class Log:
 
     def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
         """Return the segments to be written that ends are to stand in."""
-        segment, index = dataclasses.replace(self.last, batches=list(self.last.batches)), self.index
-        latest = Batch.from_text(segment.batches[-1])
-        written = {}
+        if self.latest is None:
+            raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}")
+        written, index = {}, self.index
         while ends:
-            if segment.size >= FULL:
-                # What a clear is told by stays as the tries noted it.
-                segment, index = dataclasses.replace(segment.emptied(), generation=segment.generation), index + 1
-            room = ROOM - segment.size
+            room = ROOM
             taken: list[End] = []
             while ends and (not taken or room > ends[0].weight):
                 room -= ends[0].weight
                 taken.append(ends.popleft())
-            batch = dataclasses.replace(latest, at=at, claims=(), ends=taken).as_text()
-            segment.batches.append(batch)
-            segment.size += size_of(batch)
-            written[key_of(index)] = segment.as_json()
+            batch = dataclasses.replace(self.latest, at=at, claims=(), ends=taken).as_text()
+            # What a clear is told by stays as the tries noted it.
+            segment = dataclasses.replace(self.last.emptied(), generation=self.last.generation, batches=[batch])
+            written[part_key(index, 0)] = segment.as_json()
+            index += 1
         return written
 
 
@@ -251,14 +250,17 @@ def is_log(stored: Any) -> bool:
     return isinstance(stored, Mapping) and stored.get("version") == VERSION
 
 
-def _replay(segment: Segment, requests: dict[int, Request]) -> None:
+def _replay(segment: Segment, requests: dict[int, Request]) -> Batch | None:
+    """Bring a segment into the requests, and return its last batch."""
+    batch = None
     for batch in map(Batch.from_text, segment.batches):
         for claim in batch.claims:
-            requests[claim.number] = Request(claim, batch.at, batch.try_number)
+            requests.setdefault(claim.number, Request(claim, batch.at, batch.try_number))
         for end in batch.ends:
             # A try that was told to stop notes the end of a claim, too, that it could no longer store.
             if request := requests.get(end.number):
                 requests[end.number] = Request(request.claim, request.at, request.try_number, end)
+    return batch
 
 
 def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:

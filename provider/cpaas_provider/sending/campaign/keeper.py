@@ -22,6 +22,9 @@ _SHARE = 2.0
 
 _LONGEST_WAIT = 0.1
 
+_TIDY = 2
+"""How many old keys are removed between two writes: twice as many as a write adds."""
+
 
 class Keeper:
     """Stores claims and ends of one try, a window at a time.
@@ -88,6 +91,9 @@ class Keeper:
         self._wanted.set()
         self._crowded.set()
         await self._task
+        # What is being removed is done with before the task's connection to Airflow is.
+        with contextlib.suppress(RuntimeError):
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._ledger.tidy, 0)
         self._thread.shutdown(wait=False)
         if isinstance(self._error, TryReplacedError):
             raise self._error
@@ -160,6 +166,9 @@ class Keeper:
         for _, stored in claims:
             if not stored.done():
                 stored.set_result(None)
+        if not self._closing:
+            # While requests are under way nobody waits for the thread.
+            self._thread.submit(self._ledger.tidy, _TIDY)
         return True
 
     def _refuse(self, error: SendingError) -> None:

@@ -1,31 +1,49 @@
 """The journal of a campaign: a log of claims and of what became of them, in segments of the task's state.
 
-The journal of a single request is one document that is written anew each time. For a million recipients it is a log:
-what is new is appended to the last segment, and a full segment is not touched again. Like the other it holds hashes,
-ids and counts, never a number, an address or a text.
+The journal of a single request is one document. For a million recipients it is a log: what is new is added to the last
+segment, and what was written is not touched again (see ``segments``). Like the other it holds hashes, ids and counts,
+never a number, an address or a text.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from cpaas_provider.sending.entries import JOURNAL_KEY, Pages, State
-from cpaas_provider.sending.errors import JournalUnavailableError, SendingError
+from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.campaign.segments import (
+    MOST_PARTS,
+    SERIES,
+    Stored,
+    newest_series,
+    next_index,
+    part_key,
+    read_series,
+    superseded,
+    whole_key,
+)
+from cpaas_provider.sending.entries import NOTHING_SENT_KEY, Pages, State
+from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
 from cpaas_provider.sending.fingerprints import MEMBER_BYTES, WORDS_BYTES, Fingerprints
 from cpaas_provider.sending.journal import LOST, REKEYED, Store, TryFacts, of_store
 
 T = TypeVar("T")
 
-VERSION = 2
-"""Of the stored form; that of a single request's journal is 1."""
+VERSION = 4
+"""Of the stored form; that of a single request's journal is odd."""
 
 FULL = 32_000
-"""Bytes from which on a segment is not added to: each write sends all of it."""
+"""Bytes from which on a segment is not added to: its last write sends all of it."""
+
+REQUESTS = 10_000_000
+"""Requests a try may make: each has numbers of its own, also where nothing of an earlier one was stored."""
 
 ROOM = 60_000
 """Bytes a segment may have; MySQL holds no more than 64 KB in one value of the state."""
@@ -183,6 +201,7 @@ class Segment:
     :param operation: what its requests are
     :param edition: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without a claim, where that is so
+    :param partition: which part of the campaign it is of, from 0, and of how many
     :param generation: that of the try that last wrote it, see ``TryFacts``
     :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
         structure, again with each write
@@ -193,6 +212,7 @@ class Segment:
     operation: str
     edition: int = 0
     lost: str | None = None
+    partition: Sequence[int] = (0, 1)
     generation: int | str | None = None
     batches: list[str] = field(default_factory=list)
     size: int = 0
@@ -200,7 +220,8 @@ class Segment:
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
         head = {"version": VERSION, "lock": self.lock, "operation": self.operation, "edition": self.edition}
-        return {**head, "lost": self.lost, "generation": self.generation, "batches": self.batches}
+        whose = {"lost": self.lost, "partition": list(self.partition), "generation": self.generation}
+        return {**head, **whose, "batches": self.batches}
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
@@ -225,7 +246,7 @@ class Segment:
 
     def emptied(self) -> Segment:
         """Return the one that follows it."""
-        return Segment(self.lock, self.operation, self.edition, self.lost)
+        return dataclasses.replace(self, batches=[], size=0)
 
 
 def _unreadable(error: Exception) -> ValueError:
@@ -237,12 +258,7 @@ def size_of(batch: str) -> int:
     return len(json.dumps(batch)) + 2
 
 
-_STORED = ("lock", "operation", "edition", "lost", "generation", "batches")
-
-
-def key_of(index: int) -> str:
-    """Return the key of the task's state under which a segment stands."""
-    return JOURNAL_KEY if index == 0 else f"{JOURNAL_KEY}.{index}"
+_STORED = ("lock", "operation", "edition", "lost", "partition", "generation", "batches")
 
 
 class Ledger:
@@ -252,8 +268,10 @@ class Ledger:
     :param secrets: what its hashes may be keyed with; the first is used for a new journal, any opens an old one
     :param identity: whose it is, see ``task_identity`` and ``campaign_identity``
     :param tries: what Airflow says of this try
+    :param partition: which part of the campaign this is
     :param resend_on_clear: after a clear, begin anew and send to everybody again
     :raises JournalUnavailableError: when it cannot be read
+    :raises PartitionChangedError: when it was begun as another part, or one of another number of parts
     """
 
     def __init__(
@@ -264,38 +282,53 @@ class Ledger:
         operation: str,
         tries: TryFacts,
         *,
+        partition: Partition = Partition(),  # noqa: B008 - it is frozen
         resend_on_clear: bool = False,
     ) -> None:
         self._store = store
         self.tries = tries
+        # In a database, nothing is carried out late, and many task instances write one log.
+        self._shared = bool(tries.run)
+        self._series = 0 if self._shared else max(0, tries.number - 1)
         keys = [Fingerprints(secret, identity) for secret in secrets]
-        first, noted = self._first()
-        self.prints = next((key for key in keys if first and key.lock == first.lock), keys[0])
-        self._index = 0
-        self._last = Segment(self.prints.lock, operation)
-        self._earlier: Segment | None = None
-        if first is None:
-            self._last.lost = LOST if not noted and tries.follows_clear else None
+        self._newest, head = self._head()
+        self.prints = next((key for key in keys if head and key.lock == head.lock), keys[0])
+        self._index, self._parts = self._series * SERIES, 0
+        self._unsure: str | None = None
+        self._garbage: deque[str] = deque()
+        self._last = Segment(self.prints.lock, operation, partition=(partition.part, partition.of))
+        self._earlier = 0
+        if head is None:
+            self._last.lost = LOST if tries.follows_clear and self._get(NOTHING_SENT_KEY) is None else None
             begin_anew = bool(self._last.lost) and tries.max_tries > tries.retries
-        elif first.operation != operation:
+        elif head.operation != operation:
             raise JournalUnavailableError(
                 "The task's state holds the journal of another kind of send: the task was another one in an earlier "
                 "try. Nothing was sent. Start a new run."
             )
-        elif first.lock != self.prints.lock:
-            self._last.lost = REKEYED if first.lost or first.batches else None
-            # Should the secret be changed back, the segments that stand behind the first would be taken for its own.
-            self._last.edition = first.edition + 1
-            begin_anew = first.generation != tries.generation
+        elif head.lock != self.prints.lock:
+            self._last.lost = REKEYED
+            # Should the secret be changed back, what was written before it would be taken for its own.
+            self._last.edition = head.edition + 1
+            begin_anew = head.generation != tries.generation
         else:
-            self._earlier = self._last = first
-            # A clear sets max_tries anew; the last segment knows what it was when something was last written.
-            begin_anew = resend_on_clear and self._latest(first).generation != tries.generation
+            self._last = head.emptied()
+            self._earlier = self._newest + 1
+            # A clear sets max_tries anew; the newest series knows what it was when it was written.
+            begin_anew = resend_on_clear and head.generation != tries.generation
         if resend_on_clear and begin_anew:
-            self._earlier = None
+            self._earlier = 0
             # Different after each clear, also where nothing of the last edition was kept.
-            edition = max(first.edition if first else 0, tries.max_tries + tries.clear_number) + 1
-            self._last = Segment(self.prints.lock, operation, edition)
+            edition = max(head.edition if head else 0, tries.max_tries + tries.clear_number) + 1
+            self._last = Segment(self.prints.lock, operation, edition, partition=(partition.part, partition.of))
+        elif head is not None and tuple(head.partition) != (partition.part, partition.of):
+            raise PartitionChangedError(
+                f"An earlier try of this task instance was {_words(*head.partition)}, and this one would be "
+                f"{_words(partition.part, partition.of)}. Each knows only whom it sent to itself, so recipients would "
+                f"be sent to twice. In this try nothing was sent. Map it over partitions({head.partition[1]}) again, "
+                "or start a new run.",
+                begun=head.partition[1],
+            )
 
     @property
     def lost(self) -> str | None:
@@ -307,23 +340,31 @@ class Ledger:
         """Which deliberate repetition of the whole send this is."""
         return self._last.edition
 
+    @property
+    def begun(self) -> bool:
+        """Whether earlier tries stored anything of it."""
+        return self._earlier > 0
+
+    @property
+    def first_number(self) -> int:
+        """The number from which on this try numbers its requests, unless earlier ones came further."""
+        return self._series * REQUESTS
+
     def replay(self) -> Iterator[Batch]:
         """Yield what earlier tries stored, in order."""
-        if self._earlier is None:
-            return
-        segment: Segment | None = self._earlier
-        while segment is not None:
-            self._last = segment
-            for batch in segment.batches:
-                yield _read(Batch.from_text, batch)
-            following = self._read(key_of(self._index + 1))
-            segment = following if following and following.continues(self._last) else None
-            self._index += segment is not None
+        # Of its own series the end is looked for in any case: a task that was deferred goes on behind it.
+        for series in range(self._newest + 1 if self._newest == self._series else self._earlier):
+            for stored in read_series(self._get, series):
+                segment = _read(Segment.from_json, stored.value)
+                if self._earlier and segment.continues(self._last):
+                    yield from (_read(Batch.from_text, batch) for batch in segment.batches)
+                if series == self._series:
+                    self._go_on_behind(stored, segment)
 
     @property
     def room(self) -> int:
         """Bytes the next write may add."""
-        return ROOM if self._last.size >= FULL else ROOM - self._last.size
+        return ROOM - self._last.size
 
     def append(self, batch: Batch) -> None:
         """Store a batch for good, before returning.
@@ -331,62 +372,81 @@ class Ledger:
         :raises JournalUnavailableError: when that could not be done
         :raises TryReplacedError: when another try has taken this one's place
         """
-        segment, index = self._last, self._index
-        if segment.batches and segment.size >= FULL:
-            segment, index = segment.emptied(), index + 1
         added = batch.as_text()
+        if self._unsure not in (None, added):
+            # What failed may yet be carried out, and must not take the place of anything.
+            self._begin_segment()
+        self._unsure = added
+        segment, size = self._last, self._last.size + size_of(added)
+        full = size >= FULL or self._parts + 1 >= MOST_PARTS
+        if full and self._parts:
+            self._write(whole_key(self._index), [*segment.batches, added])
+            self._garbage.extend(superseded(self._index, self._parts))
+        else:
+            self._write(part_key(self._index, self._parts), [added])
+        self._unsure = None
         segment.batches.append(added)
-        try:
-            self._write(segment, index)
-        except SendingError:
-            segment.batches.pop()
-            raise
-        segment.size += size_of(added)
-        self._last, self._index = segment, index
+        segment.size, self._parts = size, self._parts + 1
+        if full:
+            self._begin_segment()
+
+    def tidy(self, most: int) -> None:
+        """Remove keys that nobody reads any more, at most so many; one that stays does no harm."""
+        for _ in range(min(most, len(self._garbage))):
+            with contextlib.suppress(Exception):
+                self._store.delete(self._garbage.popleft())
 
     def note_lost(self) -> None:
         """Store that what earlier tries sent is lost, before anything else is."""
-        if self._last.lost and not self._last.batches:
-            self._write(self._last, self._index)
+        if self._last.lost and not self._earlier and not self._parts:
+            self._write(part_key(self._index, 0), [])
+            self._parts = 1
 
-    def _write(self, segment: Segment, index: int) -> None:
-        segment.generation = self.tries.generation
+    def _begin_segment(self) -> None:
+        self._index, self._parts, self._last = self._index + 1, 0, self._last.emptied()
+
+    def _go_on_behind(self, stored: Stored, segment: Segment) -> None:
+        """Have what is added stand behind a segment that is there."""
+        if self._shared and stored.parts is not None:
+            self._index, self._parts, self._last = stored.index, stored.parts, segment
+        elif self._shared:
+            self._index, self._parts, self._last = stored.index + 1, 0, segment.emptied()
+        else:
+            self._index = next_index(stored.index)
+
+    def _write(self, key: str, batches: list[str]) -> None:
+        self._last.generation = self.tries.generation
+        value = dataclasses.replace(self._last, batches=batches).as_json()
         try:
-            self._store.set(key_of(index), segment.as_json())
+            self._store.set(key, value)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
             raise of_store(error, "stored, so what it was to claim was not sent") from None
 
-    def _latest(self, first: Segment) -> Segment:
-        index, latest = 0, first
-        while (following := self._read(key_of(index := index + 1))) and following.continues(first):
-            latest = following
-        return latest
-
-    def _first(self) -> tuple[Segment | None, bool]:
-        """Return the first segment, and whether an earlier try noted that it had claimed nothing."""
-        stored = self._get(key_of(0))
-        if stored is None:
-            return None, False
+    def _head(self) -> tuple[int, Segment | None]:
+        """Return the newest series there is, and what its first part says of it."""
+        found = newest_series(self._get, self._series + 1)
+        if found is None:
+            return -1, None
         try:
-            pages = Pages.from_json(stored)
+            pages = Pages.from_json(found[1])
         except ValueError:
-            return _read(Segment.from_json, stored), False
+            return found[0], _read(Segment.from_json, found[1])
         if pages.entries or pages.lost:
             raise JournalUnavailableError(
                 "The task's state holds the journal of a single send: the task was no campaign in an earlier try. "
                 "Nothing was sent. Start a new run."
             )
-        return None, True
-
-    def _read(self, key: str) -> Segment | None:
-        stored = self._get(key)
-        return None if stored is None else _read(Segment.from_json, stored)
+        return -1, None
 
     def _get(self, key: str) -> Any:
         try:
             return self._store.get(key)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
             raise of_store(error, "read, so nothing was sent") from None
+
+
+def _words(part: int, count: int) -> str:
+    return f"partition {part} of {count}"
 
 
 def _read(form: Callable[[Any], T], stored: Any) -> T:

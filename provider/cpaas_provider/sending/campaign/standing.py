@@ -49,6 +49,9 @@ class Standing:
         with self._plan.at_once():
             for batch in self._ledger.replay():
                 for claim in batch.claims:
+                    if claim.number < self.next_number and self._is_there(claim.number):
+                        # A write that failed, was made again, and was carried out both times.
+                        continue
                     self._claimed(claim, batch.body, batch.at, end=_broke_off(claim), now=False)
                     self._plan.database.executemany(
                         "INSERT INTO standing VALUES (?, ?, ?)",
@@ -62,6 +65,7 @@ class Standing:
                     )
         if self.next_number:
             self._decide()
+        self.next_number = max(self.next_number, self._ledger.first_number)
         if self._ledger.lost:
             self._plan.database.execute(
                 "UPDATE person SET fate = ?, reason = ? WHERE fate = ?",
@@ -142,6 +146,9 @@ class Standing:
                 now,
             ),
         )
+
+    def _is_there(self, number: int) -> bool:
+        return self._plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
 
     def _reopened(self, end: End, batch: Batch) -> End:
         """Whatever they were rejected for, a clear since has it tried again, and so has another run."""

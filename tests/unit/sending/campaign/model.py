@@ -64,6 +64,8 @@ class BugError(Exception):
 
 class AtSet(Enum):
     FINE, DOWN, DOWN_COMMITTED, KILLED_BEFORE, KILLED_AFTER, STOPPED, REPLACED_BEFORE, REPLACED_AFTER = range(8)
+    # After it a write is carried out once more that was made earlier, or failed: the first, or the one before.
+    LATE_FIRST, LATE_LAST = range(8, 10)
 
 
 class AtRequest(Enum):
@@ -170,6 +172,8 @@ class World:
         self.owner, self.depth = 0, 0
         self.state = "none"
         self.stored: dict[str, str] = {}
+        self.copies: list[tuple[str, str]] = []
+        """Each write that was asked for, in order; any may be carried out again, or at all, later."""
         # The service's.
         self.names_refused = names_refused
         self.bad: frozenset[str] = frozenset()
@@ -194,7 +198,7 @@ class World:
             self._begin_anew()
 
     def _drop(self) -> None:
-        self.stored = {}
+        self.stored, self.copies = {}, []
         # Nobody can tell any more what was said.
         self.maybe = {one: set() for one in self.maybe}
 
@@ -239,10 +243,13 @@ class World:
             raise GoneError
         if what is AtSet.KILLED_BEFORE:
             self._kill(attempt)
+        self.copies.append((key, json.dumps(value)))
         if what in {AtSet.DOWN, AtSet.KILLED_BEFORE}:
             attempt.happened.add("store")
             raise DownError
         self._commit(key, value)
+        if what in {AtSet.LATE_FIRST, AtSet.LATE_LAST}:
+            self.carry_out_again(0 if what is AtSet.LATE_FIRST else len(self.copies) - 2)
         if what is AtSet.KILLED_AFTER:
             self._kill(attempt)
         if what in {AtSet.DOWN_COMMITTED, AtSet.KILLED_AFTER}:
@@ -252,6 +259,17 @@ class World:
             self._stop(attempt)
         if what is AtSet.REPLACED_AFTER:
             self._replace(attempt)
+
+    def delete(self, attempt: Attempt, key: str) -> None:
+        if attempt.dead or attempt.owner != self.owner:
+            raise DownError
+        self.stored.pop(key, None)
+
+    def carry_out_again(self, which: int) -> None:
+        """Let a copy of a write arrive late."""
+        if self.copies:
+            key, text = self.copies[max(0, which) % len(self.copies)]
+            self.stored[key] = text
 
     def _commit(self, key: str, value: Any) -> None:
         self.stored[key] = json.dumps(value)
@@ -265,22 +283,16 @@ class World:
     def at_rest(self) -> dict[int, AtRest]:
         """Return the requests the journal has, by number."""
         found: dict[int, AtRest] = {}
-        if JOURNAL_KEY not in self.stored:
-            return found
-        first = json.loads(self.stored[JOURNAL_KEY])
-        if first["version"] != 2:
-            return found
-        for index in range(len(self.stored)):
-            key = JOURNAL_KEY if index == 0 else f"{JOURNAL_KEY}.{index}"
-            segment = json.loads(self.stored.get(key, "{}"))
-            if [segment.get(name) for name in ("lock", "edition")] != [first["lock"], first["edition"]]:
-                break
+        segments = self.segments()
+        for segment in segments:
+            if any(segment[name] != segments[-1][name] for name in ("lock", "edition")):
+                continue
             for batch in map(Batch.from_text, segment["batches"]):
                 for claim in batch.claims:
-                    if claim.number in found:
-                        self.violations.append(f"there are two requests {claim.number}")
                     people = frozenset(_BY_HASH[member] for member, _ in claim.each())
-                    found[claim.number] = AtRest(claim.reference, people, batch.try_number, batch.generation)
+                    made = AtRest(claim.reference, people, batch.try_number, batch.generation)
+                    if found.setdefault(claim.number, made).people != people:
+                        self.violations.append(f"there are two requests {claim.number}")
                 for end in batch.ends:
                     if end.number in found:
                         left_out = {_BY_HASH[member] for member in split_members(end.left_out)}
@@ -288,6 +300,19 @@ class World:
                         found[end.number].ended = end.state
                         found[end.number].ended_in = batch.generation
         return found
+
+    def segments(self) -> list[dict[str, Any]]:
+        """Return the segments as they lie there, those of later tries behind those of earlier ones."""
+        found: dict[tuple[int, int], dict[str, Any]] = {}
+        whole = set[int]()
+        for key, text in self.stored.items():
+            if key == JOURNAL_KEY or key.startswith(f"{JOURNAL_KEY}."):
+                index, *part = (
+                    int(number) for number in (key.removeprefix(JOURNAL_KEY).strip(".") or "0.0").split(".")
+                )
+                found[index, part[0] if part else -1] = json.loads(text)
+                whole |= set() if part else {index}
+        return [found[index, part] for index, part in sorted(found) if part < 0 or index not in whole]
 
     # --- the service ----------------------------------------------------------------------------------------------
 
@@ -433,7 +458,9 @@ class World:
 
     def _campaign(self, attempt: Attempt, tries: TryFacts) -> None:
         store = SimpleNamespace(
-            get=lambda key: self.get(attempt, key), set=lambda key, value: self.set(attempt, key, value)
+            get=lambda key: self.get(attempt, key),
+            set=lambda key, value: self.set(attempt, key, value),
+            delete=lambda key: self.delete(attempt, key),
         )
         said = message(self.text, {"name": "name"})
         ledger = Ledger(store, self.secrets, IDENTITY, OPERATION, tries, resend_on_clear=self.resend_on_clear)
@@ -472,20 +499,20 @@ class World:
     def _lost(self, tries: TryFacts) -> bool:
         """Tell whether nobody can know what earlier tries did."""
         ordered = self.resend_on_clear and tries.max_tries > tries.retries
-        if JOURNAL_KEY not in self.stored:
+        segments = self.segments()
+        if not segments:
             return tries.follows_clear and not ordered
-        first = json.loads(self.stored[JOURNAL_KEY])
+        first = segments[-1]
         if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
-            return bool(first["lost"] or first["batches"]) and not (
-                self.resend_on_clear and first["generation"] != self.max_tries
-            )
+            return not (self.resend_on_clear and first["generation"] != self.max_tries)
         return False
 
     def _known(self, tries: TryFacts) -> dict[str, State]:
         """Return what the journal says of people, without the code that is tested."""
-        if JOURNAL_KEY not in self.stored or self._anew():
+        segments = self.segments()
+        if not segments or self._anew():
             return {}
-        first = json.loads(self.stored[JOURNAL_KEY])
+        first = segments[-1]
         if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
             return {}
         strength = [State.NOT_SENT, State.REJECTED, State.UNKNOWN, State.SETTLED]
@@ -501,7 +528,7 @@ class World:
     def _anew(self) -> bool:
         if not self.resend_on_clear:
             return False
-        generations = [json.loads(one)["generation"] for one in self.stored.values()]
+        generations = [one["generation"] for one in self.segments()]
         return self.max_tries not in generations
 
     def _end(self, attempt: Attempt) -> None:

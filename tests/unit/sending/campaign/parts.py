@@ -60,6 +60,9 @@ class MemoryStore:
         self.values[key] = json.dumps(value)
         self.written.append(key)
 
+    def delete(self, key: str) -> None:
+        self.values.pop(key, None)
+
     @property
     def sizes(self) -> list[int]:
         """Bytes of what is stored, as Airflow stores it."""

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, End, key_of
-from cpaas_provider.sending.entries import JOURNAL_KEY, Pages, State
-from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, End
+from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.campaign.segments import MOST_PARTS, SERIES, part_key, whole_key
+from cpaas_provider.sending.entries import JOURNAL_KEY, State
+from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TryReplacedError
 from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.sending.journal import LOST, REKEYED, TryFacts
+from cpaas_provider.sending.journal import LOST, REKEYED, TryFacts, note_no_claim
 from tests.unit.sending.campaign.parts import (
     CLEARED,
+    FIRST_TRY,
     IDENTITY,
     SECOND_TRY,
     SECRETS,
@@ -42,9 +45,9 @@ def replayed(store: MemoryStore, tries: TryFacts = SECOND_TRY, **how: Any) -> li
 
 
 def filled(store: MemoryStore, segments: int) -> list[Batch]:
-    """Add packs of 500 until there are so many segments; return what was added."""
+    """Add packs of 500 until so many segments are put together; return what was added."""
     added, journal = [], opened(store)
-    while len(store.values) < segments:
+    while len([key for key in store.values if key.count(".") == 1]) < segments:
         number = len(added)
         added.append(batch([claim(number, *phones(500, number * 500))], [settled(number)]))
         journal.append(added[-1])
@@ -64,18 +67,31 @@ class TestWhatIsStored:
 
     def test_is_in_segments_that_are_not_touched_again_once_they_are_full(self, store: MemoryStore) -> None:
         added = filled(store, 3)
-        assert sorted(store.values) == [key_of(0), key_of(1), key_of(2)]
-        assert store.written == sorted(store.written)
-        assert FULL <= len(store.values[JOURNAL_KEY]) <= ROOM
+        assert len(store.written) == len(set(store.written)) == len(added)
+        assert all(FULL <= len(store.values[whole_key(index)]) <= ROOM for index in range(3))
         assert [one.number for found in replayed(store) for one in found.claims] == list(range(len(added)))
 
-    def test_goes_on_in_the_last_segment(self, store: MemoryStore) -> None:
+    def test_goes_on_in_segments_of_the_next_try(self, store: MemoryStore) -> None:
         added = filled(store, 2)
-        before = store.values[key_of(0)]
+        before = dict(store.values)
         opened(store, SECOND_TRY).append(batch([claim(len(added), "2348030000000")], tries=SECOND_TRY))
-        assert len(store.values) == 2
-        assert store.values[key_of(0)] == before
+        assert {key: store.values[key] for key in before} == before
+        assert set(store.values) - set(before) == {part_key(SERIES, 0)}
         assert replayed(store)[-1].try_number == 2
+
+    def test_of_a_task_that_was_deferred_goes_on_behind_a_gap(self, store: MemoryStore) -> None:
+        for number in range(3):
+            opened(store).append(batch([claim(number, *phones(1, number))]))
+        assert sorted(store.values) == [part_key(index, 0) for index in (0, 2, 4)]
+        assert [one.number for found in replayed(store) for one in found.claims] == [0, 1, 2]
+
+    def test_is_put_together_before_there_are_many_parts(self, store: MemoryStore) -> None:
+        journal = opened(store)
+        for number in range(2 * MOST_PARTS + 3):
+            journal.append(batch([claim(number, *phones(1, number))]))
+        journal.tidy(1000)
+        assert len(store.values) == 1 + 2 + 3
+        assert [one.number for found in replayed(store) for one in found.claims] == list(range(2 * MOST_PARTS + 3))
 
     def test_is_no_number_and_no_text(self, store: MemoryStore) -> None:
         opened(store).append(batch([claim(0, "2348031234567", words=["Adaobi"])], [settled(0)]))
@@ -113,17 +129,17 @@ class TestAWriteThatFails:
         journal.append(batch([claim(2, *phones(1, 2))]))
         assert [one.number for found in replayed(store) for one in found.claims] == [0, 2]
 
-    def test_does_not_begin_the_next_segment_twice(self, store: MemoryStore) -> None:
+    def test_is_passed_over_by_what_is_written_next(self, store: MemoryStore) -> None:
         added = filled(store, 1)
         journal = opened(store, SECOND_TRY)
-        while len(store.values[JOURNAL_KEY]) < FULL:
+        for _ in range(3):
             journal.append(batch([claim(len(added), *phones(500))]))
             added.append(batch())
         store.failing = [OSError("down"), None]
         with pytest.raises(JournalUnavailableError):
             journal.append(batch([claim(98, "2348030000000")]))
         journal.append(batch([claim(99, "2348030000000")]))
-        assert sorted(store.values) == [key_of(0), key_of(1)]
+        assert not any(98 in [one.number for one in found.claims] for found in replayed(store))
         assert [one.number for one in replayed(store)[-1].claims] == [99]
 
     def test_of_a_try_that_was_replaced_says_so(self, store: MemoryStore) -> None:
@@ -148,7 +164,7 @@ class TestAWriteThatFails:
 class TestWhatCannotBeUsed:
     @pytest.mark.parametrize(
         "stored",
-        [{"version": 3}, {"version": 2, "lock": "x"}, "[]", [], {}, {"version": 1, "requests": 5}, 7],
+        [{"version": 9}, {"version": VERSION, "lock": "x"}, "[]", [], {}, {"version": 3, "requests": 5}, 7],
         ids=["later version", "torn", "text", "list", "empty", "torn single", "number"],
     )
     def test_is_not_taken_for_nothing(self, store: MemoryStore, stored: Any) -> None:
@@ -158,14 +174,14 @@ class TestWhatCannotBeUsed:
 
     def test_a_torn_later_segment_is_not_passed_over(self, store: MemoryStore) -> None:
         filled(store, 2)
-        store.values[key_of(1)] = json.dumps({"version": 2, "lock": "x"})
+        store.values[whole_key(1)] = json.dumps({"version": VERSION, "lock": "x"})
         with pytest.raises(JournalUnavailableError):
             replayed(store)
 
     def test_the_journal_of_a_single_send_is_refused(self, store: MemoryStore) -> None:
         entry = {"operation": "send_sms", "members": ["a"], "state": "settled"}
         store.values[JOURNAL_KEY] = json.dumps(
-            {"version": 1, "lock": "x", "generation": 3, "edition": 0, "requests": {"cpaas-1": entry}}
+            {"version": 3, "lock": "x", "generation": 3, "edition": 0, "requests": {"cpaas-1": entry}}
         )
         with pytest.raises(JournalUnavailableError, match=r"single send.*Start a new run"):
             ledger(store, SECOND_TRY)
@@ -192,7 +208,7 @@ class TestWhatIsLost:
         assert ledger(store, TryFacts(2, 3, 3, clear_number=1)).lost == LOST
 
     def test_nothing_where_the_try_before_left_word_that_it_claimed_nothing(self, store: MemoryStore) -> None:
-        store.values[JOURNAL_KEY] = json.dumps(Pages("", 3).as_json())
+        note_no_claim(store, FIRST_TRY)
         journal = opened(store, CLEARED)
         assert journal.lost is None
         journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
@@ -249,6 +265,25 @@ class TestWhatIsLost:
         last = TryFacts(4, 9, 9)
         assert len(replayed(store, last)) == 1
         assert ledger(store, last).lost == REKEYED
+
+
+class TestPartitions:
+    """Each part knows only whom it sent to itself, so it does not go on as another."""
+
+    @pytest.mark.parametrize("other", [Partition(0, 8), Partition(), Partition(1, 4)])
+    def test_another_one_is_refused_naming_both(self, store: MemoryStore, other: Partition) -> None:
+        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        with pytest.raises(PartitionChangedError, match=f"partition 0 of 4, .* partition {other.part} of {other.of}"):
+            ledger(store, SECOND_TRY, partition=other)
+        assert len(replayed(store, partition=Partition(0, 4))) == 1
+
+    def test_after_a_clear_that_resends_another_one_is_fine(self, store: MemoryStore) -> None:
+        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        assert ledger(store, CLEARED, partition=Partition(0, 8), resend_on_clear=True).edition > 0
+
+    def test_as_long_as_nothing_was_stored_it_may_change(self, store: MemoryStore) -> None:
+        opened(store, partition=Partition(0, 4))
+        ledger(store, SECOND_TRY, partition=Partition(0, 8))
 
 
 class TestResendOnClear:

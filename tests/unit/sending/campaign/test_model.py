@@ -49,6 +49,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # So that a few requests make several segments.
     monkeypatch.setattr(ledger_module, "FULL", 700)
     monkeypatch.setattr(ledger_module, "ROOM", 2_500)
+    monkeypatch.setattr(ledger_module, "MOST_PARTS", 4)
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -124,6 +125,10 @@ class Tries(RuleBasedStateMachine):
         if self.world.state in {"success", "failed"}:
             self.world.clear(dropped=dropped and self.clears_drop)
         self.world.run(script)
+
+    @rule(which=st.integers(0, 30))
+    def a_write_is_carried_out_late(self, which: int) -> None:
+        self.world.carry_out_again(which)
 
     @precondition(lambda self: self.world.state == "up_for_retry")
     @rule(dropped=DROPPED)
@@ -210,6 +215,21 @@ def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_req
     assert pending == min(cap + cap % per_request, 4 * per_request)
     world.run()
     assert world.violations == []
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+@pytest.mark.parametrize("which", range(6))
+def test_after_a_clear_nobody_is_sent_to_again_whatever_write_was_carried_out_late(which: int, writes: int) -> None:
+    world = World(policy=IfUnknown.SKIP, window=1, per_request=1)
+    world.source = PEOPLE
+    world.run(Script(requests=(*[AtRequest.ACCEPTED] * writes, AtRequest.KILLED_AFTER)))
+    world.carry_out_again(which)
+    world.run()
+    world.clear(dropped=False)
+    world.carry_out_again(which)
+    world.run()
+    assert world.violations == []
+    assert max(world.reached.values()) == 1
 
 
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.campaign.ledger import Batch, End
+from cpaas_provider.sending.campaign.ledger import REQUESTS, Batch, End
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.standing import Standing
 from cpaas_provider.sending.entries import State
@@ -61,7 +61,7 @@ def test_of_a_first_try_everybody_is_left() -> None:
 def test_one_request_decides(outcome: str) -> None:
     plan, standing = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
     assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_reached"}
-    assert standing.next_number == 1
+    assert standing.next_number == REQUESTS
 
 
 def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
@@ -171,7 +171,7 @@ class TestWhatIsSummed:
             batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), End(2, State.UNKNOWN)]),
         )
         assert standing.money() == (7.5, 92.5, 2)
-        assert standing.next_number == 3
+        assert standing.next_number == REQUESTS
 
     def test_the_last_balance_is_that_of_this_try(self) -> None:
         _, standing = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
