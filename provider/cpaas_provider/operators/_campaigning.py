@@ -31,6 +31,7 @@ from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.campaign.progress import LookUps
+from cpaas_provider.sending.errors import PartitionChangedError
 from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
@@ -235,7 +236,32 @@ class Campaigning:
             identity = identity_of(context)
         if store is None:
             raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
-        return Ledger(store, secrets, identity, operation, tries, resend_on_clear=operator.resend_on_clear)
+        ledger = partial(Ledger, partition=self._partition, resend_on_clear=operator.resend_on_clear)
+        with self._same_partitions():
+            return ledger(store, secrets, identity, operation, tries)
+
+    @contextlib.contextmanager
+    def _same_partitions(self) -> Iterator[None]:
+        """Have the siblings know in how many partitions this one began, and refuse where theirs are others."""
+        if not self._has_siblings:
+            yield
+            return
+        from cpaas_provider.operators._campaign_partitions import note_partitions, refuse_other_partitions
+
+        try:
+            yield
+        except PartitionChangedError as error:
+            note_partitions(self._context, error.begun)
+            raise
+        # First all leave theirs, then they look: of two at the same moment at least one sees the other.
+        note_partitions(self._context, self._partition.of)
+        refuse_other_partitions(self._context, self._partition)
+
+    @property
+    def _has_siblings(self) -> bool:
+        """Whether other task instances send the rest of the campaign, and nothing but they know their number."""
+        operator = self._operator
+        return self._partition.of > 1 and operator.campaign_key is None and not operator.resend_on_clear
 
     def _refuse_lost_key(self) -> None:
         if self._operator.keyed and self._operator.campaign_key is None:
@@ -249,6 +275,11 @@ class Campaigning:
                 allow_backfill=self._operator.allow_backfill,
                 max_lateness=self._operator.max_lateness,
             )
+        if self._has_siblings:
+            from cpaas_provider.operators._campaign_partitions import refuse_other_partitions
+
+            # One that begins its try leaves its number anew, and may not have come to that before.
+            refuse_other_partitions(self._context, self._partition)
         tracking = self._operator.tracking
         if tracking is not None and not self._tracked:
             tracking.begin()
