@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from airflow.models.dagbag import DBDagBag
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select
@@ -38,23 +39,11 @@ def edited_to(count: int, run: Run) -> None:
     with create_session() as session:
         mine = TaskInstance.dag_id == dag.dag_id, TaskInstance.run_id == run.run_id
         first = session.scalars(select(TaskInstance).where(*mine, TaskInstance.map_index == 0)).one()
+        scheduled = DBDagBag().get_latest_version_of_dag(dag.dag_id, session=session)
+        assert scheduled is not None
+        task = scheduled.get_task("campaign")
         for index in range(2, count):
-            added = (
-                TaskInstance(first.task, dag_version_id=first.dag_version_id, run_id=run.run_id, map_index=index)
-                if getattr(first, "task", None)
-                else None
-            )
-            if added is None:
-                from airflow.models.dagbag import DBDagBag
-
-                scheduled = DBDagBag().get_latest_version_of_dag(dag.dag_id, session=session)
-                assert scheduled is not None
-                added = TaskInstance(
-                    scheduled.get_task("campaign"),
-                    dag_version_id=first.dag_version_id,
-                    run_id=run.run_id,
-                    map_index=index,
-                )
+            added = TaskInstance(task, dag_version_id=first.dag_version_id, run_id=run.run_id, map_index=index)
             added.max_tries = first.max_tries
             session.add(added)
 

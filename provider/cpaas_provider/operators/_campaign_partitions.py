@@ -6,6 +6,8 @@ the number as an XCom, where its siblings in the run see it.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
@@ -20,15 +22,21 @@ if TYPE_CHECKING:
 KEY = "cpaas_partitions"
 
 
-def note_partitions(context: Context, count: int) -> None:
-    """Leave for the siblings in how many partitions the campaign was begun.
+@contextlib.contextmanager
+def same_partitions(context: Context, partition: Partition) -> Iterator[None]:
+    """Open a journal within: have the siblings know in how many partitions it began, and look for others of theirs.
 
-    :raises AirflowException: when that cannot be stored
+    :raises PartitionChangedError: when there are any
+    :raises AirflowException: when that cannot be found out
     """
     try:
-        context["ti"].xcom_push(key=KEY, value=count)
-    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-        raise _unavailable(error) from None
+        yield
+    except PartitionChangedError as error:
+        _leave(context, error.begun)
+        raise
+    # First all leave theirs, then they look: of two at the same moment at least one sees the other.
+    _leave(context, partition.of)
+    refuse_other_partitions(context, partition)
 
 
 def refuse_other_partitions(context: Context, partition: Partition) -> None:
@@ -48,13 +56,20 @@ def refuse_other_partitions(context: Context, partition: Partition) -> None:
     if not others:
         return
     # Should the number be changed back, what this task left must not be in the way.
-    note_partitions(context, others[0])
+    _leave(context, others[0])
     raise PartitionChangedError(
         f"Other task instances of this campaign began in {others[0]} partitions, and this one would be one of "
         f"{partition.of}. Each knows only whom it sent to itself, so recipients would be sent to twice. In this try "
         f"nothing was sent. Map it over partitions({others[0]}) again, or start a new run.",
         begun=others[0],
     )
+
+
+def _leave(context: Context, count: int) -> None:
+    try:
+        context["ti"].xcom_push(key=KEY, value=count)
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+        raise _unavailable(error) from None
 
 
 def _unavailable(error: Exception) -> AirflowException:

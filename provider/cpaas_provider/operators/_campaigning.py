@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cpaas_provider.links.delivery import lead, lead_at_once
 from cpaas_provider.operators import _task_log as task_log
+from cpaas_provider.operators._campaign_partitions import refuse_other_partitions, same_partitions
 from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
 from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, run_of, try_facts
@@ -31,7 +32,6 @@ from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.campaign.progress import LookUps
-from cpaas_provider.sending.errors import PartitionChangedError
 from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
@@ -237,25 +237,8 @@ class Campaigning:
         if store is None:
             raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
         ledger = partial(Ledger, partition=self._partition, resend_on_clear=operator.resend_on_clear)
-        with self._same_partitions():
+        with same_partitions(self._context, self._partition) if self._has_siblings else contextlib.nullcontext():
             return ledger(store, secrets, identity, operation, tries)
-
-    @contextlib.contextmanager
-    def _same_partitions(self) -> Iterator[None]:
-        """Have the siblings know in how many partitions this one began, and refuse where theirs are others."""
-        if not self._has_siblings:
-            yield
-            return
-        from cpaas_provider.operators._campaign_partitions import note_partitions, refuse_other_partitions
-
-        try:
-            yield
-        except PartitionChangedError as error:
-            note_partitions(self._context, error.begun)
-            raise
-        # First all leave theirs, then they look: of two at the same moment at least one sees the other.
-        note_partitions(self._context, self._partition.of)
-        refuse_other_partitions(self._context, self._partition)
 
     @property
     def _has_siblings(self) -> bool:
@@ -276,8 +259,6 @@ class Campaigning:
                 max_lateness=self._operator.max_lateness,
             )
         if self._has_siblings:
-            from cpaas_provider.operators._campaign_partitions import refuse_other_partitions
-
             # One that begins its try leaves its number anew, and may not have come to that before.
             refuse_other_partitions(self._context, self._partition)
         tracking = self._operator.tracking

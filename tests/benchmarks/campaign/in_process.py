@@ -73,6 +73,9 @@ class Nowhere:
     def set(self, key: str, value: Any) -> None:
         pass
 
+    def delete(self, key: str) -> None:
+        pass
+
 
 def dry_run(place: Place) -> dict[str, Any]:
     """Plan a campaign, its pages counted, and send nothing."""

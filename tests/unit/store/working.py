@@ -13,7 +13,8 @@ from typing import Self
 
 from cpaas_provider.store.campaigns import CampaignState
 from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
+from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError, PartitionsChangedError
+from cpaas_provider.store.registry import CampaignKey, open_campaign
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -87,10 +88,23 @@ def _count(url: str, owner: str) -> None:
             _say("lost")
 
 
+def _register(url: str, owner: str) -> None:
+    """Open a partition of the campaign, told as "1 of 4", and write to it."""
+    part, _, count = owner.split()
+    key = CampaignKey("cpaas_default", "spring", "https://service.example.com")
+    with open_store(url) as database:
+        try:
+            open_campaign(database, key, (int(part), int(count)), owner).state.set("journal", owner)
+        except (CampaignTakenError, PartitionsChangedError):
+            _say("refused")
+        else:
+            _say(f"of {count}")
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         told, where, who = json.loads(line)
         try:
-            {"open": _open, "take": _take, "count": _count}[told](where, who)
+            {"open": _open, "take": _take, "count": _count, "register": _register}[told](where, who)
         except Exception as failure:  # noqa: BLE001 - the test that hears it fails
             _say(f"{type(failure).__name__}: {failure}")
