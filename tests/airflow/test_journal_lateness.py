@@ -62,6 +62,18 @@ class TestCatchingUp:
         skipped = run.once()
         assert (skipped.state, SMS.requests(stage)) == ("skipped", 0)
         assert "This run is catching up on a time past." in skipped.log
+        assert run.pushed("skip_reason").startswith("This run is catching up on a time past.")
+
+    def test_a_run_that_waited_behind_a_long_one_is_told_why(self, stage: Stage) -> None:
+        hourly = {**CATCHUP, "schedule": dt.timedelta(hours=1), "max_active_runs": 1}
+        due = ago(0.1)
+        run = SMS.run(stage, dag=hourly, run=scheduled_at(due, started=timezone.utcnow()))
+        assert (run.once().state, SMS.requests(stage)) == ("skipped", 0)
+        reason = run.pushed("skip_reason")
+        assert f"It was due at {due.isoformat(timespec='minutes')}" in reason
+        assert f"the next one was due at {(due + dt.timedelta(hours=1)).isoformat(timespec='minutes')}" in reason
+        assert "an earlier run took long" in reason
+        assert "allow_backfill=True" in reason
 
     def test_unless_the_author_allows_it(self, stage: Stage) -> None:
         run = SMS.run(stage, dag=CATCHUP, run=caught_up(9), allow_backfill=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.deeds import AIRTIME, KINDS, OTP, SMS, UPSERT, FailsAfterwards, Kind
+from tests.airflow.deeds import AIRTIME, EMAIL, KINDS, OTP, SMS, UPSERT, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, phone
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -104,3 +104,10 @@ def test_state_is_read_once_and_written_twice(stage: Stage, monkeypatch: pytest.
         monkeypatch.setattr(Accessor, name, noted)
     SMS.run(stage).once()
     assert asked == ["get", "set", "set"]
+
+
+def test_address_in_other_capitals_is_not_sent_to_again(stage: Stage) -> None:
+    run = EMAIL.run(stage, recipients=["Ada@example.com"], post_execute=FailsAfterwards(1))
+    assert run.once().state == "up_for_retry"
+    again = run.change(recipients=["ada@example.com"]).once()
+    assert (again.state, EMAIL.requests(stage)) == ("success", 1)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators import base
+from cpaas_provider.sending import stopping
 from tests.airflow.deeds import AIRTIME, OTP, ROW, SMS, Kind
 from tests.airflow.examples import wait_for
 from tests.airflow.stage import Stage, fault
@@ -125,7 +130,7 @@ def test_a_deliberate_repetition_is_not_begun(stage: Stage, stopper: Stopper) ->
 
 
 class TestExecutionTimeout:
-    TIMEOUT = dt.timedelta(seconds=1.2)
+    TIMEOUT = dt.timedelta(seconds=1.4)
 
     @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
     def test_the_journal_is_written_before_airflow_ends_the_try(self, stage: Stage, kind: Kind) -> None:
@@ -134,6 +139,25 @@ class TestExecutionTimeout:
         ended = run.once()
         ((reference, entry),) = run.journal().items()
         assert (ended.state, ended.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
+        assert "execution_timeout is about to end it" in ended.error
+
+    def test_it_is_counted_from_where_airflow_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Imports, connection and database come after that, and may take long."""
+        gone = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone)
+        get_conn = CpaasHook.get_conn
+
+        def slow(hook: CpaasHook) -> Any:
+            nonlocal gone
+            gone = 57.0
+            return get_conn(hook)
+
+        monkeypatch.setattr(CpaasHook, "get_conn", slow)
+        monkeypatch.setattr(base, "time", clock)
+        monkeypatch.setattr(stopping, "time", clock)
+        run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=60))
+        ended = run.once()
+        assert (ended.state, SMS.requests(stage)) == ("up_for_retry", 0)
         assert "execution_timeout is about to end it" in ended.error
 
     def test_an_answer_in_time_is_settled(self, stage: Stage) -> None:

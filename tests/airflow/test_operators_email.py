@@ -79,6 +79,12 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
 
             email("from_task", recipients=people())
             email("repeats", recipients=f"{address('a')}, {address('a').replace('example', 'EXAMPLE')}")
+            email(
+                "capitals",
+                recipients=["Cap.Itals@people.example.com", "cap.itals@people.example.com"],
+                content="Dear {name}",
+                personalisation=[{"to": "CAP.ITALS@people.example.com", "substitutions": {"name": "Ada"}}],
+            )
             SendEmailOperator.partial(task_id="mapped", content="Number {{ ti.map_index }}").expand(
                 recipients=[[address("mapped_0")], ["nobody"]]
             )
@@ -142,6 +148,11 @@ class TestResult:
 
     def test_an_address_named_twice_gets_one_email(self, played: Stage) -> None:
         assert played.xcom("repeats")["recipients"] == 1
+
+    def test_capitals_do_not_make_another_recipient(self, played: Stage) -> None:
+        assert played.xcom("capitals")["recipients"] == 1
+        (message,) = played.arrived("email", "Cap.Itals@people.example.com")
+        assert message["text"] == "Dear Ada"
 
     def test_mapped_instances_send_their_own_and_a_bad_one_fails_alone(self, played: Stage) -> None:
         (message,) = played.arrived("email", address("mapped_0"))

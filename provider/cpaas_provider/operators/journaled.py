@@ -30,6 +30,9 @@ T = TypeVar("T")
 REPORT_KEY = "report"
 """The XCom under which a task that fails says what it did and what nobody knows."""
 
+SKIP_REASON_KEY = "skip_reason"
+"""The XCom under which a task that is skipped says why."""
+
 _BEGUN = "An earlier try had sent, or may have: its report is in the XCom `report`."
 
 
@@ -209,7 +212,7 @@ class JournaledOperator(CpaasOperator):
         """Return what says when to end, which ``on_kill`` tells from now on."""
         from cpaas_provider.sending.stopping import Stop
 
-        stop: Stop = Stop(self.stop_grace, self.execution_timeout)
+        stop: Stop = Stop(self.stop_grace, self.execution_timeout, self.__dict__.get("_began"))
         self.__dict__["_stop"] = stop
         if self.__dict__.get("_told_to_stop"):
             stop.request()
@@ -251,6 +254,10 @@ class JournaledOperator(CpaasOperator):
         self._state_failed = False
         try:
             return super()._attempt(context, give_up_at)
+        except AirflowSkipException as skipped:
+            self._push(context, SKIP_REASON_KEY, str(skipped))
+            self._note_no_claim(context)
+            raise
         except Exception:
             self._note_no_claim(context)
             raise
@@ -334,8 +341,11 @@ class JournaledOperator(CpaasOperator):
             return False
         if outcome.unknown and not quietly:
             self.log.error("%s", in_doubt(outcome.unknown))
-        try:
-            context["ti"].xcom_push(key=REPORT_KEY, value=outcome.report())
-        except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
-            self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+        self._push(context, REPORT_KEY, outcome.report())
         return True
+
+    def _push(self, context: Context, key: str, value: Any) -> None:
+        try:
+            context["ti"].xcom_push(key=key, value=value)
+        except Exception as error:  # noqa: BLE001 - what is being reported matters more
+            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)

@@ -178,7 +178,13 @@ class SendMessageOperator(SendOperator):
         if bad:
             more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
             raise AirflowFailException(f"{'; '.join(bad[:10])}{more}. Nothing was sent.")
-        return list(dict.fromkeys(normalised))
+        # Of an address in several spellings the first is written to, as in a campaign.
+        return list({self._known_by(one): one for one in reversed(normalised)}.values())[::-1]
+
+    def _known_by(self, recipient: str) -> str:
+        from cpaas_provider.sending.fingerprints import known_by
+
+        return known_by(self.operation, recipient)
 
     def _personalisation_by_recipient(self, everybody: Iterable[str], client: CpaasClient) -> dict[str, Any] | None:
         """Return the entries by the recipient they name, each of whom must be one of the recipients."""
@@ -192,12 +198,13 @@ class SendMessageOperator(SendOperator):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        named = {self._named_by(entry, client): entry for entry in entries}
+        spelt = {self._known_by(one): one for one in everybody}
+        named = {self._known_by(self._named_by(entry, client)): entry for entry in entries}
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
-        if not named.keys() <= set(everybody):
+        if not named.keys() <= spelt.keys():
             raise AirflowFailException("personalisation names somebody who is not in recipients. Nothing was sent.")
-        return named
+        return {spelt[one]: {**entry, "to": spelt[one]} for one, entry in named.items()}
 
     def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
         """Keep anybody from reading ``Dear {name}``: whoever has no value for a placeholder gets the placeholder."""

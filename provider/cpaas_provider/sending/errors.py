@@ -25,6 +25,12 @@ class JournalUnavailableError(SendingError):
     """The journal could not be read or written, so nothing was sent."""
 
 
+class JournalTooLargeError(SendingError):
+    """The journal has no room for a request, so nothing was sent."""
+
+    for_good = True
+
+
 class TryReplacedError(SendingError):
     """Airflow has put another try in the place of this one, which therefore must not go on.
 

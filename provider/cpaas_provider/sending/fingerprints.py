@@ -14,6 +14,8 @@ MEMBER_BYTES = 9
 
 WORDS_BYTES = 6
 
+EMAIL_OPERATION = "send_email"
+
 _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
@@ -39,11 +41,11 @@ class Fingerprints:
 
     def recipient(self, operation: str, recipient: str) -> str:
         """Return the hash of whom an operation reaches, ``recipient`` being normalised."""
-        return self._hash("recipient", operation, recipient)
+        return self._hash("recipient", operation, known_by(operation, recipient))
 
     def member(self, operation: str, recipient: str) -> bytes:
         """Return the same in nine bytes, for journals of a million."""
-        return self._of(f"member\0{operation}\0{recipient}".encode())[:MEMBER_BYTES]
+        return self._of(f"member\0{operation}\0{known_by(operation, recipient)}".encode())[:MEMBER_BYTES]
 
     def words(self, words: str) -> bytes:
         """Return the hash of what is said to one recipient alone, in six bytes."""
@@ -78,6 +80,11 @@ class Fingerprints:
         keyed = self._keyed.copy()
         keyed.update(message)
         return keyed.digest()
+
+
+def known_by(operation: str, recipient: str) -> str:
+    """Return what tells a recipient apart. No mailbox tells capitals apart, and lists write them as they like."""
+    return recipient.lower() if operation == EMAIL_OPERATION else recipient
 
 
 def campaign_identity(campaign_key: str) -> tuple[str | int, ...]:

@@ -7,6 +7,7 @@ hashes, ids and counts, never a number, an address or a text.
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from cpaas_provider.sending.entries import JOURNAL_KEY, NOTHING_SENT_KEY, Entry, Pages, State, claim_key
-from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
 from cpaas_provider.sending.fingerprints import Fingerprints
 from cpaas_provider.store.errors import LeaseLostError
 
@@ -27,6 +28,9 @@ LOST = (
     "when it was cleared"
 )
 REKEYED = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+
+_ROOM = 60_000
+"""Bytes a journal may have when a request is about to leave; MySQL holds 64 KB in one value of the state."""
 
 _SETTLING_ATTEMPTS = 3
 _LONGEST_PAUSE = 5.0
@@ -159,6 +163,7 @@ class Journal:
         :param personal: what the request says to each recipient alone
         :param evidence: small JSON to know its outcome by
         :raises JournalUnavailableError: when that could not be stored; the request must not leave
+        :raises JournalTooLargeError: when there is no room for it
         :raises TryReplacedError: when another try has taken this one's place
         """
         reference = self.reference(operation, recipients)
@@ -181,16 +186,28 @@ class Journal:
         claims = self._claims if written is None else self._claims + 1
         self._key = claim_key(claims)
         try:
+            self._refuse_too_large(len(recipients))
             self._write()
             self._claims = claims
-        except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
+        except Exception as error:
             self._key = written
             if before is None:
                 del self.pages.entries[reference]
             else:
                 self.pages.entries[reference] = before
+            if isinstance(error, JournalTooLargeError):
+                raise
             raise of_store(error, "stored, so nothing was sent") from None
         return entry
+
+    def _refuse_too_large(self, recipients: int) -> None:
+        size = len(json.dumps(self.pages.as_json()))
+        if size > _ROOM:
+            raise JournalTooLargeError(
+                f"A request to {recipients} recipients takes the journal of this task to {size} bytes, and the task's "
+                f"state holds {_ROOM}. Nothing was sent by this try. Name fewer recipients in one task, or use "
+                "SmsCampaignOperator or EmailCampaignOperator."
+            )
 
     def settle(
         self, entry: Entry, state: State, *, result: dict[str, Any] | None = None, reason: str | None = None

@@ -54,10 +54,23 @@ def refuse_untimely(run: RunFacts, now: datetime, *, allow_backfill: bool, max_l
     """
     if run.is_backfill or run.is_caught_up:
         if not allow_backfill:
-            kind = "a backfill" if run.is_backfill else "catching up on a time past"
-            raise NotNowError(f"This run is {kind}. {_LIFTED_BY}")
+            raise NotNowError(
+                f"This run is a backfill. {_LIFTED_BY}" if run.is_backfill else f"{_caught_up(run)} {_LIFTED_BY}"
+            )
     elif max_lateness is not None and now - run.run_after > max_lateness:
         raise NotNowError(
             f"This run was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than max_lateness "
             f"({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
         )
+
+
+def _caught_up(run: RunFacts) -> str:
+    due, began, successor = (
+        one.isoformat(timespec="minutes") if one else "an unknown time"
+        for one in (run.run_after, run.started, run.next_due)
+    )
+    return (
+        f"This run is catching up on a time past. It was due at {due} and began at {began}, after the next one was due "
+        f"at {successor}: the scheduler was down or paused, or an earlier run took long while max_active_runs let no "
+        "further one begin."
+    )

@@ -35,11 +35,14 @@ class Stop:
     in a thread of its own, because an answer that never comes must not keep the task from writing its journal.
 
     :param grace: seconds an answer is waited for after the stop
-    :param execution_timeout: the task's own limit, counted from now; the stop comes by itself so much earlier that the
-        journal is written before Airflow ends the task
+    :param execution_timeout: the task's own limit; the stop comes by itself so much earlier that the journal is written
+        before Airflow ends the task
+    :param began: when Airflow began to count it, by the monotonic clock; ``None`` for now
     """
 
-    def __init__(self, grace: float = STOP_GRACE, execution_timeout: timedelta | None = None) -> None:
+    def __init__(
+        self, grace: float = STOP_GRACE, execution_timeout: timedelta | None = None, began: float | None = None
+    ) -> None:
         self._grace = grace
         self._asked_at: float | None = None
         # SimpleQueue may be written to in a signal handler while the thread it interrupts reads from it.
@@ -49,7 +52,7 @@ class Stop:
         if execution_timeout is not None:
             seconds = execution_timeout.total_seconds()
             self._grace = min(grace, seconds / 2)
-            self._own_limit = time.monotonic() + seconds - self._grace
+            self._own_limit = (time.monotonic() if began is None else began) + seconds - self._grace
 
     def request(self) -> None:
         """Ask for the stop; safe in a signal handler, and more than once."""

@@ -117,8 +117,8 @@ def _refuse_swallowed(
         parts = line.strip().split(delimiter)
         if width > 1 and len(parts) == width and any(_RECIPIENT.fullmatch(part.strip(" \"'")) for part in parts):
             raise _SwallowedError(
-                f"a cell of the record that begins on line {number} holds what looks like another row: {_ABOUT_QUOTES};"
-                " if it is all text, give max_line_breaks=None"
+                f"a cell of the record that begins on line {number} holds what looks like another row: "
+                f"{_ABOUT_QUOTES}; if it is all text, give max_line_breaks=None"
             )
 
 

@@ -89,3 +89,9 @@ def test_a_body_may_hold_what_json_has_no_word_for() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     assert PRINTS.body({"at": at}) == PRINTS.body({"at": at})
     assert PRINTS.body({"at": at}) != PRINTS.body({"at": None})
+
+
+def test_capitals_in_an_address_are_the_same_recipient() -> None:
+    """As in a campaign: no mailbox tells them apart, and people write them as they like."""
+    assert PRINTS.recipient("send_email", "Ada@example.com") == PRINTS.recipient("send_email", "ada@example.com")
+    assert PRINTS.member("send_email", "Ada@example.com") == PRINTS.member("send_email", "ada@example.com")

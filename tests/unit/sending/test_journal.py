@@ -12,7 +12,7 @@ import pytest
 
 from cpaas_provider.sending import journal as journal_module
 from cpaas_provider.sending.entries import JOURNAL_KEY, VERSION, Entry, Pages, State
-from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
 from cpaas_provider.sending.fingerprints import task_identity
 from cpaas_provider.sending.journal import Journal, TryFacts
 
@@ -369,3 +369,29 @@ def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
     at_rest = json.dumps(store.stored)
     for private in (ADA, OBI, "Hello", "Ada", "Shop", "sk_secret"):
         assert private not in at_rest
+
+
+class TestSize:
+    """On MySQL one value of the task's state holds 64 KB."""
+
+    PEOPLE = tuple(f"23480312{number:05d}" for number in range(2_500))
+
+    @staticmethod
+    def size(store: Store) -> int:
+        return len(json.dumps(store.stored))
+
+    def test_intent_that_would_not_fit_is_refused_before_anything_is_sent(self, store: Store) -> None:
+        journal = Journal(store, ("key",), IDENTITY, FIRST)
+        personal = {one: {"name": "Ada"} for one in self.PEOPLE}
+        with pytest.raises(JournalTooLargeError, match="2500 recipients") as caught:
+            journal.claim("send_sms", self.PEOPLE, BODY, personal)
+        assert caught.value.for_good
+        assert (store.sets, list(journal.entries)) == (0, [])
+
+    @pytest.mark.parametrize("count", [500, 1_000, 1_400])
+    def test_what_fits_stays_below_the_limit_with_its_result(self, store: Store, count: int) -> None:
+        journal = Journal(store, ("key",), IDENTITY, FIRST)
+        people = self.PEOPLE[:count]
+        entry = journal.claim("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})
+        journal.settle(entry, State.SETTLED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
+        assert self.size(store) < 65_535

@@ -252,3 +252,10 @@ def test_a_grace_longer_than_the_time_there_is_leaves_half_of_it_to_work() -> No
     stop = Stop(grace=LONG, execution_timeout=timedelta(seconds=LONG))
     assert not stop.requested
     assert Stop(grace=LONG, execution_timeout=timedelta(0)).requested
+
+
+def test_execution_timeout_is_counted_from_when_airflow_began_to() -> None:
+    half_gone = time.monotonic() - 57
+    assert not Stop(grace=4, execution_timeout=timedelta(seconds=60)).requested
+    assert Stop(grace=4, execution_timeout=timedelta(seconds=60), began=half_gone).requested
+    assert not Stop(grace=2, execution_timeout=timedelta(seconds=60), began=half_gone).requested

@@ -373,7 +373,8 @@ class Ledger:
         :raises TryReplacedError: when another try has taken this one's place
         """
         added = batch.as_text()
-        if self._unsure not in (None, added):
+        too_large = self._last.size + size_of(added) > ROOM
+        if self._unsure not in (None, added) or (too_large and self._parts):
             # What failed may yet be carried out, and must not take the place of anything.
             self._begin_segment()
         self._unsure = added

@@ -194,8 +194,7 @@ class Planner:
         return Planned(number, Fate.BAD_ROW, reason=reason) if number % part.of == part.part else None
 
     def _member(self, address: str) -> bytes:
-        """Return by what somebody is known. No mailbox tells capitals apart, and lists write them as they like."""
-        return self._prints.member(self._message.channel.operation, address.lower())
+        return self._prints.member(self._message.channel.operation, address)
 
     def _refuse_missing(self, source: Source, wanted: Sequence[str], there: Sequence[str] | None) -> None:
         if there is None:

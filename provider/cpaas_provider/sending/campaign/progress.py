@@ -42,6 +42,7 @@ class Progress:
     look_ups: LookUps = field(default_factory=LookUps)
     _looked_up: int = field(default=0, init=False)
     _began: float = field(init=False)
+    _unpublished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -89,7 +90,12 @@ class Progress:
             left,
             shown(spent),
         )
-        self.publish(figures)
+        try:
+            self.publish(figures)
+        except Exception as error:  # noqa: BLE001 - figures must not take the place of what the campaign comes to
+            if not self._unpublished:
+                log.warning("Metrics could not be published (%s).", type(error).__name__)
+            self._unpublished = True
 
     def _tell_look_ups(self) -> bool:
         """Log how far look-ups are, and tell whether there were any since the last time."""

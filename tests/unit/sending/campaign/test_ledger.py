@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, VERSION, Batch, End
+from cpaas_provider.sending.campaign.ledger import FULL, MOST_IN_A_CLAIM, ROOM, VERSION, Batch, Claim, End
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.segments import MOST_PARTS, SERIES, part_key, whole_key
 from cpaas_provider.sending.entries import JOURNAL_KEY, State
@@ -334,3 +334,15 @@ class TestResendOnClear:
 
 def _as_lists(one: Batch) -> Batch:
     return Batch(one.at, one.try_number, one.generation, one.body, list(one.claims), list(one.ends))
+
+
+@pytest.mark.parametrize("before", [0, 1, 100, 30_000, 31_900])
+def test_largest_intent_never_makes_a_segment_too_large_for_mysql(store: MemoryStore, before: int) -> None:
+    book = opened(store)
+    if before:
+        book.append(batch([Claim(0, "cpaas-first", bytes(before * 3 // 4 // 9 * 9))]))
+    largest = Claim(1, "cpaas-second", b"m" * 9 * MOST_IN_A_CLAIM, b"w" * 6 * MOST_IN_A_CLAIM)
+    book.append(batch([largest], [settled(0)]))
+    assert max(store.sizes) < 61_440 < MOST_BYTES
+    numbers = [claim.number for one in replayed(store) for claim in one.claims]
+    assert numbers == ([0, 1] if before else [1])

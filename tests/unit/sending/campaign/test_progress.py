@@ -46,3 +46,14 @@ def test_before_anything_is_done_and_of_nobody_it_divides_by_nothing(caplog: pyt
 )
 def test_a_span_as_people_say_it(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+def test_metrics_that_cannot_be_published_end_nothing_and_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: object) -> None:
+        raise OSError("no such host as 2348031234567")
+
+    progress = Progress(10, broken)
+    progress.tell(1.0, 2.0)
+    progress.tell(1.0, 2.0)
+    assert caplog.text.count("Metrics could not be published (OSError)") == 1
+    assert "2348031234567" not in caplog.text
