@@ -289,10 +289,13 @@ _GUARDS: Mapping[str, Tests] = {
     ),
     "the send window opens at its hour over both changes of the clock": (
         f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
+        f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_repeated_hour_is_found_from_within_that_hour",
+        f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
         f"{_CAMPAIGN}test_packer.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
         f"{_AIRFLOW}test_campaign_hours.py::test_closing_in_the_middle_puts_the_rest_off",
+        f"{_AIRFLOW}test_campaign_hours.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
     "skip_dnd looks a number up once within lookup_ttl": (
         f"{_CAMPAIGN}test_disturb.py::test_each_number_is_looked_up_once_within_the_time_to_live",

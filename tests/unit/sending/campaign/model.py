@@ -20,12 +20,14 @@ from typing import Any
 
 from cpaas_provider.api.errors import (
     CpaasError,
+    CpaasInsufficientBalanceError,
     CpaasNotSentError,
     CpaasRateLimitedError,
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
+from cpaas_provider.sending.campaign.circuit import CircuitOpenError
 from cpaas_provider.sending.campaign.ledger import Batch, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
@@ -70,7 +72,13 @@ class AtSet(Enum):
 
 class AtRequest(Enum):
     ACCEPTED, NOT_SENT, UNKNOWN_ACCEPTED, UNKNOWN_NOT, BUG_ACCEPTED, BUG_NOT = range(6)
-    KILLED_BEFORE, KILLED_AFTER, STOPPED_ACCEPTED, STOPPED_LOST, REPLACED = range(6, 11)
+    KILLED_BEFORE, KILLED_AFTER, STOPPED_ACCEPTED, STOPPED_LOST, REPLACED, NO_BALANCE = range(6, 12)
+
+
+class Told(Enum):
+    """What an accepted request's answer says of money."""
+
+    NOTHING, A_PRICE, A_PRICE_OF_NOUGHT, THE_BALANCE = range(4)
 
 
 class Replaced(Enum):
@@ -158,6 +166,8 @@ class World:
         per_request: int = 2,
         evidence: bool = False,
         names_refused: bool = True,
+        max_identical_rejections: int | None = 20,
+        told: Told = Told.NOTHING,
     ) -> None:
         self.violations: list[str] = []
         # The DAG author's.
@@ -176,6 +186,8 @@ class World:
         """Each write that was asked for, in order; any may be carried out again, or at all, later."""
         # The service's.
         self.names_refused = names_refused
+        self.max_identical_rejections = max_identical_rejections
+        self.told = told
         self.bad: frozenset[str] = frozenset()
         self.epoch = 0
         self.reached: dict[str, int] = {}
@@ -347,13 +359,16 @@ class World:
                 self._as_before(left_out, before, were_in_doubt)
             if left_out and (what.accepted or (what.rejected and len(people) == 1)):
                 attempt.refused.update(left_out)
-            self._accept(attempt, [one for one in people if one not in left_out], reference)
-            return read(what, people, f"m{len(attempt.requests)}")
-        if what is A.NOT_SENT or self.bad & set(people):
+            taken = [one for one in people if one not in left_out]
+            self._accept(attempt, taken, reference)
+            return self._priced(read(what, people, f"m{len(attempt.requests)}"), len(taken))
+        if what in {A.NOT_SENT, A.NO_BALANCE} or self.bad & set(people):
             if attempt.epoch == self.epoch and "replaced" not in attempt.happened:
                 self._as_before(people, before, were_in_doubt)
             if what is A.NOT_SENT:
                 raise CpaasNotSentError("The service is busy.")
+            if what is A.NO_BALANCE:
+                raise CpaasInsufficientBalanceError("Insufficient balance.", status=400)
             raise self._refusal(people)
         if what in {A.UNKNOWN_NOT, A.BUG_NOT}:
             raise BugError if what is A.BUG_NOT else CpaasUnknownOutcomeError("No readable answer came.")
@@ -371,13 +386,20 @@ class World:
             raise BugError
         if what in {A.UNKNOWN_ACCEPTED, A.KILLED_AFTER}:
             raise CpaasUnknownOutcomeError("No readable answer came.")
-        return read(Form.ACCEPTED_PLAIN, people, f"m{len(attempt.requests)}")
+        return self._priced(read(Form.ACCEPTED_PLAIN, people, f"m{len(attempt.requests)}"), len(people))
 
     def _as_before(self, people: Iterable[str], before: dict[str, set[str]], were_in_doubt: set[str]) -> None:
         for one in people:
             self.maybe[one] = before[one]
             if one not in were_in_doubt:
                 del self.maybe[one]
+
+    def _priced(self, answer: Any, people: int) -> Any:
+        """Return an answer with what it tells of money."""
+        charge = {Told.A_PRICE: 2.0 * people, Told.A_PRICE_OF_NOUGHT: 0.0}.get(self.told)
+        balance = None if self.told is Told.NOTHING else 1000.0
+        meta = SimpleNamespace(estimate=SimpleNamespace(charge=charge, available_balance=balance))
+        return answer.model_copy(update={"meta": meta})
 
     def _accept(self, attempt: Attempt, people: Iterable[str], reference: str) -> None:
         people = list(people)
@@ -464,7 +486,14 @@ class World:
         )
         said = message(self.text, {"name": "name"})
         ledger = Ledger(store, self.secrets, IDENTITY, OPERATION, tries, resend_on_clear=self.resend_on_clear)
-        terms = Terms(self.per_request, self.window, attempt.policy, max_failure_ratio=1.0)
+        terms = Terms(
+            self.per_request,
+            self.window,
+            attempt.policy,
+            max_failure_ratio=1.0,
+            max_identical_rejections=self.max_identical_rejections,
+            max_charge=None if self.told is Told.NOTHING else 10_000.0,
+        )
         with Plan() as plan:
             campaign = Campaign(
                 plan, ledger, said, terms, attempt.stop, "a task", evidence=[self] if self.evidence else ()
@@ -547,6 +576,8 @@ class World:
             StoppedError: "stopped" in happened,
             CpaasNotSentError: AtRequest.NOT_SENT in happened or Form.NOT_SENT_425 in happened,
             CpaasRateLimitedError: Form.NOT_SENT_429 in happened,
+            CpaasInsufficientBalanceError: AtRequest.NO_BALANCE in happened,
+            CircuitOpenError: bool(self.bad) or any(one.rejected for one in happened if isinstance(one, Form)),
             BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
             UnknownOutcomeError: attempt.policy is not IfUnknown.SKIP,
             StillUnknownError: attempt.policy is IfUnknown.RESEND
@@ -587,7 +618,7 @@ class World:
                 say(f"it succeeded although {missing} are missing")
             if source <= {one for one, state in attempt.known.items() if state is State.SETTLED} and attempt.requests:
                 say("settled work was done again")
-        elif attempt.script.undisturbed and not unknown and not isinstance(error, CpaasError):
+        elif attempt.script.undisturbed and not unknown and not isinstance(error, (CpaasError, CircuitOpenError)):
             say(f"nothing went wrong and it failed: {error!r}")
         if isinstance(error, SendingError) and any(private in str(error) for private in PRIVATE):
             say("an error says what is private")

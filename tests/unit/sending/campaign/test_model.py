@@ -35,6 +35,7 @@ from tests.unit.sending.campaign.model import (
     Inline,
     Replaced,
     Script,
+    Told,
     World,
 )
 from tests.unit.sending.campaign.parts import SECRETS
@@ -97,6 +98,8 @@ class Tries(RuleBasedStateMachine):
         retries=st.sampled_from([0, 2, 5]),
         evidence=st.sampled_from([False, False, True]),
         names_refused=st.booleans(),
+        max_identical_rejections=st.sampled_from([20, 2]),
+        told=st.sampled_from(Told),
         clears_drop=st.sampled_from([False, False, True]),
     )
     def make(self, clears_drop: bool, **given: Any) -> None:
