@@ -93,7 +93,9 @@ def test_recipients_that_an_accepted_request_names_are_rejected_within_it(stage:
 
 def test_batch_rejected_as_a_whole_is_not_sent_again_where_the_author_says_so(stage: Stage) -> None:
     refuse(stage, digits(EVERYBODY)[7:8], named=False)
-    run = campaign(stage, on_rejected_batch="fail")
+    # One after the other, so that the first answer of all is the rejection.
+    stage.connect("cpaas_default", recipients_per_request=PER_REQUEST, requests_per_second=1_000, max_concurrency=1)
+    run = sms(stage, rows(EVERYBODY), on_rejected_batch="fail")
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 900, "rejected": 100})
     assert (messages(stage), requests(stage)) == (900, 10)

@@ -119,6 +119,7 @@ class Sending:
         self.rejected_again = set[int]()
         self._accepted = standing.money()[2] > 0
         self._unknown_in_a_row = 0
+        self._rejections = 0
         self._under_way = 0
         self._claimed = 0
         self._held_up = False
@@ -343,6 +344,7 @@ class Sending:
             self._standing.made(claim, datetime.now(UTC), end)
         self._fate(people, Fate.REJECTED, None, reason)
         self._progress.rejected += len(people)
+        self._rejections += len(people)
 
     def _settle(self, pack: _Pack, state: State, reason: str) -> None:
         """Note that a request did not succeed."""
@@ -357,6 +359,8 @@ class Sending:
         self._budget.release(pack.reserved)
         if state is State.REJECTED:
             self._progress.rejected += len(pack.people)
+            # A batch that is not bisected may be rejected for one of its recipients.
+            self._rejections += 1
             self._note(pack, end, Fate.REJECTED)
         else:
             self._note(pack, end, None)
@@ -385,7 +389,7 @@ class Sending:
                     "everybody in doubt; the task's retries go on when the service answers again."
                 )
             )
-        elif progress.rejected >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
+        elif self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
             self._finish(
                 EverybodyRejectedError(
                     f"The service rejected {progress.rejected} recipients and accepted nobody, so it seems to be about "
