@@ -46,11 +46,11 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
         kept(database, report(ADA, "delivered", ticket=to()))
     pruned = store("prune", "--days", "1")
     assert pruned.returncode == 0, pruned.stderr
-    assert "cpaas_reports: 1 rows deleted." in pruned.stdout
+    assert "cpaas_reports: 1 row deleted." in pruned.stdout
     assert "cpaas_deliveries: 0 rows deleted." in pruned.stdout
     forgotten = store("forget", f"+{ADA}")
     assert forgotten.returncode == 0, forgotten.stderr
-    assert "1 rows named the recipient" in forgotten.stdout
+    assert "1 row named the recipient" in forgotten.stdout
     assert ADA not in forgotten.stdout
     with open_store(url) as database:
         assert counts(database) == (1, 0, 0)

@@ -152,7 +152,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
             each(SendEmailOperator, **{**email, "recipients": refused[1], "personalisation": None})
             each(SendSmsOperator, **{**sms, "personalisation": "{{ secret('name') }}"})
             each(SendEmailOperator, **{**email, "subject": "{{ secret('subject') }}\nBcc: x"})
-            each(RequestOtpOperator, **{**otp, "token": "{{ secret('long_code') }}", "length": 9})
+            each(RequestOtpOperator, **{**otp, "token": "{{ secret('long_code') }}", "length": "{{ 9 }}"})
             each(CreateContactRowOperator, columns={"Points": "{{ secret('cell') }}"})
             each(PhoneLookupOperator, phone="{{ number('one') }} or {{ number('other') }}")
             SendSmsOperator.partial(task_id="mapped", content="{{ secret('body') }}").expand(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from cpaas_provider.api.bounds import word_for_nothing
 from cpaas_provider.api.invisible import without_marks
 
 _VISIBLE_HEAD = 1
@@ -23,11 +24,15 @@ def normalise_email(value: object) -> str:
 
     :raises InvalidEmailAddressError: when the value is no address; whether mail arrives there is not tried
     """
+    if value is None:
+        raise InvalidEmailAddressError("is empty")
     if not isinstance(value, str):
         raise InvalidEmailAddressError("must be text")
     address = without_marks(value.strip())
     if not address:
         raise InvalidEmailAddressError("is empty")
+    if nothing := word_for_nothing(address):
+        raise InvalidEmailAddressError(nothing)
     return _plain(address) or _validated(address)
 
 

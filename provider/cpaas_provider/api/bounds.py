@@ -19,6 +19,8 @@ SHORTEST_POKE_INTERVAL = 1.0
 
 Check = Callable[[str, Any], Any]
 
+# What templates, JSON and data frames write where there is nothing.
+_NOTHING = frozenset({"none", "null", "nan"})
 _TEMPLATE = ("{{", "{%", "{#")
 
 
@@ -83,6 +85,13 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
         return value
 
     return check
+
+
+def word_for_nothing(text: str) -> str | None:
+    """Return what is wrong with a recipient that is but a word for nothing; ``None`` where it is another."""
+    if text.lower() not in _NOTHING:
+        return None
+    return f"is the word {text!r}: the template or task it came from had no value"
 
 
 def _number(value: Any) -> float | None:

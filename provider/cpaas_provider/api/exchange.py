@@ -32,7 +32,11 @@ class Failure(Enum):
 
     DNS = "the host name could not be resolved", False
     REFUSED = "the connection was refused", False
-    TLS = "the TLS connection failed (check the certificate and the verify option)", False
+    TLS = (
+        "the TLS connection failed (check the certificate and the verify option; a host without a scheme means https, "
+        "so a server that speaks plain http needs http:// before its host)",
+        False,
+    )
     CONNECT_TIMEOUT = "the host could not be reached in time", False
     CONNECT = "the host could not be reached", False
     PROXY = "the proxy did not let the connection through", False

@@ -8,6 +8,7 @@ from decimal import Decimal
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
+from cpaas_provider.api.bounds import word_for_nothing
 from cpaas_provider.api.invisible import without_marks
 from cpaas_provider.api.plain_numbers import PLAIN, read_plain
 
@@ -70,6 +71,8 @@ def mask_msisdn(number: str) -> str:
 
 
 def _written_form(value: object) -> str:
+    if value is None:
+        raise InvalidMsisdnError("is empty")
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
         # What databases make of a NUMERIC column.
         value = int(value)
@@ -78,6 +81,8 @@ def _written_form(value: object) -> str:
     text = without_marks(str(value)).strip().lstrip("'").strip()
     if not text:
         raise InvalidMsisdnError("is empty")
+    if isinstance(value, str) and (nothing := word_for_nothing(text)):
+        raise InvalidMsisdnError(nothing)
     if _SCIENTIFIC.match(text):
         raise InvalidMsisdnError("lost its last digits in a spreadsheet (scientific notation)")
     if whole := _WHOLE_FLOAT.match(text):

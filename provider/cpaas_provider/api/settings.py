@@ -200,12 +200,14 @@ def _check_number(option: str, value: float, *, above_zero: bool) -> None:
     sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
     if not sound or (above_zero and value == 0):
         least = "above" if above_zero else "of at least"
-        raise CpaasConfigurationError(f"{option} must be a number {least} 0 and of at most {_LARGEST:g}.")
+        raise CpaasConfigurationError(
+            f"{option} must be a number {least} 0 and of at most {_LARGEST:g}; it is {value!r}."
+        )
 
 
 def _check_whole(option: str, value: int, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CpaasConfigurationError(f"{option} must be a whole number of at least {least}.")
+        raise CpaasConfigurationError(f"{option} must be a whole number of at least {least}; it is {value!r}.")
 
 
 def _checked_words(words: Iterable[str]) -> tuple[str, ...]:
@@ -219,4 +221,6 @@ def _check_region(region: str) -> None:
     import phonenumbers
 
     if region.upper() not in phonenumbers.SUPPORTED_REGIONS:
-        raise CpaasConfigurationError("default_region must be a two-letter ISO 3166 region such as NG.")
+        raise CpaasConfigurationError(
+            f"default_region must be a two-letter ISO 3166 region such as NG; it is {region!r}."
+        )

@@ -15,6 +15,7 @@ from airflow.utils.helpers import ask_yesno
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 from airflow.utils.session import create_session
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.cli import journal_words as words
 from cpaas_provider.cli import task_state
 from cpaas_provider.cli.task_state import Found, Instance, JournalError
@@ -194,7 +195,7 @@ def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
         "reason": None,
     }
     if isinstance(one, Sum):
-        return {**line, "recipients": one.recipients, "reason": f"{one.requests} requests together"}
+        return {**line, "recipients": one.recipients, "reason": f"{counted(one.requests, 'request')} together"}
     return {
         **line,
         "reference": one.reference,

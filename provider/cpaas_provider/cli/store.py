@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.api.counting import counted
+
 if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
@@ -27,7 +29,7 @@ def cpaas_store_prune(args: Any) -> None:
     before = datetime.now(UTC) - timedelta(days=args.days)
     with _store() as database:
         for table, gone in prune(database, before):
-            _say(f"{table}: {gone} rows deleted.")
+            _say(f"{table}: {counted(gone, 'row')} deleted.")
 
 
 def cpaas_store_forget(args: Any) -> None:
@@ -40,7 +42,7 @@ def cpaas_store_forget(args: Any) -> None:
             gone = forget(database, recipient)
         except UnknownRecipientError as error:
             _fail(str(error))
-        _say(f"{gone} rows named the recipient, and do no longer. What became of messages stays counted.")
+        _say(f"{counted(gone, 'row')} named the recipient, and no longer so. What became of messages stays counted.")
 
 
 @contextlib.contextmanager

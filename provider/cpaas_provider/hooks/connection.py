@@ -86,7 +86,9 @@ def read_connection(connection: Connection) -> CpaasConnection:
         log.warning(
             "Connection %r has extras nobody reads: %s.", connection.conn_id, ", ".join(map(_with_guess, unknown))
         )
-    read = {name: _convert(name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()}
+    read = {
+        name: _convert(connection.conn_id, name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()
+    }
     given = {name: value for name, value in read.items() if value is not None}
     if extras.get("auth_scheme") == "":
         given["auth_scheme"] = ""
@@ -148,13 +150,14 @@ def _base_url(connection: Connection) -> str:
     return f"{scheme}://{rest}"
 
 
-def _convert(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+def _convert(conn_id: str, name: str, convert: Callable[[Any], Any], value: Any) -> Any:
     if value is None or value == "":
         return None
     try:
         return convert(value)
     except (ValueError, TypeError) as error:
-        raise CpaasConfigurationError(f"The connection's extra {name} {error}.") from None
+        shown = f"; it is {value!r}" if name in _SHOWN else ""
+        raise CpaasConfigurationError(f"Connection {conn_id!r}: the extra {name} {error}{shown}.") from None
 
 
 def _word(value: Any) -> str:
@@ -224,6 +227,10 @@ def _list(value: Any) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
+# Extras whose value an error may show; the others may be secrets, numbers or addresses.
+_SHOWN = frozenset(
+    {"allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second", "timeout"}
+)
 _FOR_OPERATORS = (
     "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
     "webhook_secret", "signature_header",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -49,8 +51,23 @@ class CpaasHook(BaseHook):
             connection = self.get_connection(self.cpaas_conn_id)
             for secret in secrets_of(connection):
                 mask_secret(secret)
-            self._connection = read_connection(connection)
+            with self._named():
+                read = read_connection(connection)
+                # What is out of bounds is told here, where the connection's name is known.
+                _ = read.settings
+            self._connection = read
         return self._connection
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have an error of configuration name the connection."""
+        from cpaas_provider.api.errors import CpaasConfigurationError
+
+        name = f"onnection {self.cpaas_conn_id!r}"
+        try:
+            yield
+        except CpaasConfigurationError as error:
+            raise CpaasConfigurationError(str(error) if name in str(error) else f"C{name}: {error}") from None
 
     async def aread_connection(self) -> CpaasConnection:
         """Return what the connection says, for code on an event loop.

@@ -65,7 +65,8 @@ def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Messa
     defaults = {str(name): str(value) for name, value in (operator.substitution_defaults or {}).items()}
     if strangers := sorted(set(defaults) - set(columns)):
         raise AirflowFailException(
-            f"substitution_defaults names what is no placeholder: {', '.join(strangers)}. Nothing was sent."
+            f"substitution_defaults names {', '.join(strangers)}, which is no placeholder of the text: it has "
+            f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
     measured = operator.channel.operation == "send_sms" and bool(operator.private("content"))
     return Message(

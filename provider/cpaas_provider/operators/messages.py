@@ -69,6 +69,7 @@ class SendMessageOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one message to all that may be reached."""
+        from cpaas_provider.api.counting import counted
         from cpaas_provider.sending.deed import Deed
 
         self._refuse_other_than_text()
@@ -84,7 +85,8 @@ class SendMessageOperator(SendOperator):
         self._left_out = len(everybody) - len(chosen)
         if not chosen:
             raise AirflowSkipException(
-                f"None of the {len(everybody)} recipients is on allowed_recipients of the connection. Nothing was sent."
+                f"None of {counted(len(everybody), 'recipient')} is on allowed_recipients of the connection. "
+                "Nothing was sent."
             )
         personal = self._personalisation_by_recipient(everybody, client)
         if personal is not None:
@@ -208,14 +210,16 @@ class SendMessageOperator(SendOperator):
 
     def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
         """Keep anybody from reading ``Dear {name}``: whoever has no value for a placeholder gets the placeholder."""
+        from cpaas_provider.api.counting import counted
+
         texts = [text for field in self.text_fields if isinstance(text := self.private(field), str)]
         given = {str(name) for entry in entries for name in entry["substitutions"]}
         used = {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
         complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
         if used and complete < recipients:
             raise AirflowFailException(
-                f"{recipients - complete} of {recipients} recipients have no value for a placeholder of the text "
-                f"({', '.join(sorted(used))}) and would read the placeholder itself. Nothing was sent. Give each of "
+                f"{recipients - complete} of {counted(recipients, 'recipient')} without a value for a placeholder of "
+                f"the text ({', '.join(sorted(used))}) would read the placeholder itself. Nothing was sent. Give each of "
                 "them an entry in personalisation with every value."
             )
 

@@ -130,7 +130,7 @@ class TestExtras:
 
     @pytest.mark.parametrize(("name", "given"), [(name, value) for name, (_, bad) in EXTRAS.items() for value in bad])
     def test_a_bad_value_is_refused_by_the_extra_s_name(self, name: str, given: Any) -> None:
-        with pytest.raises(CpaasConfigurationError, match=rf"^The connection's extra {name} must be .+\.$"):
+        with pytest.raises(CpaasConfigurationError, match=rf"^Connection '\w+': the extra {name} must be .+\.$"):
             read({name: given})
 
     @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ class TestConnection:
         monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
         told = await events(*names(20))
         assert {(one["outcome"], one["message"]) for one in told} == {
-            ("error", "The connection's extra timeout must be a number.")
+            ("error", "Connection 'cpaas_default': the extra timeout must be a number; it is 'soon'.")
         }
         assert server.read == []
 

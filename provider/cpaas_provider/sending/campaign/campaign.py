@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.api.money import Amount, exact, exact_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.budget import Budget
@@ -314,7 +315,9 @@ class Campaign:
             if not people:
                 break
             self.may_begin()
-            log.warning("Sending to %d recipients of unknown outcome again, as if_unknown says.", len(people))
+            log.warning(
+                "Sending to %s of unknown outcome again, as if_unknown says.", counted(len(people), "recipient")
+            )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self.stop.pause(random.uniform(0, 2**resend))  # noqa: S311 - no secret
@@ -332,8 +335,8 @@ class Campaign:
         if limit is not None and recipients > limit:
             whole = " in all its parts, those named twice elsewhere counted twice" if elsewhere else ""
             raise TooManyRecipientsError(
-                f"The campaign is for {recipients} recipients{whole}, more than max_recipients ({limit}) allows. In "
-                "this try nothing was sent. Look at the source, or raise max_recipients and clear the task."
+                f"The campaign is for {counted(recipients, 'recipient')}{whole}, more than max_recipients ({limit}) "
+                "allows. In this try nothing was sent. Look at the source, or raise max_recipients and clear the task."
             )
 
     def _refuse_failed_tests(self) -> None:
@@ -375,9 +378,9 @@ class Campaign:
         everybody = self.recipients() + bad
         if rejected + bad > self.terms.max_failure_ratio * everybody + 1e-9:
             raise TooManyFailuresError(
-                f"{rejected} recipients were rejected and {bad} rows of the source could not be used, of {everybody}: "
-                f"more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody else was sent to"
-                f"{' or left out by a guard' if self._left_out() else ''}. "
+                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'row')} of the source not usable, of "
+                f"{everybody:,}: more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody "
+                f"else was sent to{' or left out by a guard' if self._left_out() else ''}. "
                 + (
                     "The outcome file says who and why."
                     if self.terms.outcome_file

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Person, Plan
 from cpaas_provider.sending.campaign.standing import Doubt, Standing
 from cpaas_provider.sending.deed import Evidence, IfUnknown
@@ -129,7 +130,7 @@ class Doubts:
             reasons.insert(0, self._lost)
         why = f" ({'; '.join(reasons[:2])})" if reasons else ""
         which = f" References: {named(references)}." if references else ""
-        return f"Nobody knows whether {self.people()} recipients were sent to{why}.{which}"
+        return f"Nobody knows whether {counted(self.people(), 'recipient was', 'recipients were')} sent to{why}.{which}"
 
     def _entry(self, doubt: Doubt) -> Entry:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))

@@ -152,12 +152,12 @@ class Plan:
         """Decide whom the first line of several is for, and who is banned; once, when all lines are there."""
         self.database.execute("CREATE INDEX by_member ON person (member, place) WHERE member IS NOT NULL")
         self.database.execute(
-            """UPDATE person SET fate = ? WHERE place IN (
-                SELECT place FROM (
-                    SELECT place, member, lag(member) OVER (ORDER BY member, place) AS before
-                    FROM person WHERE member IS NOT NULL
-                ) WHERE before = member
-            )""",
+            """UPDATE person SET fate = ?, reason = 'the same recipient as '
+                || CASE found.first WHEN 0 THEN 'a test recipient' ELSE 'row ' || found.first END
+            FROM (
+                SELECT place AS copy, first_value(row) OVER same AS first, row_number() OVER same AS nth
+                FROM person WHERE member IS NOT NULL WINDOW same AS (PARTITION BY member ORDER BY place)
+            ) AS found WHERE found.nth > 1 AND found.copy = person.place""",
             (Fate.DUPLICATE,),
         )
         self.database.execute(

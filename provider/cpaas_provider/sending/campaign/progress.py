@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.api.money import shown
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Progress:
         rate = figures["recipients_per_second"]
         left = span(figures["left"] / rate) if rate else "unknown"
         log.info(
-            "Campaign: %d of %d recipients done (%d %%): %d sent, %d rejected, %d unknown, in %d requests; %.1f a "
+            "Campaign: %d of %d recipients done (%d %%): %d sent, %d rejected, %d unknown, in %s; %.1f a "
             "second, time left: %s, cost so far: %s.",
             self.done,
             self.total,
@@ -85,7 +86,7 @@ class Progress:
             self.sent,
             self.rejected,
             self.unknown,
-            self.requests,
+            counted(self.requests, "request"),
             rate,
             left,
             shown(spent),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.limits import Pacer
 from cpaas_provider.sending.campaign.budget import Budget
@@ -323,10 +324,10 @@ class Sending:
         elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
             refused, parts = take_apart(pack.people, _addresses(error.refused))
             log.info(
-                "A request to %d recipients was rejected: %d of them are named, the others are tried in %d parts.",
-                len(pack.people),
+                "A request to %s was rejected: %d of them named, the others are tried in %s.",
+                counted(len(pack.people), "recipient"),
                 len(refused),
-                len(parts),
+                counted(len(parts), "part"),
             )
             self._refuse(refused, str(error))
             self._packer.put_back(parts)
@@ -392,9 +393,9 @@ class Sending:
         elif self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
             self._finish(
                 EverybodyRejectedError(
-                    f"The service rejected {progress.rejected} recipients and accepted nobody, so it seems to be about "
-                    "the message, not the recipients. Mend it and clear the task; the file at results_path has the "
-                    "reason of each."
+                    f"The service rejected {counted(progress.rejected, 'recipient')} and accepted nobody, so it seems "
+                    "to be about the message, not the recipients. Mend it and clear the task; the file at "
+                    "results_path has the reason of each."
                 )
             )
         elif self._may_fail is not None and progress.rejected > self._may_fail:

@@ -1,0 +1,104 @@
+"""What an author reads when something is wrong names its cause: the cell, the placeholder, the row, the connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators import SendEmailOperator, SendSmsOperator
+from tests.airflow.campaigns import TEXT, lines, refuse, rows, small_packs, sms
+from tests.airflow.stage import Stage
+from tests.airflow.tries import Run, Try, new_dag
+from tests.sandbox import Sandbox, connection_json
+
+
+def once(operator: Any, stage: Stage, **given: Any) -> Try:
+    """Run a task of one operator once."""
+    with new_dag() as dag:
+        operator(task_id="one", **given)
+    return Run(stage, dag).once()
+
+
+def reasons(stage: Stage, tmp_path: Path, source: Any, **given: Any) -> dict[int, str]:
+    """Return why each row of a campaign is not as it should be."""
+    path = tmp_path / "o.jsonl"
+    sms(stage, source, results_path=str(path), max_failure_ratio=1, **given).once()
+    return {line["row"]: line["reason"] for line in lines(path) if line["reason"]}
+
+
+@pytest.mark.parametrize("cell", [None, "", "  "])
+def test_an_empty_cell_is_empty(stage: Stage, tmp_path: Path, cell: Any) -> None:
+    assert reasons(stage, tmp_path, [*rows(1), {"phone": cell, "name": "Ada"}]) == {2: "phone is empty"}
+
+
+def test_what_rendered_to_none_says_so(stage: Stage) -> None:
+    failed = once(SendSmsOperator, stage, recipients=["08031234567", "{{ ti.xcom_pull('nobody') }}"], content="Hello")
+    assert "recipient 2 is the word 'None': the template or task it came from had no value" in failed.error
+    given = {"recipients": ["{{ none }}"], "content": "Hello"}
+    assert "recipient 1 is the word 'None'" in once(SendEmailOperator, stage, **given).error
+
+
+def test_a_placeholder_that_is_misspelt_is_named(stage: Stage) -> None:
+    given = {"content": "Hello {naem}", "substitution_defaults": {"name": "customer"}}
+    failed = sms(stage, rows(1), **given).once()
+    assert "substitution_defaults names name, which is no placeholder of the text: it has naem" in failed.error
+
+
+def test_a_duplicate_says_of_which_row(stage: Stage, tmp_path: Path) -> None:
+    given = [*rows(3), *rows(1, 2), *rows(1), *rows(1)]
+    assert reasons(stage, tmp_path, given) == {
+        4: "the same recipient as row 3", 5: "the same recipient as row 1", 6: "the same recipient as row 1"
+    }  # fmt: skip
+
+
+def test_a_duplicate_of_a_test_recipient_says_so(stage: Stage, tmp_path: Path) -> None:
+    found = reasons(stage, tmp_path, rows(2), test_recipients=rows(1))
+    assert found == {1: "the same recipient as a test recipient"}
+
+
+@pytest.mark.parametrize(
+    ("extras", "words"),
+    [
+        ({"timeout": -3}, "timeout must be a number above 0 and of at most .*; it is -3"),
+        ({"requests_per_second": 0}, "requests_per_second must be a number above 0 and of at most .*; it is 0"),
+        ({"timeout": "soon"}, "the extra timeout must be a number; it is 'soon'"),
+        ({"max_concurrency": 0.5}, "the extra max_concurrency must be a whole number of at least 1; it is 0.5"),
+        ({"default_region": "XX"}, "default_region must be a two-letter ISO 3166 region such as NG; it is 'XX'"),
+        ({"callback_secret": 5}, "the extra callback_secret must be a list or comma-separated text"),
+        ({"allowed_recipients": [{"a": "08031234567"}]}, "the extra allowed_recipients must be a list"),
+        ({"callback_url": "here?key=sk_1"}, "the extra callback_url must be a URL"),
+    ],
+)
+def test_a_bad_value_of_a_connection_names_connection_and_value_but_no_secret(
+    stage: Stage, extras: dict[str, Any], words: str
+) -> None:
+    stage.connect("cpaas_bad", **extras)
+    failed = once(SendSmsOperator, stage, recipients=["08031234567"], content="Hello", cpaas_conn_id="cpaas_bad")
+    assert failed.state == "failed"
+    with pytest.raises(AssertionError, match=rf"Connection 'cpaas_bad': {words}"):
+        raise AssertionError(failed.error)
+    assert "sk_1" not in failed.error
+    assert "08031234567" not in failed.error
+
+
+def test_https_to_a_server_that_speaks_http_says_what_a_missing_scheme_means(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = sandbox.url.removeprefix("http://")
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_BARE", connection_json({**sandbox.connection, "host": host}))
+    works, message = CpaasHook("cpaas_bare").test_connection()
+    assert not works
+    assert "a host without a scheme means https" in message
+
+
+def test_one_is_not_many(stage: Stage) -> None:
+    failed = sms(stage, [*rows(2), {"phone": "x"}]).once()
+    assert "0 recipients rejected and 1 row of the source not usable, of 3" in failed.error
+    small_packs(stage, 2)
+    refuse(stage, ["2348031200000"])
+    log = sms(stage, rows(2), content=TEXT).once().log
+    assert "in 1 parts" not in log
+    assert "1 recipients" not in log
