@@ -396,7 +396,7 @@ class TestSeen:
         assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
         line = said.lines[0]
         assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
-        assert (line["recipients"], line["try"]) == ("2", "1")
+        assert (line["recipients"], line["try"]) == (2, 1)
         assert "the connection broke" in line["reason"]
         assert line["claimed_at"].endswith("+00:00")
         assert "4 requests in all: 2 settled (4 recipients), 2 unknown (4 recipients)." in said.err
@@ -404,7 +404,7 @@ class TestSeen:
 
     def test_list_sums_up_unless_each_is_asked_for(self, campaign: Campaign, journal: Journal) -> None:
         (line,) = journal("list", "--state", "settled", "--output", "json").lines
-        assert (line["reference"], line["recipients"], line["reason"]) == (None, "4", "2 requests together")
+        assert (line["reference"], line["recipients"], line["reason"]) == (None, 4, "2 requests together")
         lines = journal("list", "--state", "settled", "--each", "--output", "json").lines
         assert [line["reference"] for line in lines] == campaign.in_state("settled")
         lines = journal("list", "--state", "all", "--output", "json").lines
@@ -419,7 +419,7 @@ class TestSeen:
     def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
         journal("mark-sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes")
         lines = journal("show", *campaign.ids, "--output", "json").lines
-        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", "2"), ("settled", "6")]
+        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("settled", 6)]
         lines = journal("show", *campaign.ids, "--each", "--output", "json").lines
         assert [line["state"] for line in lines] == ["unknown", "settled", "settled", "settled"]
         assert (lines[1]["by_hand"], lines[1]["result_id"]) == ("sent", "msg_9")

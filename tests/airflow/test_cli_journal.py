@@ -15,6 +15,7 @@ from typing import Any
 
 import airflow.state
 import pytest
+import yaml
 from airflow.models.log import Log
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
@@ -378,8 +379,8 @@ class TestList:
             "reference": send.reference,
             "operation": "send_sms",
             "state": "unknown",
-            "recipients": "2",
-            "try": "1",
+            "recipients": 2,
+            "try": 1,
             "claimed_at": line["claimed_at"],
             "reason": line["reason"],
         }
@@ -432,7 +433,23 @@ class TestShow:
         journal("mark-sent", *send.ids, "--id", "msg_9", "--yes")
         (line,) = journal("show", *send.ids, "--output", "json").lines
         assert (line["state"], line["by_hand"], line["result_id"]) == ("settled", "sent", "msg_9")
-        assert line["recipients"] == "2"
+        assert line["recipients"] == 2
+        assert (line["personal"], line["earlier_in_doubt"]) == (False, False)
+
+    def test_numbers_and_switches_are_json_in_lists_too_and_in_yaml(self, send: Send, journal: Journal) -> None:
+        (line,) = journal("list", "--output", "json").lines
+        assert (line["recipients"], line["try"], line["map_index"]) == (2, 1, -1)
+        (same,) = yaml.safe_load(journal("list", "--output", "yaml").out)
+        assert same == line
+
+    @pytest.mark.parametrize("width", [40, 80, 120])
+    def test_a_reference_in_a_table_is_never_broken(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch, width: int
+    ) -> None:
+        monkeypatch.setattr("airflow.cli.simple_table.is_tty", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert send.reference in journal("list", "--output", "table").out.split()
+        assert send.reference in journal("show", *send.ids, "--output", "table").out.split()
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
     def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from airflow.sdk import task
 
+from cpaas_provider.operators import SendSmsOperator
 from cpaas_provider.operators.otp import (
     FindOtpsOperator,
     GetOtpOperator,
@@ -278,3 +279,10 @@ class TestRevoke:
 
     def test_or_skips(self, played: Stage) -> None:
         assert played.outcome("revoke_skipping") == ("skipped", 1)
+
+
+def test_a_task_that_nothing_is_reported_of_has_no_link_to_deliveries() -> None:
+    assert RequestOtpOperator(task_id="otp", recipient="08031234567").operator_extra_links == ()
+    assert RequestOtpOperator.operator_extra_links == ()
+    (link,) = SendSmsOperator(task_id="sms", recipients="08031234567", content="Hello").operator_extra_links
+    assert link.name == "Delivery"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from airflow.cli.simple_table import AirflowConsole
+from airflow.cli.simple_table import AirflowConsole, SimpleTable
 from airflow.utils.cli import action_cli, suppress_logs_and_warning
 from airflow.utils.helpers import ask_yesno
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
@@ -29,6 +29,9 @@ _IN_DOUBT = (State.UNKNOWN, State.CLAIMED)
 _ASKED_FOR_READABLE = ("table", "plain")
 # What is shown of a campaign's requests where a person reads it, who named the task instance.
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "claimed_at", "by_hand", "result_id", "reason")
+_WIDEST = 10_000
+# In the table of one request every value stands under "value".
+_COPIED = frozenset({"reference", "result_id", "value"})
 _MORE = ("by_hand", "result_id", "result", "personal", "earlier_in_doubt", "evidence_noted")
 _NOTHING_MORE = dict.fromkeys(_MORE)
 
@@ -242,12 +245,33 @@ def _print_campaign(instance: Instance, journal: Log, args: Namespace) -> None:
 
 
 def _print(lines: Sequence[dict[str, Any]], output: str) -> None:
-    if output in _ASKED_FOR_READABLE:
-        if not lines:
-            return
-        lines = [{name: "" if fact is None else fact for name, fact in line.items()} for line in lines]
     # A reason may hold brackets and colons, which are no markup and no emoji.
-    AirflowConsole(markup=False, emoji=False).print_as(lines, output)
+    console = AirflowConsole(markup=False, emoji=False)
+    if output not in _ASKED_FOR_READABLE:
+        # Airflow's own way would make text of every number.
+        write: Callable[[Any], None] = console.print_as_json if output == "json" else console.print_as_yaml
+        write(list(lines))
+        return
+    if not lines:
+        return
+    lines = [{name: "" if fact is None else fact for name, fact in line.items()} for line in lines]
+    if output == "table":
+        _print_table(console, lines)
+    else:
+        console.print_as(lines, output)
+
+
+def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]]) -> None:
+    """Print a table in which what people copy stands in one piece, however narrow the terminal is."""
+    table = SimpleTable(show_header=True)
+    for name in lines[0]:
+        table.add_column(name, no_wrap=name in _COPIED)
+    for line in lines:
+        table.add_row(*map(str, line.values()))
+    # Measured within a narrow terminal, nothing is wider than that.
+    anywhere = console.options.update(max_width=_WIDEST)
+    console.width = max(console.width, console.measure(table, options=anywhere).minimum)
+    console.print(table)
 
 
 def _aside(args: Namespace) -> TextIO:

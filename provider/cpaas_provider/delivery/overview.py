@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
@@ -27,12 +27,23 @@ _STYLE = (
     "body{font:15px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
     "table{border-collapse:collapse}th,td{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:left}"
     "td.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "td{overflow-wrap:anywhere}"
+    # On a phone each campaign is a card, each figure beside its name.
+    "@media(max-width:45rem){body{margin:1rem}table,tbody,tr,td{display:block}thead{display:none}"
+    "tr{margin-bottom:1rem;border:1px solid #ddd;border-radius:.4rem}"
+    "td{display:flex;justify-content:space-between;gap:1rem;text-align:right}"
+    "td::before{content:attr(data-name);color:#777;text-align:left}}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}}"
 )
 
+_HINT = (
+    "Follow the link Delivery of a task that sends, or name what was sent by its reference: "
+    f"{PATH}?campaign=REFERENCE, up to {MOST} times."
+)
+
 Campaigns = Annotated[
-    list[Annotated[str, Query(min_length=1, max_length=CAMPAIGN_LENGTH)]],
-    Query(alias="campaign", min_length=1, max_length=MOST, description="What was sent, by its reference"),
+    list[str],
+    Query(alias="campaign", description=f"What was sent, by its reference: 1 to {MOST} of them"),
 ]
 
 
@@ -44,15 +55,29 @@ def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..
     """
 
     @app.get(prefix + PATH, dependencies=[Depends(guard)], response_class=HTMLResponse)
-    async def deliveries(request: Request, campaigns: Campaigns) -> Response:
+    async def deliveries(request: Request, campaigns: Campaigns = ()) -> Response:  # type: ignore[assignment]
         """Show counts, as a page or, where that is asked for, as JSON."""
+        as_json = "application/json" in request.headers.get("accept", "")
+
+        def told(words: str, status: int) -> Response:
+            if as_json:
+                return JSONResponse({"detail": words}, status)
+            return HTMLResponse(_page(f"<p>{html.escape(words)}</p>"), status, headers={"Cache-Control": "no-store"})
+
+        if not _is_question(campaigns):
+            # Whoever opens the page by hand has asked nothing wrong.
+            return told(_HINT, 422 if as_json or campaigns else 200)
         try:
             found = await asyncio.to_thread(overview, store, campaigns)
         except StoreError as error:
-            return JSONResponse({"detail": str(error)}, 503)
-        if "application/json" in request.headers.get("accept", ""):
+            return told(str(error), 503)
+        if as_json:
             return JSONResponse(found)
         return HTMLResponse(page_of(found), headers={"Refresh": str(_REFRESH), "Cache-Control": "no-store"})
+
+
+def _is_question(campaigns: Sequence[str]) -> bool:
+    return 0 < len(campaigns) <= MOST and all(0 < len(one) <= CAMPAIGN_LENGTH for one in campaigns)
 
 
 def overview(store: Callable[[], Database], campaigns: list[str]) -> list[dict[str, Any]]:
@@ -98,16 +123,26 @@ def _state(send: Any, missing: int) -> str:
 def page_of(lines: list[dict[str, Any]]) -> str:
     """Return the page; whatever a name holds is shown as text."""
     names = ("campaign", "task", "expected", "delivered", "undelivered", "open", "state")
-    rows = "".join("<tr>" + "".join(_cell(line[name]) for name in names) + "</tr>" for line in lines)
+    rows = "".join(
+        "<tr>" + "".join(_cell(head, line[name]) for head, name in zip(_HEAD, names, strict=True)) + "</tr>"
+        for line in lines
+    )
     heads = "".join(f"<th>{head}</th>" for head in _HEAD)
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Delivery</title>"
-        f"<style>{_STYLE}</style><h1>Delivery</h1><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>As far as the service has reported; looked up anew every {_REFRESH} seconds.</p></html>"
+    return _page(
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>As far as the service has reported; looked up anew every {_REFRESH} seconds.</p>"
     )
 
 
-def _cell(value: Any) -> str:
+def _page(content: str) -> str:
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width,initial-scale=1"><title>Delivery</title>'
+        f"<style>{_STYLE}</style><h1>Delivery</h1>{content}</html>"
+    )
+
+
+def _cell(head: str, value: Any) -> str:
     if isinstance(value, int):
-        return f"<td class=n>{value:,}</td>"
-    return f"<td>{html.escape(value) if value is not None else ''}</td>"
+        return f'<td class=n data-name="{head}">{value:,}</td>'
+    return f'<td data-name="{head}">{html.escape(value) if value is not None else ""}</td>'

@@ -218,9 +218,9 @@ class SendMessageOperator(SendOperator):
         complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
         if used and complete < recipients:
             raise AirflowFailException(
-                f"{recipients - complete} of {counted(recipients, 'recipient')} without a value for a placeholder of "
-                f"the text ({', '.join(sorted(used))}) would read the placeholder itself. Nothing was sent. Give each of "
-                "them an entry in personalisation with every value."
+                f"{recipients - complete} of {counted(recipients, 'recipient')} would read a placeholder of the text, "
+                f"having no value for it ({', '.join(sorted(used))}). Nothing was sent. Give each of them an "
+                "entry in personalisation with every value."
             )
 
     def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str:

@@ -82,6 +82,29 @@ def test_what_is_no_question_is_refused(page: str, asked: list[str]) -> None:
     assert httpx.get(page, params={"campaign": asked}, headers=JSON).status_code == 422
 
 
+def test_without_a_question_a_browser_gets_a_page_that_says_where_to_ask(page: str) -> None:
+    shown = httpx.get(page, headers={"x-user": "ada", "accept": "text/html"})
+    assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    assert "the link Delivery of a task that sends" in shown.text
+    assert "refresh" not in shown.headers
+    assert httpx.get(page, headers={"accept": "text/html"}).status_code == 401
+
+
+@pytest.mark.parametrize("asked", [["x"] * (MOST + 1), ["x" * 200], [""]])
+def test_what_is_no_question_is_a_page_for_a_browser_too(page: str, asked: list[str]) -> None:
+    shown = httpx.get(page, params={"campaign": asked}, headers={"x-user": "ada", "accept": "text/html"})
+    assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (422, "text/html")
+
+
+def test_on_a_phone_each_figure_stands_beside_its_name(database: Database, page: str) -> None:
+    begun(database)
+    shown = httpx.get(page, params={"campaign": "spring"}, headers={"x-user": "ada"}).text
+    assert '<meta name=viewport content="width=device-width,initial-scale=1">' in shown
+    assert "@media(max-width:45rem)" in shown
+    assert '<td class=n data-name="Delivered">1</td>' in shown
+    assert '<td data-name="Campaign">spring</td>' in shown
+
+
 def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
     def closed() -> Database:
         raise StoreError("The store is away.")
@@ -90,7 +113,10 @@ def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
     add_overview(app, closed, logged_in)
     with listening() as (listener, url), running(app, listener):
         told = httpx.get(f"{url}/deliveries", params={"campaign": "spring"}, headers=JSON)
+        shown = httpx.get(f"{url}/deliveries", params={"campaign": "spring"}, headers={"x-user": "ada"})
     assert (told.status_code, told.json()) == (503, {"detail": "The store is away."})
+    assert (shown.status_code, "The store is away." in shown.text) == (503, True)
+    assert shown.headers["content-type"].startswith("text/html")
 
 
 def test_large_numbers_are_readable() -> None:

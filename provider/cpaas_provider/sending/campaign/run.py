@@ -393,8 +393,8 @@ class Sending:
         elif self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
             self._finish(
                 EverybodyRejectedError(
-                    f"The service rejected {counted(progress.rejected, 'recipient')} and accepted nobody, so it seems "
-                    "to be about the message, not the recipients. Mend it and clear the task; the file at "
+                    f"The service rejected {counted(progress.rejected, 'recipient')} and accepted nobody, so it "
+                    "seems to be about the message, not the recipients. Mend it and clear the task; the file at "
                     "results_path has the reason of each."
                 )
             )
