@@ -423,7 +423,7 @@ class TestSeen:
         lines = journal("show", *campaign.ids, "--each", "--output", "json").lines
         assert [line["state"] for line in lines] == ["unknown", "settled", "settled", "settled"]
         assert (lines[1]["by_hand"], lines[1]["result_id"]) == ("sent", "msg_9")
-        assert lines[2]["result"]["charge"] == "8.0"
+        assert lines[2]["result"]["charge"] == 8
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
     def test_in_every_form_and_without_a_hash_or_a_number_of_anybody(

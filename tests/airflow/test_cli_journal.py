@@ -374,7 +374,7 @@ class TestList:
             "dag_id": send.ids[0],
             "run_id": send.ids[1],
             "task_id": "send",
-            "map_index": "-1",
+            "map_index": -1,
             "task_state": "failed",
             "reference": send.reference,
             "operation": "send_sms",
