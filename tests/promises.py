@@ -21,6 +21,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     "a success with its resource, bare or in an envelope, is accepted": (
         f"{_API}test_answers.py::test_a_resource_may_come_bare_or_in_an_envelope",
         f"{_API}test_answers.py::test_errors_beside_an_id_do_not_undo_what_was_accepted",
+        f"{_API}test_answers.py::test_resource_is_accepted_whatever_stands_around_it",
         "tests/contract/test_operations.py::test_is_accepted_once",
     ),
     "a request that never reached the service was not sent": (
@@ -30,8 +31,10 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_transport.py::test_a_host_that_does_not_take_the_connection",
         f"{_API}test_transport.py::test_a_certificate_nobody_vouches_for",
     ),
-    "429 by its status line is not sent, and so is 503 with Retry-After but for airtime": (
+    "429, by status line or in the body, and 425 are not sent, and so is 503 with Retry-After but for airtime": (
         f"{_API}test_answers.py::test_429_did_nothing_whatever_its_body_says",
+        f"{_API}test_answers.py::test_429_in_the_body_did_nothing",
+        f"{_API}test_answers.py::test_425_did_nothing_and_is_no_reason_to_buy_again",
         f"{_API}test_answers.py::test_503_did_nothing_when_it_says_how_long_but_for_money",
         "tests/contract/test_faults.py::test_a_503_with_retry_after_means_not_sent_but_for_money",
     ),
@@ -53,10 +56,13 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_answers.py::test_5xx",
         f"{_API}test_answers.py::test_a_success_that_cannot_be_read",
         f"{_API}test_answers.py::test_a_success_without_a_required_field",
-        f"{_API}test_answers.py::test_see_other_after_a_send_or_a_purchase_proves_nothing",
+        f"{_API}test_answers.py::test_redirect_is_not_followed_and_proves_nothing_of_what_acts",
+        f"{_API}test_answers.py::test_408_proves_nothing",
+        f"{_API}test_answers.py::test_success_whose_body_names_a_server_error_proves_nothing",
         "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
+        f"{_API}test_never_sent_again.py::test_what_may_have_been_accepted_is_never_sent_again",
         f"{_CAMPAIGN}test_verdicts.py::test_what_is_unknown_is_never_taken_apart",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
         f"{_AIRFLOW}test_operators_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
@@ -287,7 +293,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_campaign_hours.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
         f"{_AIRFLOW}test_campaign_hours.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
     ),
-    "the send window opens at its hour over both changes of the clock": (
+    "the send window opens and closes at its hour over both changes of the clock": (
         f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
         f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_repeated_hour_is_found_from_within_that_hour",
         f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",

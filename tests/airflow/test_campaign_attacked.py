@@ -65,7 +65,7 @@ def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(stage: Stage, fi
 def test_a_suppression_list_that_names_nobody_sends_nothing(stage: Stage) -> None:
     failed = sms(stage, rows(3), suppression=[{"msisdn": one["phone"]} for one in rows(3)]).once()
     assert (failed.state, requests(stage)) == ("failed", 0)
-    assert "None of the 3 rows of the suppression list names anybody in the column phone" in failed.error
+    assert "3 of the 3 rows of the suppression list cannot be read (row 1: phone is empty" in failed.error
 
 
 def test_an_empty_suppression_list_keeps_nobody_out(stage: Stage) -> None:

@@ -38,6 +38,7 @@ _ROWS = {
     "do_not_disturb": ("do-not-disturb", "do-not-disturb"),
     "lookup_failed": ("look-up failed", "look-up failed"),
     "in_other_partitions": ("in other partitions", "in other partitions"),
+    "invalid_suppression_rows": ("invalid row of the suppression list", "invalid rows of the suppression list"),
 }
 
 
