@@ -19,8 +19,9 @@ FLOORS := .venv-floors
 FLOORS_DATE := 2026-07-15
 FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 
-# How many processes share the fast tests; 0 runs them in one, where a debugger works.
-WORKERS ?= logical
+# How many processes share the fast tests; 0 runs them in one, where a debugger works. One more than there are cores, as
+# each waits for servers and disks at times.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
 FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),--random-order-seed=$(SEED))
 RECORDED = .tiers

@@ -18,7 +18,23 @@ def airflow_db(airflow_home: Path) -> Path:
     from airflow.utils.db import initdb
 
     initdb()
+    run_nothing()
     return airflow_home / "airflow.db"
+
+
+def run_nothing() -> None:
+    """Run a task that does nothing: the first of a process has Airflow build its execution API, which takes seconds."""
+    from airflow.sdk import DAG, BaseOperator
+
+    from tests.airflow.running import run
+
+    class Nothing(BaseOperator):
+        def execute(self, context: Any) -> None:
+            pass
+
+    with DAG("nothing", schedule=None) as dag:
+        Nothing(task_id="nothing")
+    run(dag)
 
 
 @pytest.fixture
