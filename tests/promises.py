@@ -392,7 +392,6 @@ BOTH_DATABASES: Tests = (
     "tests/unit/store/test_database.py::test_what_clashes_is_done_again",
     "tests/unit/store/test_campaigns.py::test_values_come_back",
     "tests/unit/store/test_campaigns.py::test_of_many_threads_one_takes_it",
-    "tests/unit/store/test_campaigns.py::test_of_many_processes_one_takes_it",
     "tests/unit/store/test_campaigns.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
     "tests/unit/store/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
     "tests/unit/store/test_many.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",

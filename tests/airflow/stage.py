@@ -26,6 +26,7 @@ from sqlalchemy import delete
 
 from cpaas_provider.api import core
 from cpaas_provider.operators._campaign_database import PREFIX
+from cpaas_provider.sending.campaign import campaign
 from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
@@ -235,6 +236,8 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
         }
         # The client's pauses between repeats grow from this; nobody needs to sit them out.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
+        # Nor those between two times that a campaign sends to the same people again.
+        patch.setattr(campaign, "_LONGEST_FIRST_PAUSE", 0.01)
         # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
         patch.setattr(OtpRecords, "patience", timedelta())
         stage = Stage(sandbox, patch, settings)

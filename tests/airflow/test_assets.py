@@ -177,7 +177,7 @@ class TestTelling:
 
     def test_starts_none_twice_when_several_tell(self, store, scheduled):
         dag_id = scheduled(on_campaign_finished())
-        finished(store, *(f"c{number}" for number in range(60)))
+        finished(store, *(f"c{number}" for number in range(30)))
         together = threading.Barrier(3)
 
         def process():
@@ -191,7 +191,7 @@ class TestTelling:
             one.join()
         look()
         keys = [key for key, _ in runs_of(dag_id)]
-        assert sorted(keys) == sorted(f"c{number}" for number in range(60))
+        assert sorted(keys) == sorted(f"c{number}" for number in range(30))
 
     def test_starts_one_run_for_all_that_failed(self, store, scheduled):
         whole, each = scheduled(on_messages_failed()), scheduled(on_messages_failed("shop", by_campaign=True))

@@ -85,6 +85,14 @@ CASES = {
         with_sdk=False,
     ),
     "provider info": Case(f"from {OURS}.provider_info import get_provider_info; get_provider_info()", with_sdk=False),
+    "sources": Case(f"import {OURS}.sources", first="import importlib, typing", with_sdk=False),
+    "all sources": Case(
+        f"from {OURS}.sources import *\n"
+        "CsvSource('a.csv'), ParquetSource('a.parquet'), SqlSource('db', 'SELECT 1'), as_source(['1'])"
+    ),
+    "command line": Case(
+        f"import {OURS}.cli as ours; ours.get_cli_commands()", first="import airflow.cli.cli_config", with_sdk=False
+    ),
     "plugin": Case(f"import {OURS}.plugin", first="import airflow.sdk.plugins_manager", with_sdk=False),
 }
 
@@ -145,3 +153,17 @@ def test_provider_info_imports_nothing(added: dict[str, list[str]]) -> None:
 
 def test_the_plugin_is_light_in_task_processes(added: dict[str, list[str]]) -> None:
     assert set(added["plugin"]) <= {OURS, f"{OURS}.plugin"}
+
+
+def test_the_package_of_sources_loads_none(added: dict[str, list[str]]) -> None:
+    assert set(added["sources"]) <= {"__future__", OURS, f"{OURS}._lazy", f"{OURS}.sources"}
+
+
+def test_a_dag_file_that_names_all_sources_loads_no_library(added: dict[str, list[str]]) -> None:
+    assert added["all sources"] != []
+    assert set(others(added["all sources"])) <= {"csv", "_csv"}
+
+
+def test_every_airflow_command_pays_little_for_ours(added: dict[str, list[str]]) -> None:
+    assert added["command line"] != []
+    assert set(added["command line"]) <= {OURS, f"{OURS}.cli", f"{OURS}.provider_info"}

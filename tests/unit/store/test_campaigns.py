@@ -13,7 +13,6 @@ import pytest
 
 from cpaas_provider.sending.entries import JOURNAL_KEY, State
 from cpaas_provider.sending.journal import Journal, Store, TryFacts
-from cpaas_provider.store import schema
 from cpaas_provider.store.campaigns import LEASE, CampaignState
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
@@ -210,19 +209,6 @@ def test_of_many_threads_one_takes_it(database: Database) -> None:
             assert sum(pool.map(attempt, range(8))) == 1
 
 
-@pytest.mark.parametrize("left_behind", [False, True])
-def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
-    for _ in range(5):
-        with open_store(url) as database:
-            schema.metadata.drop_all(database.engine, [schema.campaign_values, schema.campaigns])
-            schema.metadata.create_all(database.engine)
-            if left_behind:
-                CampaignState(database, "campaign", "somebody dead").take(now=AT)
-        for number, worker in enumerate(crowd):
-            worker.tell("take", url, f"worker {number}")
-        assert sorted(worker.hear() for worker in crowd) == ["mine", *["taken"] * (len(crowd) - 1)]
-
-
 def test_threads_that_share_it_write_one_after_the_other(state_of: StateOf) -> None:
     state = state_of("one")
     state.take()
@@ -247,24 +233,3 @@ def test_the_loser_of_a_race_stores_nothing_after_the_taking(url: str, crowd: li
         while said[-1] != "lost":
             said.append(crowd[0].hear())
         assert next_.get("number") == found == int(said[-2])
-
-
-def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> None:
-    last = 0
-    for _ in range(3):
-        with Worker() as worker:
-            worker.tell("count", url, "the same try")
-            # Somewhere within its writes.
-            said = [worker.hear() for _ in range(20)] + worker.kill()
-        assert int(said[0]) == last + 1
-        with open_store(url) as database:
-            state = CampaignState(database, "campaign", "next")
-            last = state.get("number")
-            # What was under way may have arrived; what was acknowledged has.
-            assert last - int(said[-1]) in (0, 1)
-            with pytest.raises(CampaignTakenError, match="the same try"):
-                state.take()
-    with open_store(url) as database:
-        state = CampaignState(database, "campaign", "next")
-        state.take(now=datetime.now(UTC) + LEASE)
-        assert state.get("number") == last

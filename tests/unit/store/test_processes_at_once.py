@@ -1,8 +1,15 @@
-"""Several processes that begin to use a store at once, round after round."""
+"""Several processes that use a store at once, or are killed meanwhile, round after round."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import pytest
+
+from cpaas_provider.store import schema
+from cpaas_provider.store.campaigns import LEASE, CampaignState
 from cpaas_provider.store.database import open_store
+from cpaas_provider.store.errors import CampaignTakenError
 from tests.unit.store.versions import all_of_them, remove, versions
 from tests.unit.store.working import Worker
 
@@ -15,3 +22,45 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
         with open_store(url) as database:
             assert versions(database) == all_of_them()
             remove(database)
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
+    for _ in range(5):
+        with open_store(url) as database:
+            schema.metadata.drop_all(database.engine, [schema.campaign_values, schema.campaigns])
+            schema.metadata.create_all(database.engine)
+            if left_behind:
+                CampaignState(database, "campaign", "somebody dead").take(now=datetime(2026, 3, 1, 12, tzinfo=UTC))
+        for number, worker in enumerate(crowd):
+            worker.tell("take", url, f"worker {number}")
+        assert sorted(worker.hear() for worker in crowd) == ["mine", *["taken"] * (len(crowd) - 1)]
+
+
+def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> None:
+    last = 0
+    for _ in range(3):
+        with Worker() as worker:
+            worker.tell("count", url, "the same try")
+            # Somewhere within its writes.
+            said = [worker.hear() for _ in range(20)] + worker.kill()
+        assert int(said[0]) == last + 1
+        with open_store(url) as database:
+            state = CampaignState(database, "campaign", "next")
+            last = state.get("number")
+            # What was under way may have arrived; what was acknowledged has.
+            assert last - int(said[-1]) in (0, 1)
+            with pytest.raises(CampaignTakenError, match="the same try"):
+                state.take()
+    with open_store(url) as database:
+        state = CampaignState(database, "campaign", "next")
+        state.take(now=datetime.now(UTC) + LEASE)
+        assert state.get("number") == last
+
+
+def test_of_two_numbers_of_partitions_in_several_processes_one_is_sent_in(url: str, crowd: list[Worker]) -> None:
+    with open_store(url):
+        for number, worker in enumerate(crowd):
+            worker.tell("register", url, f"{number} of {8 if number % 2 else 6}")
+        said = {worker.hear() for worker in crowd}
+    assert len(said - {"refused"}) == 1, said

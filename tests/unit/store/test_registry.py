@@ -14,7 +14,6 @@ from cpaas_provider.store.campaigns import LEASE
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError, OtherServiceError, PartitionsChangedError
 from cpaas_provider.store.registry import CampaignKey, OpenCampaign, open_campaign
-from tests.unit.store.working import Worker
 
 URL = "https://service.example.com"
 KEY = CampaignKey("cpaas_default", "spring", URL)
@@ -113,10 +112,3 @@ class TestPartitions:
                 waiting = [pool.submit(attempt, part, count) for count in (4, 8) for part in (2, 3)]
                 counts = {count for one in waiting if (count := one.result()) is not None}
             assert len(counts) == 1
-
-    def test_of_two_numbers_in_several_processes_one_is_sent_in(self, url: str, crowd: list[Worker]) -> None:
-        with open_store(url):
-            for number, worker in enumerate(crowd):
-                worker.tell("register", url, f"{number} of {8 if number % 2 else 6}")
-            said = {worker.hear() for worker in crowd}
-        assert len(said - {"refused"}) == 1, said

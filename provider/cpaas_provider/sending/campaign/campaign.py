@@ -42,6 +42,8 @@ from cpaas_provider.sources.rows import Source
 log = logging.getLogger(__name__)
 
 _BETWEEN_COLLECTIONS = 20_000
+_LONGEST_FIRST_PAUSE = 2.0
+"""Seconds before requests of unknown outcome are sent again for the second time."""
 """Objects made and not gone, a few megabytes."""
 
 
@@ -320,7 +322,7 @@ class Campaign:
             )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
-                self.stop.pause(random.uniform(0, 2**resend))  # noqa: S311 - no secret
+                self.stop.pause(random.uniform(0, _LONGEST_FIRST_PAUSE * 2 ** (resend - 1)))  # noqa: S311 - no secret
             rejected |= asyncio.run(self._send(open_line, people))
             self._find_out()
         if self.doubts.people():
