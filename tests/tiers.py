@@ -36,6 +36,7 @@ PLACES = {
         "tests/airflow/test_cli_store.py",
         "tests/airflow/test_example_campaign.py",
         "tests/airflow/test_example_dags.py",
+        "tests/airflow/test_journal_timeouts.py",
         "tests/airflow/test_plugin.py",
         "tests/contract/test_sandbox_openapi.py",
         "tests/unit/api/test_plain_numbers.py",

@@ -130,17 +130,6 @@ def test_a_deliberate_repetition_is_not_begun(stage: Stage, stopper: Stopper) ->
 
 
 class TestExecutionTimeout:
-    TIMEOUT = dt.timedelta(seconds=1.4)
-
-    @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
-    def test_the_journal_is_written_before_airflow_ends_the_try(self, stage: Stage, kind: Kind) -> None:
-        kind.lose(stage, "stall_body")
-        run = kind.run(stage, execution_timeout=self.TIMEOUT, settle_timeout=0)
-        ended = run.once()
-        ((reference, entry),) = run.journal().items()
-        assert (ended.state, ended.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
-        assert "execution_timeout is about to end it" in ended.error
-
     def test_it_is_counted_from_where_airflow_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         """Imports, connection and database come after that, and may take long."""
         gone = 0.0
@@ -164,11 +153,3 @@ class TestExecutionTimeout:
         stage.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
         run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=5))
         assert run.once().state == "success"
-
-    def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(self, stage: Stage) -> None:
-        SMS.lose(stage, "stall_body")
-        run = SMS.run(stage, execution_timeout=self.TIMEOUT, stop_grace=0)
-        run.once()
-        failed = run.once()
-        assert (failed.state, SMS.requests(stage)) == ("failed", 1)
-        assert failed.references == list(run.journal())
