@@ -24,6 +24,8 @@ FLOORS_FROM = cksum pyproject.toml constraints-floors.txt
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
 FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),--random-order-seed=$(SEED))
+# Hundreds of small databases are made: in memory, where that can be had, a commit does not wait for a disk.
+IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
 .PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs lint format types check torture constraints constraints-floors clean
@@ -38,7 +40,7 @@ demo-stop: ## End what `make demo KEEP=1` left running
 	@if [ -x $(BIN)/python ]; then $(RUN) $(BIN)/python -m tests.system.demo stop; fi
 
 test: setup ## Run the fast tests, in minutes (ARGS="-k sms" narrows them)
-	@$(RUN) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
+	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
 test-slow: setup ## What is not fast: whole programs, browsers, builds, larger samples of generated input
 	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" \
@@ -50,7 +52,7 @@ test-system: setup ## Real Airflow processes: the demo, kills, delivery
 test-all: test test-slow test-system ## All tests, short of `make torture`
 
 test-tiers: setup ## Whether the last `make test` had a test that is not fast
-	@$(RUN) $(BIN)/python -m tests.tiers check $(RECORDED)/fast.json
+	@$(RUN) $(IN_MEMORY) $(BIN)/python -m tests.tiers check $(RECORDED)/fast.json
 
 slowest: setup ## The slowest tests of the last runs
 	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
@@ -58,7 +60,7 @@ slowest: setup ## The slowest tests of the last runs
 test-floors: setup ## The fast tests at the lowest versions pyproject.toml accepts, in an environment of their own
 	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
 	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
-	  $(FLOORS)/bin/python -m pytest $(FAST) $(ARGS)
+	  $(IN_MEMORY) $(FLOORS)/bin/python -m pytest $(FAST) $(ARGS)
 
 bench-journal: setup ## What the journal costs a single send, beside the same send without it
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost

@@ -260,7 +260,6 @@ _STOPPING: Mapping[str, Tests] = {
     "our own deadline is execution_timeout less the grace period": (
         f"{_SENDING}test_stopping.py::test_its_own_limit_comes_before_airflow_ends_the_task",
         f"{_AIRFLOW}test_journal_stopping.py::TestExecutionTimeout::test_it_is_counted_from_where_airflow_counts",
-        f"{_AIRFLOW}test_campaign_stopping.py::test_the_journal_is_written_before_its_own_time_is_up",
     ),
 }
 

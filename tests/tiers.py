@@ -31,6 +31,9 @@ PLACES = {
     "system": ("tests/system/",),
     "slow": (
         "tests/airflow/test_campaign_answers.py",
+        "tests/airflow/test_campaign_circuit.py",
+        "tests/airflow/test_campaign_large.py",
+        "tests/airflow/test_campaign_partitions.py",
         "tests/airflow/test_cli.py",
         "tests/airflow/test_cli_receiver.py",
         "tests/airflow/test_cli_store.py",

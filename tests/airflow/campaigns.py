@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.models.task_state_store import TaskStateStoreModel
+from pyarrow import parquet
 
 from cpaas_provider.operators.email_campaign import EmailCampaignOperator
 from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
@@ -86,8 +87,6 @@ def accept_all(stage: Stage) -> None:
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return an outcome file."""
     if path.suffix == ".parquet":
-        from pyarrow import parquet
-
         return list(parquet.read_table(path).to_pylist())
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 

@@ -114,6 +114,7 @@ class TestASend:
         assert received.recipients(reference) == {"uma@example.com"}
 
     def test_of_airtime_is_followed(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
         done = once(stage, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
         (reference,) = done.result["references"]
         received.comes_to(reference, 1)

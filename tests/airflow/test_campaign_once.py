@@ -216,11 +216,11 @@ class TestParts:
 
     def test_a_retry_of_one_goes_on_with_its_own_people(self, stage: Stage) -> None:
         small_packs(stage)
-        run = parts(stage, 2)
+        run = parts(stage, 2, rows(20))
         stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=5, retry_after=0))
         assert run.once(map_index=0).state == "up_for_retry"
         states = [run.once(map_index=index).state for index in (1, 0)]
-        assert (states, reached(stage)) == (["success", "success"], Counter(digits(40)))
+        assert (states, reached(stage)) == (["success", "success"], Counter(digits(20)))
 
     def test_the_budget_is_divided(self, stage: Stage) -> None:
         small_packs(stage)

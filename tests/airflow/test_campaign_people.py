@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.airflow.campaigns import all_requests, counts, digits, outcomes, reached, requests, rows, sms
-from tests.airflow.stage import ATTEMPTS, Stage, fault
+from tests.airflow.stage import Stage, fault
 
 SIX = digits(6)
 
@@ -141,23 +141,6 @@ class TestDoNotDisturb:
         stage.sandbox.control(*fault("lookup_phone", "error_under_200", times=1, body_status=400))
         ended = sms(stage, rows(6), skip_dnd=True, on_lookup_error=on_error).once()
         assert (ended.state, counts(ended.result or ended.report)) == (state, found)
-
-    @pytest.mark.parametrize("kind", ["error_500", "reject"])
-    def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(self, stage: Stage, kind: str) -> None:
-        how = {"message": "Not now"} if kind == "reject" else {}
-        disturbing(stage, of=300)
-        stage.sandbox.control(*fault("lookup_phone", kind, after=50, **how))
-        stage.connect("cpaas_default", recipients_per_request=20)
-        run = sms(stage, rows(300), skip_dnd=True)
-        failed = run.once()
-        assert failed.state == "up_for_retry"
-        assert "10 look-ups in a row failed" in failed.error
-        assert requests(stage, "lookup_phone") <= 50 + (10 + 16) * ATTEMPTS
-        assert failed.report["not_reached"] > 200
-        stage.sandbox.control("DELETE", "faults")
-        done = run.once()
-        assert (done.state, counts(done.result)) == ("success", {"sent": 300})
-        assert max(reached(stage).values()) == 1
 
     def test_nobody_left_because_of_failures_is_a_failure(self, stage: Stage) -> None:
         disturbing(stage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 
@@ -71,18 +70,6 @@ def test_a_service_that_asks_for_patience_does_not_keep_it(stage: Stage, stopper
     stopped = run.once()
     assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_reached": 3})
     assert (run.change(_pre_execute_hook=None).once().state, reached(stage)) == ("success", Counter(digits(3)))
-
-
-def test_the_journal_is_written_before_its_own_time_is_up(stage: Stage) -> None:
-    small_packs(stage)
-    stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=2))
-    run = sms(stage, rows(5), execution_timeout=dt.timedelta(seconds=2), if_unknown="skip")
-    ended = run.once()
-    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown": 1, "not_reached": 2})
-    assert "execution_timeout is about to end it" in ended.error
-    accept_all(stage)
-    done = run.once()
-    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown": 1})
 
 
 def test_told_when_all_is_sent_it_ends_as_it_would_have(stage: Stage) -> None:

@@ -6,8 +6,9 @@ import datetime as dt
 
 import pytest
 
+from tests.airflow.campaigns import accept_all, counts, rows, small_packs, sms
 from tests.airflow.deeds import OTP, SMS, Kind
-from tests.airflow.stage import Stage
+from tests.airflow.stage import Stage, fault
 
 # The answer stalls for 5 s.
 TIMEOUT = dt.timedelta(seconds=4)
@@ -37,3 +38,15 @@ def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(patient: Stage) 
     failed = run.once()
     assert (failed.state, SMS.requests(patient)) == ("failed", 1)
     assert failed.references == list(run.journal())
+
+
+def test_the_journal_of_a_campaign_is_written_before_its_time_is_up(stage: Stage) -> None:
+    small_packs(stage, timeout=30)
+    stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=2))
+    run = sms(stage, rows(5), execution_timeout=TIMEOUT, if_unknown="skip")
+    ended = run.once()
+    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown": 1, "not_reached": 2})
+    assert "execution_timeout is about to end it" in ended.error
+    accept_all(stage)
+    done = run.once()
+    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown": 1})

@@ -156,7 +156,7 @@ class TestWaiting:
     async def test_it_always_sleeps_between_two_reads(
         self, sandbox: Sandbox, otp_id: str, poke_interval: float
     ) -> None:
-        await event(trigger(otp_id, poke_interval=poke_interval, deadline=in_(1.5)))
+        await event(trigger(otp_id, poke_interval=poke_interval, deadline=in_(1.2)))
         # At once, after a second, and for the last time at the deadline.
         assert reads(sandbox) <= 3
 

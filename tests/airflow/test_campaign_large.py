@@ -1,0 +1,36 @@
+"""Campaigns of more requests than a fast test makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow.campaigns import counts, reached, requests, rows, sms
+from tests.airflow.stage import ATTEMPTS, Stage, fault
+from tests.airflow.test_campaign_people import disturbing
+
+
+def test_at_most_a_hundred_references_are_named(stage: Stage) -> None:
+    stage.connect("cpaas_default", recipients_per_request=1, max_concurrency=16)
+    stage.sandbox.control(*fault("send_sms", "error_500_after", rate=0.6, seed=3))
+    *_, last = sms(stage, rows(220), if_unknown="skip").to_the_end()
+    report = last.result or last.report
+    assert report["unknown"] > 100
+    assert len(report["unknown_references"]) == 100
+
+
+@pytest.mark.parametrize("kind", ["error_500", "reject"])
+def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(stage: Stage, kind: str) -> None:
+    how = {"message": "Not now"} if kind == "reject" else {}
+    disturbing(stage, of=300)
+    stage.sandbox.control(*fault("lookup_phone", kind, after=50, **how))
+    stage.connect("cpaas_default", recipients_per_request=20)
+    run = sms(stage, rows(300), skip_dnd=True)
+    failed = run.once()
+    assert failed.state == "up_for_retry"
+    assert "10 look-ups in a row failed" in failed.error
+    assert requests(stage, "lookup_phone") <= 50 + (10 + 16) * ATTEMPTS
+    assert failed.report["not_reached"] > 200
+    stage.sandbox.control("DELETE", "faults")
+    done = run.once()
+    assert (done.state, counts(done.result)) == ("success", {"sent": 300})
+    assert max(reached(stage).values()) == 1
