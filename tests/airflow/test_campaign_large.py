@@ -7,6 +7,7 @@ import pytest
 from tests.airflow.campaigns import counts, reached, requests, rows, sms
 from tests.airflow.stage import ATTEMPTS, Stage, fault
 from tests.airflow.test_campaign_people import disturbing
+from tests.airflow.test_campaign_people import store as store
 
 
 def test_at_most_a_hundred_references_are_named(stage: Stage) -> None:
