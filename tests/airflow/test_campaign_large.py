@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from tests.airflow.campaigns import counts, reached, requests, rows, sms
+from tests.airflow.campaigns import counts, digits, reached, refuse, requests, rows, small_packs, sms
 from tests.airflow.stage import ATTEMPTS, Stage, fault
+from tests.airflow.test_campaign_once import parts
 from tests.airflow.test_campaign_people import disturbing
 from tests.airflow.test_campaign_people import store as store
 
@@ -35,3 +38,22 @@ def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(stage: Stage, k
     done = run.once()
     assert (done.state, counts(done.result)) == ("success", {"sent": 300})
     assert max(reached(stage).values()) == 1
+
+
+def test_when_everybody_is_rejected_it_stops_trying_without_a_limit_too(stage: Stage) -> None:
+    small_packs(stage)
+    refuse(stage, digits(70), named=False)
+    failed = sms(stage, rows(70), max_failure_ratio=1, max_identical_rejections=None).once()
+    assert (failed.state, requests(stage), counts(failed.report)) == (
+        "failed", 50, {"rejected": 50, "not_reached": 20}
+    )  # fmt: skip
+    assert "nobody" in failed.error
+
+
+def test_retry_of_one_partition_goes_on_with_its_own_people(stage: Stage) -> None:
+    small_packs(stage)
+    run = parts(stage, 2, rows(40))
+    stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=5, retry_after=0))
+    assert run.once(map_index=0).state == "up_for_retry"
+    states = [run.once(map_index=index).state for index in (1, 0)]
+    assert (states, reached(stage)) == (["success", "success"], Counter(digits(40)))

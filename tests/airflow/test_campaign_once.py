@@ -214,14 +214,6 @@ class TestParts:
         assert sum(one.result["duplicates"] for one in tries) == 10
         assert all(one.result["sent"] + one.result["in_other_partitions"] >= 40 for one in tries)
 
-    def test_a_retry_of_one_goes_on_with_its_own_people(self, stage: Stage) -> None:
-        small_packs(stage)
-        run = parts(stage, 2, rows(20))
-        stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=5, retry_after=0))
-        assert run.once(map_index=0).state == "up_for_retry"
-        states = [run.once(map_index=index).state for index in (1, 0)]
-        assert (states, reached(stage)) == (["success", "success"], Counter(digits(20)))
-
     def test_the_budget_is_divided(self, stage: Stage) -> None:
         small_packs(stage)
         run = parts(stage, 2, max_charge=40.0)

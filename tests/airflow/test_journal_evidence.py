@@ -113,7 +113,7 @@ def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> Non
 def test_where_it_never_comes_the_author_s_word_counts_after_settle_timeout(
     stage: Stage, sending: Any, if_unknown: str, state: str, requests: int
 ) -> None:
-    run = sending(Reports(after=99), if_unknown=if_unknown, settle_timeout=0.5)
+    run = sending(Reports(after=99), if_unknown=if_unknown, settle_timeout=0.7)
     *waiting, last = run.to_the_end()
     assert {one.state for one in waiting} == {"deferred"}
     assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)

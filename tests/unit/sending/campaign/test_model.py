@@ -151,7 +151,7 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
     run_state_machine_as_test(
         Tries,
         settings=settings(
-            max_examples=min(2 * settings().max_examples, 2000),
+            max_examples=min(2 * settings().max_examples, 2000) if settings().max_examples >= 100 else 10,
             stateful_step_count=15,
             suppress_health_check=list(HealthCheck),
         ),
