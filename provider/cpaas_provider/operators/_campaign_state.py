@@ -105,7 +105,9 @@ class KeyedState:
             self._witness.set(CAMPAIGN_MARKER, self._name)
             self._marked = True
         except Exception as error:  # noqa: BLE001 - what matters is stored; this is a second line of defence
-            log.warning("That the campaign has a journal could not be noted in the task's state (%r).", error)
+            log.warning(
+                "That the campaign has a journal could not be noted in the task's state (%s).", type(error).__name__
+            )
 
 
 def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
