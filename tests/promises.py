@@ -240,8 +240,6 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_cli_journal.py::TestShow::test_one_journal_in_full",
         f"{_AIRFLOW}test_cli_journal.py::TestMarkSent::test_the_cleared_task_succeeds_and_sends_nothing",
         f"{_AIRFLOW}test_cli_journal.py::TestMarkUnsent::test_the_cleared_task_sends_once_more",
-        f"{_AIRFLOW}test_cli_campaigns.py::TestMarkSent::test_the_cleared_task_sends_nothing",
-        f"{_AIRFLOW}test_cli_campaigns.py::TestMarkUnsent::test_the_next_try_sends_to_exactly_those",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ def airflow_db(airflow_home: Path) -> Path:
 
     initdb()
     run_nothing()
+    # See tests/conftest.py: what that loaded stays, too.
+    gc.freeze()
     return airflow_home / "airflow.db"
 
 

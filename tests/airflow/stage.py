@@ -162,10 +162,10 @@ class Stage:
         self.errors[instance.task_id, _index(instance)].append(context["exception"])
 
     @contextlib.contextmanager
-    def listening(self, *, only: bool = False) -> Iterator[None]:
-        """Take down all that is logged, before anything of it is masked or cut; ``only`` keeps it from being shown."""
+    def listening(self) -> Iterator[None]:
+        """Take down all that is logged, before anything of it is masked or cut, and keep it from being shown."""
         processors = structlog.get_config()["processors"]
-        heard = self._kept_to_itself if only else self._structured
+        heard = self._structured
         processors.insert(-1, heard)
         handler = _Handler(self._note)
         logging.getLogger().addHandler(handler)
@@ -178,10 +178,6 @@ class Stage:
     def _structured(self, _logger: Any, _method: str, event: Any) -> Any:
         line = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info", "timestamp"))
         self._note(line, event.get("exc_info"))
-        return event
-
-    def _kept_to_itself(self, logger: Any, method: str, event: Any) -> Any:
-        self._structured(logger, method, event)
         # Airflow draws an error with all that stands around it, which takes longer than the try.
         raise structlog.DropEvent
 

@@ -94,7 +94,7 @@ def test_the_output_of_a_task_upstream(stage: Stage) -> None:
             return [*rows(3), {"phone": "+2348031200009", "name": "{{ conn.cpaas_default.password }}"}]
 
         SmsCampaignOperator(task_id="campaign", source=people(), content=TEXT)
-    with stage.listening(only=True):
+    with stage.listening():
         done = run_dag(dag)
     assert (done.state("campaign"), done.xcom("campaign")["sent"]) == ("success", 4)
     assert reached(stage) == Counter([*digits(3), "2348031200009"])
@@ -111,7 +111,7 @@ def test_the_outputs_of_mapped_tasks_upstream(stage: Stage) -> None:
             return rows(1, number)[0]
 
         SmsCampaignOperator(task_id="campaign", source=person.expand(number=[0, 1, 2]), content=TEXT)
-    with stage.listening(only=True):
+    with stage.listening():
         done = run_dag(dag)
     assert (done.state("campaign"), reached(stage)) == ("success", Counter(digits(3)))
 

@@ -111,7 +111,7 @@ class Run:
                 dag_version_id=UUID(str(instance.dag_version_id)),
             )
         begin = len(self._stage.all_logs)
-        with self._stage.listening(only=True):
+        with self._stage.listening():
             ended = run_task_in_process(ti=told, task=self.dag.task_dict[task_id])
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
