@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -165,7 +164,7 @@ class JournaledOperator(CpaasOperator):
             journal = self._journal(context, connection)
             deed = self._prepared(context, client, connection, journal)
             once = Once(
-                dataclasses.replace(deed, perform=self._noting(deed.perform)),
+                deed,
                 journal,
                 client,
                 stop,
@@ -178,7 +177,7 @@ class JournaledOperator(CpaasOperator):
             except PartlyRejectedError:
                 self._follow(once.outcome(), deed)
                 raise
-            if outcome.settled and not self.__dict__.get("_requested_now"):
+            if outcome.settled and outcome.earlier:
                 from cpaas_provider.operators import _task_log as task_log
 
                 self.log.info("%s", task_log.nothing_left(self))
@@ -197,16 +196,6 @@ class JournaledOperator(CpaasOperator):
 
             self.tracking.note_outcome(outcome, deed.recipients)
             lead(self, [entry.reference for entry in outcome.settled])
-
-    def _noting(self, perform: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        """Have it noted that this try made a request."""
-        self.__dict__["_requested_now"] = False
-
-        def noted(*given: Any) -> dict[str, Any]:
-            self.__dict__["_requested_now"] = True
-            return perform(*given)
-
-        return noted
 
     def _listen(self) -> Stop:
         """Return what says when to end, which ``on_kill`` tells from now on."""
