@@ -230,6 +230,14 @@ class TestWhatIsWaitedFor:
         assert played.log("strange").count("do not share one store") == 1
         assert "do not share one store" not in played.log("timed_out_poke")
 
+    @pytest.mark.parametrize(
+        ("task", "awaited"),
+        [("enough_poke", "a share of 0.25 to be delivered"), ("timed_out_deferrable", "every delivery to be final")],
+    )
+    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, task: str, awaited: str) -> None:
+        where = "the triggerer" if task.endswith("deferrable") else "a worker"
+        assert f"DeliverySensor waits for {awaited}, on {where}: the store of delivery rep" in played.log(task)
+
 
 class TestOutcomeFile:
     def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:

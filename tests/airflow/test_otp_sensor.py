@@ -115,6 +115,21 @@ class TestOutcomes:
             "status_desc": "VERIFIED",
         }
 
+    @pytest.mark.parametrize(
+        ("mode", "where"),
+        [
+            ("poke", "a worker"),
+            ("reschedule", "a worker, which is free between two looks"),
+            ("deferrable", "the triggerer"),
+        ],
+    )
+    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, mode: str, where: str) -> None:
+        otp_id = played.xcom(f"verified_{mode}")["id"]
+        assert (
+            f"OtpStatusSensor waits for passcode {otp_id} to be verified, on {where}: its record on connection "
+            "'cpaas_default' is read every 1 second, for at most 3,660 seconds."
+        ) in played.log(f"verified_{mode}")
+
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
     def test_every_other_end_fails_at_once_and_says_which(self, played: Stage, name: str, mode: str) -> None:

@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from cpaas_provider.api import bounds
+from cpaas_provider.sensors._beginnings import begins
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -94,6 +95,12 @@ class DeliverySensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
+        share = (
+            "every delivery to be final"
+            if self.min_delivered is None
+            else f"a share of {self.min_delivered:g} to be delivered"
+        )
+        self.log.info("%s", begins(self, share, "the store of delivery reports", self.poke_interval))
         on_worker = super().execute
         return self._to_its_end(context, lambda: self._defer(context) if self.deferrable else on_worker(context))
 

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
+from cpaas_provider.sensors._beginnings import begins
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -92,6 +93,8 @@ class OtpStatusSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
+        place = f"its record on connection {self.cpaas_conn_id!r}"
+        self.log.info("%s", begins(self, f"passcode {self.otp_id} to be verified", place, self.poke_interval))
         on_worker = super().execute
         return self._to_its_end(lambda: self._begin_deferred(context) if self.deferrable else on_worker(context))
 

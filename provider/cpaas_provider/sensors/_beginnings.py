@@ -1,0 +1,32 @@
+"""The first line of a sensor's log: what is waited for, where, how often it is looked at, and for how long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from cpaas_provider.api.counting import counted
+
+
+def begins(sensor: Any, awaited: str, place: str, poke_interval: timedelta | float) -> str:
+    """Return the line.
+
+    :param awaited: what the sensor waits for, in words that hold nothing private
+    :param place: where it looks
+    :param poke_interval: between two looks
+    """
+    if sensor.deferrable:
+        waits_on = "the triggerer"
+    elif sensor.mode == "reschedule":
+        waits_on = "a worker, which is free between two looks"
+    else:
+        waits_on = "a worker"
+    return (
+        f"{sensor.task_type} waits for {awaited}, on {waits_on}: {place} is read every {_seconds(poke_interval)}, for "
+        f"at most {_seconds(sensor.timeout)}."
+    )
+
+
+def _seconds(span: timedelta | float) -> str:
+    number = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    return counted(int(number), "second") if number == int(number) else f"{number:g} seconds"
