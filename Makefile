@@ -81,7 +81,7 @@ bench-million: setup ## Time and memory of a million recipients from every kind 
 bench-waiting: setup ## What 10,000 waiting triggers cost, beside one poll each (ARGS="--waiters 1000" narrows it)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)
 
-bench-receiver: setup ## How fast delivery reports are taken, beside a bare route (ARGS="--rounds 1" shortens it)
+bench-receiver: setup ## How fast delivery reports are taken, beside a bare route (ARGS="--rounds 1 --body webhook" narrows it)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
 docs: setup ## Write the reference part of README.md from the code

@@ -8,16 +8,22 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI
 from starlette.requests import Request
 
-PATH = "/callback/{conn_id}/{ticket}"
+CALLBACK = "/callback/{conn_id}/{ticket}"
+WEBHOOK = "/webhook/{conn_id}"
 
 
 def bare() -> FastAPI:
     """Parses JSON, and nothing else."""
     app = FastAPI()
 
-    @app.post(f"/bare{PATH}")
-    @app.post(PATH)
-    async def take(conn_id: str, ticket: str, body: Annotated[Any, Body()]) -> dict[str, str]:
+    @app.post(f"/bare{CALLBACK}")
+    @app.post(CALLBACK)
+    async def take_callback(conn_id: str, ticket: str, body: Annotated[Any, Body()]) -> dict[str, str]:
+        return {"status": "kept"}
+
+    @app.post(f"/bare{WEBHOOK}")
+    @app.post(WEBHOOK)
+    async def take_webhook(conn_id: str, body: Annotated[Any, Body()]) -> dict[str, str]:
         return {"status": "kept"}
 
     return app
@@ -26,28 +32,39 @@ def bare() -> FastAPI:
 def singly() -> FastAPI:
     """Does what ours does, but for the group commit: each report is stored by itself, on the loop."""
 
-    from cpaas_provider.delivery.arrivals import Arrival
+    from cpaas_provider.delivery.arrivals import Arrival, Door
     from cpaas_provider.delivery.inbox import Inbox
     from cpaas_provider.delivery.reports import read_report
+    from cpaas_provider.delivery.signatures import verify
     from cpaas_provider.delivery.tickets import read_ticket
     from cpaas_provider.hooks.receiving import connection_of_reports
     from cpaas_provider.store.database import open_store
 
     app, inbox = FastAPI(), Inbox(open_store())
-    secrets: dict[str, tuple[str, ...]] = {}
+    connections: dict[str, Any] = {}
 
-    @app.post(f"/singly{PATH}")
-    @app.post(PATH)
-    async def take(conn_id: str, ticket: str, request: Request) -> dict[str, str]:
-        if conn_id not in secrets:
-            connection = connection_of_reports(conn_id)
-            assert connection
-            secrets[conn_id] = connection.journal_secrets
-        read = read_ticket(conn_id, ticket, secrets[conn_id])
+    def connection_of(conn_id: str) -> Any:
+        if conn_id not in connections:
+            connections[conn_id] = connection_of_reports(conn_id)
+        return connections[conn_id]
+
+    async def keep(conn_id: str, door: Door, ticket: Any, request: Request) -> dict[str, str]:
         raw = await request.body()
-        inbox.keep(
-            [Arrival(conn_id, "callback", read, read_report(await request.json()), raw.decode(), datetime.now(UTC))]
-        )
+        inbox.keep([Arrival(conn_id, door, ticket, read_report(await request.json()), raw.decode(), datetime.now(UTC))])
         return {"status": "kept"}
+
+    @app.post(f"/singly{CALLBACK}")
+    @app.post(CALLBACK)
+    async def take_callback(conn_id: str, ticket: str, request: Request) -> dict[str, str]:
+        read = read_ticket(conn_id, ticket, connection_of(conn_id).journal_secrets)
+        return await keep(conn_id, "callback", read, request)
+
+    @app.post(f"/singly{WEBHOOK}")
+    @app.post(WEBHOOK)
+    async def take_webhook(conn_id: str, request: Request) -> dict[str, str]:
+        connection = connection_of(conn_id)
+        signature = request.headers.get(connection.signature_header)
+        assert verify(await request.body(), signature, connection.webhook_secret)
+        return await keep(conn_id, "webhook", None, request)
 
     return app

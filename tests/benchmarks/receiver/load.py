@@ -1,4 +1,4 @@
-"""Sends reports over raw sockets: ``python -m tests.benchmarks.receiver.load PORT PATHS CONNECTIONS SECONDS RATE``.
+"""Sends reports over raw sockets: ``python -m tests.benchmarks.receiver.load PORT PATHS CONNECTIONS SECONDS RATE KIND``.
 
 As fast as they are answered, or at a fixed rate, where a report that has to wait for its turn is late from then on.
 Prints what was answered and how long it took, as JSON.
@@ -11,15 +11,17 @@ import json
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+from tests.benchmarks.receiver.bodies import BODIES
+
+MakeBody = Callable[[int], tuple[str, str]]
+
 _REQUEST = (
-    "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-)
-_BODY = (
-    '{{"id": "msg_{number}", "channel": "sms", "recipient": "+23480{number:08d}", "status": "delivered", '
-    '"created_datetime": "2026-01-31T12:00:00+00:00"}}'
+    "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n{headers}Content-Length: {length}\r\n\r\n"
+    "{body}"
 )
 _DRAIN_ROUNDS = 400
 
@@ -27,11 +29,12 @@ _DRAIN_ROUNDS = 400
 class Load:
     """What is sent, and what came of it."""
 
-    def __init__(self, paths: list[str], rate: float, seconds: float, first: int) -> None:
+    def __init__(self, paths: list[str], rate: float, seconds: float, first: int, make_body: MakeBody) -> None:
         self.statuses: Counter[int] = Counter()
         self.took: list[float] = []
         self._paths = paths
         self._numbers = count(first)
+        self._make_body = make_body
         self._rate = rate
         self._free: deque[Sender] = deque()
         self._due: deque[float] = deque()
@@ -62,8 +65,9 @@ class Load:
 
     def _request(self) -> bytes:
         number = next(self._numbers)
-        body = _BODY.format(number=number)
-        return _REQUEST.format(path=self._paths[number % len(self._paths)], length=len(body), body=body).encode()
+        body, headers = self._make_body(number)
+        path = self._paths[number % len(self._paths)]
+        return _REQUEST.format(path=path, headers=headers, length=len(body), body=body).encode()
 
 
 class Sender(asyncio.Protocol):
@@ -94,8 +98,10 @@ class Sender(asyncio.Protocol):
         self._load.is_free(self)
 
 
-async def run(port: int, paths: list[str], connections: int, seconds: float, rate: float) -> dict[str, object]:
-    load = Load(paths, rate, seconds, time.time_ns() // 1_000_000 % 50_000_000)
+async def run(
+    port: int, paths: list[str], connections: int, seconds: float, rate: float, make_body: MakeBody
+) -> dict[str, object]:
+    load = Load(paths, rate, seconds, time.time_ns() // 1_000_000 % 50_000_000, make_body)
     loop = asyncio.get_running_loop()
     begun = time.perf_counter()
     senders = [(await loop.create_connection(lambda: Sender(load), "127.0.0.1", port))[1] for _ in range(connections)]
@@ -119,6 +125,7 @@ async def run(port: int, paths: list[str], connections: int, seconds: float, rat
 
 
 if __name__ == "__main__":
-    port, paths, connections, seconds, rate = sys.argv[1:]
+    port, paths, connections, seconds, rate, kind = sys.argv[1:]
     lines = Path(paths).read_text().splitlines()
-    print(json.dumps(asyncio.run(run(int(port), lines, int(connections), float(seconds), float(rate)))))
+    made = run(int(port), lines, int(connections), float(seconds), float(rate), BODIES[kind])
+    print(json.dumps(asyncio.run(made)))

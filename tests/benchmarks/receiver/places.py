@@ -22,6 +22,7 @@ from cpaas_provider.delivery.sends import TrackedSend, note_send
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.schema import reports
+from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.unit.store.conftest import POSTGRES
@@ -35,7 +36,12 @@ _ALONE = {
     "ours": ("cpaas_provider.cli.receiver:application", ""),
 }
 _MOUNTED = {"bare": "/bare", "singly": "/singly", "ours": "/cpaas"}
-_CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_bench"}
+_CONNECTION = {
+    "conn_type": "cpaas",
+    "host": "https://api.example.com",
+    "password": "sk_bench",
+    "extra": {"webhook_secret": WEBHOOK_SECRET, "signature_header": SIGNATURE_HEADER},
+}
 
 
 @dataclass
@@ -45,11 +51,12 @@ class Place:
     port: int
     paths: Path
     store: str
+    body: str
 
     def load(self, connections: int, seconds: float, rate: float = 0) -> dict[str, object]:
         """Send reports from a process of its own."""
         command = [sys.executable, "-m", "tests.benchmarks.receiver.load"]
-        given = [str(self.port), str(self.paths), str(connections), str(seconds), str(rate)]
+        given = [str(self.port), str(self.paths), str(connections), str(seconds), str(rate), self.body]
         done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=seconds + 120, check=True)
         return dict(json.loads(done.stdout))
 
@@ -69,22 +76,27 @@ def airflow_home() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running(home: Path, contender: str, kind: str, mounted: bool) -> Iterator[Place]:
-    """Run one contender in one worker."""
+def running(home: Path, stores: Path, contender: str, kind: str, mounted: bool, body: str) -> Iterator[Place]:
+    """Run one contender in one worker.
+
+    :param stores: folder in which an SQLite store lies
+    :param body: the kind of report it is sent
+    """
     (port,) = reserved_ports(1)
     target, prefix = ("airflow.api_fastapi.main:app", _MOUNTED[contender]) if mounted else _ALONE[contender]
     command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log"]
     command += ["--log-level", "warning", *([] if mounted else ["--factory"])]
     paths = home / "paths"
     tickets = [Ticket(f"campaign-{one % 10}", f"request-{one}", 1000) for one in range(1000)]
-    paths.write_text("\n".join(callback_url(prefix, "cpaas_bench", "sk_bench", ticket) for ticket in tickets))
-    with _store(home, kind) as store:
+    urls = [callback_url(prefix, "cpaas_bench", "sk_bench", ticket) for ticket in tickets]
+    paths.write_text("\n".join([f"{prefix}/webhook/cpaas_bench"] if body == "webhook" else urls))
+    with _store(stores, kind) as store:
         _note_sends(store, {ticket.campaign for ticket in tickets})
         log = home / f"{contender}.log"
         started = Started.start(command, _environment(home, store), log, Path.cwd())
         try:
             _wait(port, started, log)
-            yield Place(port, paths, store)
+            yield Place(port, paths, store, body)
         finally:
             started.stop()
 
@@ -110,10 +122,10 @@ def _environment(home: Path, store: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _store(home: Path, kind: str) -> Iterator[str]:
+def _store(folder: Path, kind: str) -> Iterator[str]:
     name = f"cpaas_bench_{secrets.token_hex(6)}"
     if kind == "SQLite":
-        yield f"sqlite:///{home / name}.db"
+        yield f"sqlite:///{folder / name}.db"
         return
     engine = sqlalchemy.create_engine(POSTGRES)
     with engine.begin() as connection:
