@@ -1,4 +1,4 @@
-"""Sends reports over raw sockets: ``python -m tests.benchmarks.receiver.load PORT PATHS CONNECTIONS SECONDS RATE KIND``.
+"""Sends reports over raw sockets: ``python -m tests.benchmarks.receiver.load PORT PATHS CONNECTIONS SECONDS RATE KIND``
 
 As fast as they are answered, or at a fixed rate, where a report that has to wait for its turn is late from then on.
 Prints what was answered and how long it took, as JSON.
