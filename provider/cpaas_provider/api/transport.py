@@ -79,7 +79,7 @@ class AsyncTransport:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         count = -(-settings.max_concurrency // _IN_FLIGHT_PER_CLIENT)
-        self._clients = [_made(httpx.AsyncClient, settings, _IN_FLIGHT_PER_CLIENT) for _ in range(count)]
+        self._clients = [self._made() for _ in range(count)]
         self._in_flight = [0] * count
 
     async def send(self, request: OutgoingRequest) -> Answer | Failure:
@@ -101,6 +101,9 @@ class AsyncTransport:
                     return body.answer(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
+        except BaseException:
+            await self._replace(least_busy)
+            raise
         finally:
             self._in_flight[least_busy] -= 1
 
@@ -108,6 +111,18 @@ class AsyncTransport:
         """Close all connections."""
         for client in self._clients:
             await client.aclose()
+
+    def _made(self) -> httpx.AsyncClient:
+        return _made(httpx.AsyncClient, self._settings, _IN_FLIGHT_PER_CLIENT)
+
+    async def _replace(self, index: int) -> None:
+        """Use another httpx client in place of one whose request was cancelled.
+
+        The pool beneath it loses a connection when a request is cancelled before it connects or while its answer is
+        closed: it counts as busy for good, and every later request waits for it until its time is over.
+        """
+        cancelled, self._clients[index] = self._clients[index], self._made()
+        await cancelled.aclose()
 
 
 class _Body:
