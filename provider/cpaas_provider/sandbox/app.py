@@ -38,7 +38,7 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
         else:
             with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
-                wire = Wire(scope, receive, send, self.sandbox.closing)
+                wire = Wire(scope, receive, send, self.sandbox.cut_off)
                 if scope["path"].startswith("/_control"):
                     await self._steer(wire, scope, receive, send)
                 else:
@@ -53,7 +53,7 @@ class App:
             task.add_done_callback(_report_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        sandbox.closing.set()
+        sandbox.begin_closing()
         for task in going:
             task.cancel()
         await asyncio.gather(*going, return_exceptions=True)
@@ -105,6 +105,10 @@ class App:
         for delay in delays:
             sandbox.counters.add("faults.latency")
             await wire.pause(delay.params["ms"] / 1000)
+        if wire.cut_off.is_set() and not sandbox.closing.is_set():
+            # Reset meanwhile: whoever looks now must not see what was asked before.
+            await wire.drop()
+            return
         if fault is not None and KINDS[fault.kind].stage is Stage.BEFORE:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
             await misbehave.BEFORE[fault.kind](wire, fault)

@@ -22,7 +22,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End stalled answers and pauses first, then the server."""
-        self._sandbox.closing.set()
+        self._sandbox.begin_closing()
         await super().shutdown(sockets)
 
 

@@ -62,6 +62,8 @@ class Sandbox:
         self.reports = Reports(self)
         self.dispatch = Dispatch(self, options.allow_remote_callbacks)
         self.closing = asyncio.Event()
+        self.cut_off = asyncio.Event()
+        """Set for the requests that are under way when the sandbox is reset or ends; those after have another."""
         self.version = 0
         self.table: Table
         self.templates: dict[str, Row]
@@ -125,6 +127,8 @@ class Sandbox:
                 self.settings.reset()
                 self.settings.change(self.options.settings)
                 self._fresh()
+        self.cut_off.set()
+        self.cut_off = asyncio.Event()
         self.reload()
 
     # -- what handlers share --------------------------------------------------------------------------------------
@@ -189,7 +193,12 @@ class Sandbox:
             self.tick()
             await self.alarm.sleep()
 
-    def close(self) -> None:
-        """End: wake all that waits, and let the database go."""
+    def begin_closing(self) -> None:
+        """Wake all that waits: the server ends."""
         self.closing.set()
+        self.cut_off.set()
+
+    def close(self) -> None:
+        """End, and let the database go."""
+        self.begin_closing()
         self.database.close()

@@ -28,10 +28,10 @@ class DisconnectedError(Exception):
 class Wire:
     """What a request's handling sees of the connection."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: asyncio.Event) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, cut_off: asyncio.Event) -> None:
         self._receive = receive
         self._send = send
-        self._closing = closing
+        self.cut_off = cut_off
         self.method: str = scope["method"]
         self.raw_path: str = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         self.query: bytes = scope["query_string"]
@@ -98,16 +98,16 @@ class Wire:
             continue
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not longer than the server lives."""
+        """Wait, but not longer than until the sandbox is reset or ends."""
         try:
             async with asyncio.timeout(seconds):
-                await self._closing.wait()
+                await self.cut_off.wait()
         except TimeoutError:
             return
 
     async def hold(self, seconds: float) -> None:
-        """Wait in silence until the client goes, the server ends, or the time is over."""
-        waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._closing.wait())]
+        """Wait in silence until the client goes, the sandbox is reset or ends, or the time is over."""
+        waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.cut_off.wait())]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:

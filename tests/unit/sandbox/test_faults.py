@@ -200,6 +200,18 @@ def test_latency_is_served_late_and_joins_other_faults(sandbox: Harness) -> None
     assert sandbox.counters()["faults"] == {"latency": 1, "error_500": 1}
 
 
+def test_request_delayed_beyond_a_reset_is_dropped_and_counted_nowhere(sandbox: Harness) -> None:
+    sandbox.fault("send_sms", "latency", ms=120_000)
+    raw = Raw(sandbox, timeout=5)
+    raw.ask("POST", "/sms/send", SMS)
+    until(lambda: sandbox.counters()["faults"].get("latency"))
+    sandbox.control("POST", "reset")
+    with pytest.raises(ConnectionResetError):
+        raw.rest()
+    assert (sandbox.counters()["requests"], sandbox.inbox("sms")) == ({}, [])
+    assert sandbox.sms().status_code == 200
+
+
 @pytest.mark.parametrize("kind", ["broken_json", "missing_field", "unknown_enum", "extra_fields"])
 def test_odd_answers_were_accepted(sandbox: Harness, kind: str) -> None:
     sandbox.fault("send_sms", kind, times=1)
