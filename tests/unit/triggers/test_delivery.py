@@ -290,13 +290,14 @@ class TestTrouble:
         self, store: Database, sqlite_url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept(store, report(ADA, "sent", ticket=to(ADA)))
-        with asked(*ROUNDS) as rounds:
+        # Of all reads: where the table goes away within the first round, those after it begin with another query.
+        with asked("cpaas_deliveries") as reads:
             waiting = asyncio.create_task(told(trigger()))
-            await until(lambda: rounds)
+            await until(lambda: reads)
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
-            seen = len(rounds)
-            await until(lambda: len(rounds) > seen + 3)
+            seen = len(reads)
+            await until(lambda: len(reads) > seen + 3)
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
             kept(store, report(ADA, "delivered", ticket=to(ADA)))
