@@ -113,16 +113,18 @@ def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> Non
 def test_where_it_never_comes_the_author_s_word_counts_after_settle_timeout(
     stage: Stage, sending: Any, if_unknown: str, state: str, requests: int
 ) -> None:
-    run = sending(Reports(after=99), if_unknown=if_unknown, settle_timeout=0.7)
-    *waiting, last = run.to_the_end()
-    assert {one.state for one in waiting} == {"deferred"}
+    run = sending(Reports(after=99), if_unknown=if_unknown, settle_timeout=50)
+    assert run.once().state == "deferred"
+    assert run.fires(early=True).once().state == "deferred"
+    last = run.requested_earlier(seconds=50).fires(early=True).once()
     assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)
     assert (last.report or last.result)["unknown"] == (0 if if_unknown == "resend" else 1)
 
 
 def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
-    *waiting, last = sending(Reports(after=99, patience=0.2), settle_timeout=600).to_the_end()
-    assert (len(waiting) <= 3, last.state) == (True, "failed")
+    run = sending(Reports(after=99, patience=50), settle_timeout=600)
+    assert run.once().state == "deferred"
+    assert run.requested_earlier(seconds=50).fires(early=True).once().state == "failed"
 
 
 def test_without_patience_there_is_no_waiting(sending: Any) -> None:

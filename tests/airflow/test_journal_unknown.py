@@ -164,16 +164,18 @@ class TestPasscodes:
 
     def test_without_a_new_record_it_waits_for_one_and_then_does_what_the_author_wants(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        run = OTP.run(stage, settle_timeout=0.4)
+        run = OTP.run(stage, settle_timeout=20)
         waiting = run.once()
         assert (waiting.state, waiting.number) == ("deferred", 1)
         assert waiting.trigger[0] == "cpaas_provider.triggers.wait.WaitTrigger"
-        failed = run.fires().once()
+        failed = run.requested_earlier(seconds=20).fires(early=True).once()
         assert (failed.state, OTP.requests(stage), OTP.arrived(stage)) == ("failed", 1, [])
 
     def test_with_resend_it_is_asked_for_again_once_that_time_is_over(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        waiting, done = OTP.run(stage, settle_timeout=0.4, if_unknown="resend").to_the_end()
+        run = OTP.run(stage, settle_timeout=20, if_unknown="resend")
+        waiting = run.once()
+        done = run.requested_earlier(seconds=20).fires(early=True).once()
         assert (waiting.state, done.state, done.number) == ("deferred", "success", 1)
         assert [one["id"] for one in OTP.arrived(stage)] == [done.result["id"]]
 
