@@ -67,9 +67,10 @@ class Standing:
             self._decide()
         self.next_number = max(self.next_number, self._ledger.first_number)
         if self._ledger.lost:
+            # What was rejected since only repeated a request that may have been accepted before the loss.
             self._plan.database.execute(
-                "UPDATE person SET fate = ?, reason = ? WHERE fate = ?",
-                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED),
+                "UPDATE person SET fate = ?, reason = ?, request = NULL WHERE fate IN (?, ?)",
+                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED, Fate.REJECTED),
             )
 
     def made(self, claim: Claim, at: datetime, end: End) -> None:

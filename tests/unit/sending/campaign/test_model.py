@@ -23,7 +23,10 @@ from cpaas_provider.sending.campaign import campaign as campaign_module
 from cpaas_provider.sending.campaign import keeper as keeper_module
 from cpaas_provider.sending.campaign import ledger as ledger_module
 from cpaas_provider.sending.campaign import run as run_module
+from cpaas_provider.sending.campaign.plan import Fate
 from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.errors import UnknownOutcomeError
 from tests.unit.sending.answers import Form
 from tests.unit.sending.campaign.model import (
     NAMES,
@@ -233,6 +236,27 @@ def test_after_a_clear_nobody_is_sent_to_again_whatever_write_was_carried_out_la
     world.run()
     assert world.violations == []
     assert max(world.reached.values()) == 1
+
+
+@pytest.mark.parametrize("names_refused", [True, False])
+@pytest.mark.parametrize(
+    "script",
+    [Script(sets=(*[AtSet.FINE] * 3, AtSet.REPLACED_AFTER)), Script(sets=(*[AtSet.FINE] * 3, AtSet.KILLED_AFTER))],
+    ids=["replaced", "killed"],
+)
+def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown(
+    script: Script, names_refused: bool
+) -> None:
+    world = World(policy=IfUnknown.RESEND, retries=2, names_refused=names_refused)
+    world.run()
+    world.clear(dropped=True)
+    world.bad = frozenset({PEOPLE[0]})
+    world.run(script)
+    assert State.REJECTED in {one.ended for one in world.at_rest().values()}
+    last = world.run()
+    assert world.violations == []
+    assert (last.fates[PEOPLE[0]], isinstance(last.error, UnknownOutcomeError)) == (Fate.UNKNOWN, True)
+    assert {last.fates[one] for one in PEOPLE[1:4]} == {Fate.SENT}
 
 
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:
