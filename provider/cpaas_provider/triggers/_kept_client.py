@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
+from cpaas_provider.triggers._reading_pace import TELL_AGAIN
 from cpaas_provider.triggers._shared import WaitEndedError, backoff
 
 if TYPE_CHECKING:
@@ -18,7 +20,10 @@ READ_AGAIN = 300.0
 """Seconds after which an edited connection is noticed."""
 READ_WITHIN = 20.0
 PATIENCE = 60.0
-"""Seconds a connection cannot be read until it counts as gone: it may be that only what hands it out is down."""
+"""Seconds until a connection that cannot be read counts as gone, where there is no client that works: it may be that
+only what hands it out is down."""
+
+log = logging.getLogger(__name__)
 
 
 class KeptClient:
@@ -34,6 +39,7 @@ class KeptClient:
         self._read_next = -math.inf
         self._misses = 0
         self._missed_since = 0.0
+        self._told = -math.inf
         self._refusal: CpaasError | None = None
 
     def refused(self, client: AsyncCpaasClient, error: CpaasError) -> None:
@@ -41,11 +47,14 @@ class KeptClient:
         if client is self._client:
             self._refusal = error
             self._read_next = -math.inf
+            # Only from now on is there nothing to go on with.
+            self._misses = 0
 
     async def ready(self) -> AsyncCpaasClient:
         """Return a client, made off the loop where there is none yet or the connection was edited.
 
-        :raises WaitEndedError: when the connection cannot work as it is, is gone, or its key is still refused
+        :raises WaitEndedError: when the connection cannot work as it is, its key is still refused, or it cannot be
+            read for ``PATIENCE`` and there is no client that works
         :raises Exception: when it could not be read this time and there is no client to go on with
         """
         if self._client is not None and time.monotonic() < self._read_next:
@@ -83,13 +92,25 @@ class KeptClient:
         if not self._misses:
             self._missed_since = now
         self._misses += 1
+        if self._client is not None and self._refusal is None:
+            self._tell(error, now)
+            self._read_next = now + backoff(self._misses)
+            return self._client
         if now - self._missed_since >= PATIENCE:
             self._misses = 0
             raise WaitEndedError(
                 f"Connection {self.conn_id!r} could not be read for {PATIENCE:g} s ({type(error).__name__}). The wait "
                 "was ended, nothing was changed. Check that the connection is there, then run this again."
             ) from None
-        if self._refusal is not None:
-            return None
-        self._read_next = now + backoff(self._misses)
-        return self._client
+        return None
+
+    def _tell(self, error: Exception, now: float) -> None:
+        """Log, now and then, that an edit of the connection would not be noticed."""
+        if now - self._told < TELL_AGAIN:
+            return
+        self._told = now
+        log.warning(
+            "Connection %r could not be read (%s). The waits go on with what was read of it before; it is read again, "
+            "and an edit is not noticed until that succeeds. Check that the connection is there.",
+            self.conn_id, type(error).__name__,
+        )  # fmt: skip

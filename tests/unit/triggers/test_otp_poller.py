@@ -367,3 +367,55 @@ class TestConnection:
         await until_reads(server, 100)
         server.says = dict.fromkeys(names(5), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
+
+    async def test_connection_unreadable_beyond_all_patience_keeps_its_working_client_and_logs_it_once(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0)
+        monkeypatch.setattr(_kept_client, "PATIENCE", 0)
+        missed = self.misses(monkeypatch)
+        tasks = begun(*names(5))
+        await until_reads(server, 5)
+        monkeypatch.delenv(CONN)
+        async with asyncio.timeout(10):
+            while len(missed) < 3:  # noqa: ASYNC110 - nothing else tells
+                await asyncio.sleep(0.005)
+        server.says = dict.fromkeys(names(5), VERIFIED)
+        assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
+        told = [one.getMessage() for one in caplog.records if "could not be read" in one.getMessage()]
+        assert len(told) == 1
+        assert told[0].startswith("Connection 'cpaas_default' could not be read (AirflowNotFoundException).")
+
+    async def test_connection_unreadable_ends_the_waits_once_its_key_is_refused(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0)
+        monkeypatch.setattr(_kept_client, "PATIENCE", 0)
+        missed = self.misses(monkeypatch)
+        tasks = begun(*names(5))
+        await until_reads(server, 5)
+        monkeypatch.delenv(CONN)
+        async with asyncio.timeout(10):
+            while not missed:  # noqa: ASYNC110 - nothing else tells
+                await asyncio.sleep(0.005)
+        assert not any(task.done() for task in tasks)
+        server.keys = set()
+        told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in told} == {WaitEndedError}
+        assert all("could not be read for 0 s" in str(one) for one in told)
+
+    @staticmethod
+    def misses(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+        """Return where the errors are collected that reading the connection ends in."""
+        missed: list[Exception] = []
+        read = CpaasHook.read_connection
+
+        def watched(self: CpaasHook) -> Any:
+            try:
+                return read(self)
+            except Exception as error:
+                missed.append(error)
+                raise
+
+        monkeypatch.setattr(CpaasHook, "read_connection", watched)
+        return missed
