@@ -48,9 +48,9 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
     assert pruned.returncode == 0, pruned.stderr
     assert "cpaas_reports: 1 row deleted." in pruned.stdout
     assert "cpaas_deliveries: 0 rows deleted." in pruned.stdout
-    forgotten = store("forget", f"+{ADA}")
+    forgotten = store("forget", "0803 000 0001", "--region", "NG")
     assert forgotten.returncode == 0, forgotten.stderr
-    assert "1 row named the recipient" in forgotten.stdout
+    assert "1 row named the recipient, read as a phone number of NG" in forgotten.stdout
     assert ADA not in forgotten.stdout
     with open_store(url) as database:
         assert counts(database) == (1, 0, 0)
@@ -58,6 +58,9 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
 
 
 def test_nobody_is_forgotten_where_it_is_unclear_who(store: Call) -> None:
-    done = store("forget", "somebody")
-    assert done.returncode == 1
-    assert "Nothing was deleted." in done.stderr
+    for given in ("somebody", "0803 000 0001"):
+        done = store("forget", given)
+        assert done.returncode == 1
+        assert "Nothing was deleted." in done.stderr
+        assert "--region" in done.stderr
+        assert given not in done.stderr

@@ -25,7 +25,8 @@ from airflow.sdk.exceptions import (
 )
 from pyarrow import parquet
 
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.erasure import erase
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.store.database import Database, open_store
@@ -38,6 +39,7 @@ from tests.unit.triggers.test_delivery import asked
 MODES = ("poke", "reschedule", "deferrable")
 PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
 DONE, LOST, UNDER_WAY, SILENT = PEOPLE
+ERASED = "2348030000009"
 STANDING = "Of 4 recipients 1 are delivered, 1 undelivered and 1 on their way; nothing is known of 1."
 FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "open": 1, "conflicts": 0}
 # What a sensor that does not succeed says.
@@ -84,6 +86,9 @@ def reported(store: Database) -> None:
 
     store.write(note)
     kept(store, *(report(DONE, "delivered", ticket=pack(name)) for name in ("noted", "ended")))
+    store.write(lambda connection: track(connection, "erased", "cpaas_default", "erased-pack", [DONE, ERASED]))
+    kept(store, report(DONE, "delivered", ticket=pack("erased", 2)))
+    erase(store, ERASED)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +144,7 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
             wait("bad_path", campaign("final", 2), results_path="{{ 'outcomes.csv' }}")
             wait("no_place", campaign("final", 2), results_path="/proc/nowhere/final.jsonl", retries=0)
             wait("strange", single("unsent"), timeout=0)
+            wait("erased", campaign("erased", 2), timeout=0)
             for mode in MODES:
                 how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
                 wait(f"without_reports_{mode}", campaign("unheard", 4, delivery_reports=None), **how)
@@ -208,6 +214,11 @@ class TestWhatIsWaitedFor:
 
     def test_a_purchase_is_waited_for_by_its_reference(self, played: Stage) -> None:
         assert played.xcom("purchase")["delivered"] == 1
+
+    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
+        assert played.outcome("erased") == ("success", 1)
+        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "open": 0}
+        assert figures.items() <= played.xcom("erased").items()
 
     def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
         assert played.outcome("unheard_of") == ("failed", 1)

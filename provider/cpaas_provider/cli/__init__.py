@@ -78,9 +78,10 @@ _DAYS = Arg(
 )
 _RECIPIENT = Arg(
     ("recipient",),
-    help="A phone number in its international form, or an email address; - reads it from standard input, so that it "
-    "stands in no list of processes and in no history of a shell",
+    help="An email address, a phone number in its international form, or a national one with --region; - reads it from "
+    "standard input, so that it stands in no list of processes and in no history of a shell",
 )
+_REGION = Arg(("--region",), metavar="REGION", help="Two-letter region of a national number, such as NG")
 _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
 _DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
 
@@ -168,11 +169,13 @@ def _store_commands() -> tuple[ActionCommand, ...]:
             name="forget",
             help="Delete whom delivery reports are about",
             description=(
-                "Delete a recipient's number or address, and the reports that hold it. What became of the messages "
-                "stays counted. A report that comes afterwards is stored again."
+                "Delete a recipient's number or address, and the reports that hold it in whatever form. What became of "
+                "the messages stays counted, and of those in flight nothing more is waited for. A file of SQLite is "
+                "cleaned of what was deleted. A report that comes afterwards is stored again. Exit status 0 when it is "
+                "done, 1 if not."
             ),
             func=_command("cpaas_provider.cli.store.cpaas_store_forget"),
-            args=(_RECIPIENT, ARG_VERBOSE),
+            args=(_RECIPIENT, _REGION, ARG_VERBOSE),
         ),
     )
 

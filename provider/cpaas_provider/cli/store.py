@@ -34,15 +34,24 @@ def cpaas_store_prune(args: Any) -> None:
 
 def cpaas_store_forget(args: Any) -> None:
     """Delete whom reports are about, and say how much named them."""
-    from cpaas_provider.delivery.retention import UnknownRecipientError, forget
+    from cpaas_provider.delivery.erasure import erase
+    from cpaas_provider.delivery.mentions import UnknownRecipientError
 
     recipient = sys.stdin.readline().strip() if args.recipient == "-" else args.recipient
     with _store() as database:
         try:
-            gone = forget(database, recipient)
+            erased = erase(database, recipient, args.region)
         except UnknownRecipientError as error:
             _fail(str(error))
-        _say(f"{counted(gone, 'row')} named the recipient, and no longer so. What became of messages stays counted.")
+    _say(
+        f"{counted(erased.rows, 'row')} named the recipient, read as {erased.read_as}, and no longer so. What became "
+        "of messages stays counted."
+    )
+    if erased.leftovers:
+        _fail(
+            "The database's file may still hold what was deleted, as another process is reading it. Run the same "
+            "command again."
+        )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from cpaas_provider.store import schema
 from cpaas_provider.store.address import find_address, for_people
 from cpaas_provider.store.errors import NoReportsThereError, StoreError
+from cpaas_provider.store.leftovers import any_left
 from cpaas_provider.store.sqlite_file import opening
 
 Result = TypeVar("Result")
@@ -102,6 +103,39 @@ class Database:
                         raise
         raise AssertionError  # the last round returns or raises
 
+    def wipe(self, pattern: bytes) -> bool:
+        """Overwrite what was deleted, as far as that is in a file of SQLite; tell whether nothing of it is left.
+
+        It is not while another process reads what was there before. A database server keeps what was deleted until it
+        makes use of the room.
+
+        :param pattern: a regular expression that the bytes of what was deleted match
+        :raises StoreError: when the database cannot be used
+        """
+        if self.engine.dialect.name != "sqlite":
+            return True
+        path = Path(self.engine.url.database or "")
+        with self._in_words():
+            emptied = self._empty_log()
+            try:
+                # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
+                # rearranged.
+                if any_left(path, pattern):
+                    with self.engine.connect() as connection:
+                        connection.execution_options(**{_ONLY_READS: True}).exec_driver_sql("VACUUM")
+                    emptied = self._empty_log()
+            except OSError as error:
+                raise StoreError(
+                    f"What was deleted is gone from the tables of {self.url_for_people}, but {error}."
+                ) from None
+        return emptied
+
+    def _empty_log(self) -> bool:
+        """Bring all of the write-ahead log into the database and empty it; tell whether that could be done."""
+        with self.engine.connect() as connection:
+            log = connection.execution_options(**{_ONLY_READS: True})
+            return not log.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
@@ -173,6 +207,8 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # or the driver begins transactions of its own
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # What is deleted may be somebody's number; not every build of SQLite overwrites it by itself.
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 def _begin(connection: Connection) -> None:

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.delivery import retention
-from cpaas_provider.delivery.retention import UnknownRecipientError, forget, prune
+from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.schema import deliveries, events, reports, requests, sends
-from tests.unit.delivery.arriving import ADA, OBI, WHEN, arrival, counts, kept, outcomes, report, to
+from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
 
 TABLES = (reports, deliveries, requests, sends)
 
@@ -64,31 +64,3 @@ class TestPruning:
         assert dict(prune(filled, now - timedelta(days=90)))["cpaas_events"] == 1
         with filled.reading() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
-
-
-class TestForgetting:
-    @pytest.mark.parametrize("said", [f"+{ADA}", "+234 803 000 0001", ADA])
-    def test_takes_somebody_s_number_away_and_keeps_the_counts(self, filled: Database, said: str) -> None:
-        assert forget(filled, said) == 2
-        assert counts(filled) == (1, 1, 0)
-        assert set(outcomes(filled)) == {"", OBI}
-        with filled.reading() as connection:
-            assert not [body for body in connection.execute(select(reports.c.body)).scalars() if ADA in body]
-        assert forget(filled, said) == 0
-
-    def test_takes_addresses_away_whatever_their_case(self, filled: Database) -> None:
-        assert forget(filled, "Ada@Example.com") == 2
-        assert set(outcomes(filled, "mail")) == {""}
-
-    def test_finds_them_where_nobody_looked_for_a_recipient(self, filled: Database) -> None:
-        kept(filled, arrival({"about": {"person": f"+{ADA}"}}, ticket=to(campaign="odd")))
-        assert forget(filled, ADA) == 3
-
-    def test_of_everybody_else_nothing_is_lost(self, filled: Database) -> None:
-        assert forget(filled, "+2348039999999") == 0
-        assert number_of(filled) == [3, 3, 1, 1]
-
-    @pytest.mark.parametrize("said", ["", "Ada", "%", "_" * 10, "x@" + "y" * 300])
-    def test_needs_somebody(self, filled: Database, said: str) -> None:
-        with pytest.raises(UnknownRecipientError, match="Nothing was deleted"):
-            forget(filled, said)
