@@ -78,13 +78,14 @@ def set_paused(paused, *dag_ids):
         session.execute(update(DagModel).where(which).values(is_paused=paused))
 
 
-def since(moment):
+def since(moment, dag_id=None):
     from airflow.models.asset import DagScheduleAssetReference
     from airflow.utils.session import create_session
-    from sqlalchemy import update
+    from sqlalchemy import true, update
 
     with create_session() as session:
-        session.execute(update(DagScheduleAssetReference).values(created_at=moment))
+        which = DagScheduleAssetReference.dag_id == dag_id if dag_id else true()
+        session.execute(update(DagScheduleAssetReference).where(which).values(created_at=moment))
 
 
 def look():
@@ -251,6 +252,43 @@ class TestTelling:
         finished(store, "spring")
         look()
         assert runs_of(dag_id) == []
+
+    def test_a_dag_that_is_paused_no_longer_runs_for_what_happened_meanwhile(self, store, scheduled):
+        paused, other = scheduled(on_campaign_finished(), paused=True), scheduled(on_campaign_finished())
+        finished(store, "spring", "summer")
+        from cpaas_provider.assets.teller import Teller
+
+        teller = Teller()
+        try:
+            assert teller.look() == 2
+            assert [len(runs_of(one)) for one in (paused, other)] == [0, 2]
+            set_paused(False, paused)
+            assert teller.look() == 0
+            assert [key for key, _ in runs_of(paused)] == ["spring", "summer"]
+            assert teller.look() == 0
+        finally:
+            teller.stop()
+        # Nor does a new process start anything anew.
+        assert look() == 0
+        assert [len(runs_of(one)) for one in (paused, other)] == [2, 2]
+
+    def test_so_it_does_when_the_process_was_started_anew_meanwhile(self, store, scheduled):
+        dag_id = scheduled(on_messages_failed(), paused=True)
+        kept(store, report(OBI, "failed", ticket=to(OBI)))
+        assert look() == 1
+        set_paused(False, dag_id)
+        assert look() == 0
+        [(_, [extra])] = runs_of(dag_id)
+        assert extra["by_campaign"] == {"spring": 1}
+
+    def test_a_new_dag_is_told_nothing_of_what_others_missed(self, store, scheduled):
+        scheduled(on_campaign_finished(), paused=True)
+        finished(store, "spring")
+        assert look() == 1
+        new = scheduled(on_campaign_finished())
+        since(datetime.now(UTC) + timedelta(seconds=1), new)
+        assert look() == 0
+        assert runs_of(new) == []
 
 
 class TestServing:

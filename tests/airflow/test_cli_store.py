@@ -64,3 +64,11 @@ def test_nobody_is_forgotten_where_it_is_unclear_who(store: Call) -> None:
         assert "Nothing was deleted." in done.stderr
         assert "--region" in done.stderr
         assert given not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--days", "--lookup-days"])
+def test_more_days_than_the_calendar_has_are_an_error_in_words(store: Call, option: str) -> None:
+    done = store("prune", option, "800000")
+    assert done.returncode == 1
+    assert f"{option} 800000 reaches back before the calendar begins. Nothing was deleted." in done.stderr
+    assert "Traceback" not in done.stderr

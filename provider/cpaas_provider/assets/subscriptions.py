@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.assets.manager import asset_manager
-from airflow.models.asset import AssetEvent, AssetModel, DagScheduleAssetReference
+from airflow.configuration import conf
+from airflow.models.asset import AssetEvent, AssetModel, DagScheduleAssetReference, PartitionedAssetKeyLog
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
-from sqlalchemy import func, select, update
+from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.assets.names import SCHEME, AssetName, read_uri
@@ -21,6 +24,9 @@ AT_ONCE = 50
 
 _CLOCKS = timedelta(days=1)
 """How far the clocks of machines may be apart."""
+
+MISSED_AT_MOST = timedelta(days=30)
+"""How old an event may be that reaches a DAG which was paused; of older ones Airflow may have cleaned up the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,18 @@ class News:
     key: str
     extra: Mapping[str, Any]
     made: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A DAG that is not paused, on an asset of ours.
+
+    :param since: since when it is scheduled on it
+    """
+
+    asset_id: int
+    dag_id: str
+    since: datetime
 
 
 def subscriptions() -> list[Subscription]:
@@ -93,3 +111,64 @@ def _tell(session: Session, asset_id: int, news: Sequence[News]) -> int:
     for one in fresh:
         asset_manager.register_asset_change(asset=asset, extra=dict(one.extra), partition_key=one.key, session=session)
     return len(fresh)
+
+
+def listeners() -> set[Listener]:
+    """Return the DAGs that are not paused, with the assets of ours that they are scheduled on now."""
+    reference = DagScheduleAssetReference
+    query = (
+        select(reference.asset_id, reference.dag_id, reference.created_at)
+        .join(AssetModel, AssetModel.id == reference.asset_id)
+        .join(DagModel, DagModel.dag_id == reference.dag_id)
+        .where(AssetModel.uri.startswith(f"{SCHEME}://"), AssetModel.active.has())
+        .where(DagModel.is_paused.is_(False), DagModel.is_stale.is_(False), DagModel.timetable_partitioned.is_(True))
+    )
+    # Between teams, Airflow lets events through by rules of its own, when they are made.
+    if conf.getboolean("core", "multi_team", fallback=False):
+        return set()
+    with create_session() as session:
+        return {Listener(*row) for row in session.execute(query)}
+
+
+def tell_missed(listener: Listener, going_on: Callable[[], bool] = lambda: True) -> int:
+    """Start the runs of a DAG for events that were made while it was paused; return for how many.
+
+    To Airflow an event is over once it is made, and whoever was paused then never hears of it.
+
+    :param going_on: asked between transactions
+    """
+    told, after = 0, 0
+    while going_on():
+        with create_session() as session:
+            missed = _missed(session, listener, after)
+            for event in missed:
+                # What Airflow does for DAGs that are not paused; it has no public name for doing so later.
+                asset_manager._queue_partitioned_dags(
+                    asset_id=listener.asset_id,
+                    partition_dags=session.scalars(select(DagModel).where(DagModel.dag_id == listener.dag_id)).all(),
+                    event=event,
+                    partition_key=event.partition_key,
+                    partition_date=None,
+                    task_instance=None,
+                    session=session,
+                )
+                after = event.id
+        told += len(missed)
+        if len(missed) < AT_ONCE:
+            break
+    return told
+
+
+def _missed(session: Session, listener: Listener, after: int) -> Sequence[AssetEvent]:
+    session.execute(update(AssetModel).where(AssetModel.id == listener.asset_id).values(id=AssetModel.id))
+    log, run = PartitionedAssetKeyLog, DagRun
+    heard = exists().where(log.asset_event_id == AssetEvent.id, log.target_dag_id == listener.dag_id)
+    ran = exists().where(run.dag_id == listener.dag_id, run.partition_key == AssetEvent.partition_key)
+    since = max(listener.since, datetime.now(UTC) - MISSED_AT_MOST)
+    query = (
+        select(AssetEvent)
+        .where(AssetEvent.asset_id == listener.asset_id, AssetEvent.timestamp >= since, AssetEvent.id > after)
+        .where(AssetEvent.partition_key.is_not(None), ~heard, ~ran)
+        .order_by(AssetEvent.id)
+    )
+    return session.scalars(query.limit(AT_ONCE)).all()

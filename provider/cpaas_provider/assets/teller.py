@@ -19,7 +19,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from cpaas_provider.assets.news import news_for
-from cpaas_provider.assets.subscriptions import Subscription, subscriptions, tell
+from cpaas_provider.assets.subscriptions import (
+    Listener,
+    Subscription,
+    listeners,
+    subscriptions,
+    tell,
+    tell_missed,
+)
 from cpaas_provider.delivery.happenings import collect, note_told, untold
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.store.database import Database, open_store
@@ -69,6 +76,7 @@ class Teller:
         self._database: Database | None = None
         self._looked: datetime | None = None
         self._looked_at_all: datetime | None = None
+        self._listeners: set[Listener] = set()
         self._failures = 0
 
     def start(self) -> None:
@@ -96,7 +104,9 @@ class Teller:
         begun = datetime.now(UTC)
         collect(database, _since(wanted), self._since_when(begun))
         self._looked = begun
-        return self._tell(database, wanted)
+        made = self._tell(database, wanted)
+        self._tell_missed(all_of_them=self._looked_at_all == begun)
+        return made
 
     def _tell(self, database: Database, wanted: list[Subscription]) -> int:
         made = 0
@@ -112,6 +122,17 @@ class Teller:
                 made += told
             database.write(partial(note_told, told=happenings))
         return made
+
+    def _tell_missed(self, *, all_of_them: bool) -> None:
+        """Have DAGs that are paused no longer run for what happened meanwhile.
+
+        :param all_of_them: ask for all DAGs, as one may have been paused between two looks
+        """
+        listening = listeners()
+        for listener in listening if all_of_them else listening - self._listeners:
+            if missed := tell_missed(listener, self._goes_on):
+                log.info("DAG %s was told of %s asset events made while it was paused.", listener.dag_id, missed)
+        self._listeners = listening
 
     def _since_when(self, now: datetime) -> datetime | None:
         """Return when was last looked, ``None`` when it is time to look at all campaigns."""

@@ -76,6 +76,13 @@ _DAYS = Arg(
     default=90,
     help="Delete what last changed longer ago than so many days (default: %(default)s)",
 )
+_LOOKUP_DAYS = Arg(
+    ("--lookup-days",),
+    type=positive_int(allow_zero=False),
+    default=365,
+    help="Delete look-ups older than so many days; not fewer than the longest lookup_ttl of your campaigns, or numbers "
+    "are looked up and paid for again (default: %(default)s)",
+)
 _RECIPIENT = Arg(
     ("recipient",),
     help="An email address, a phone number in its international form, or a national one with --region; - reads it from "
@@ -158,12 +165,12 @@ def _store_commands() -> tuple[ActionCommand, ...]:
             name="prune",
             help="Delete old delivery reports, deliveries, requests and look-ups",
             description=(
-                "Delete delivery reports, what they came to, requests and look-ups that last changed longer ago than "
-                "--days. Campaigns that happen once (campaign_key) stay. May run while reports come in, and be ended "
-                "with Ctrl-C at any time."
+                "Delete delivery reports, what they came to, and requests that last changed longer ago than --days, and "
+                "look-ups older than --lookup-days. Campaigns that happen once (campaign_key) stay. May run while "
+                "reports come in, and be ended with Ctrl-C at any time."
             ),
             func=_command("cpaas_provider.cli.store.cpaas_store_prune"),
-            args=(_DAYS, ARG_VERBOSE),
+            args=(_DAYS, _LOOKUP_DAYS, ARG_VERBOSE),
         ),
         ActionCommand(
             name="forget",

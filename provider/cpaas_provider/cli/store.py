@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cpaas_provider.api.counting import counted
 
@@ -26,9 +26,9 @@ def cpaas_store_prune(args: Any) -> None:
     """Delete what is older than some days, and say how much."""
     from cpaas_provider.delivery.retention import prune
 
-    before = datetime.now(UTC) - timedelta(days=args.days)
+    before, lookups_before = _ago("--days", args.days), _ago("--lookup-days", args.lookup_days)
     with _store() as database:
-        for table, gone in prune(database, before):
+        for table, gone in prune(database, before, lookups_before):
             _say(f"{table}: {counted(gone, 'row')} deleted.")
 
 
@@ -66,10 +66,17 @@ def _store() -> Iterator[Database]:
         _fail(str(error))
 
 
+def _ago(option: str, days: int) -> datetime:
+    try:
+        return datetime.now(UTC) - timedelta(days=days)
+    except OverflowError:
+        _fail(f"{option} {days} reaches back before the calendar begins. Nothing was deleted. Give fewer days.")
+
+
 def _say(words: str) -> None:
     sys.stdout.write(f"{words}\n")
 
 
-def _fail(words: str) -> None:
+def _fail(words: str) -> NoReturn:
     sys.stderr.write(f"{words}\n")
     raise SystemExit(1)

@@ -46,6 +46,9 @@ STATES: dict[str, State] = {
 """Which of the service's words means what."""
 
 _KINDS = {"sms": "sms", "text": "sms", "email": "email", "airtime": "airtime"}
+_ENVELOPE = ("success", "error")
+"""What a service wraps resources in says one of these of itself, whatever became of the message inside."""
+
 _IDS = ("message_id", "transaction_id", "id")  # where there are several, the bare one is the event's
 _REFERENCES = ("external_ref", "client_ref")
 _RECIPIENTS = ("recipient", "to", "msisdn")
@@ -87,7 +90,7 @@ def read_report(body: Any) -> Report:
     """Return what a report says, whatever JSON it is; what cannot be read stays empty."""
     fields = _fields(body)
     family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
-    status = _first(fields, ("status",), _status)
+    status = _first(_with_status(fields), ("status",), _status)
     told = happened if happened in STATES else status or happened
     return Report(
         state=STATES.get(told),
@@ -128,6 +131,13 @@ def _fields(body: Any) -> Fields:
         return ()
     inner = body.get("data")
     return (inner, body) if isinstance(inner, dict) else (body,)
+
+
+def _with_status(fields: Fields) -> Fields:
+    """Return the places whose status is the message's: an envelope's own tells only that there is something in it."""
+    outer = fields[-1] if fields else {}
+    around = isinstance(outer.get("data"), (dict, list)) and _first((outer,), _RECIPIENTS, recipient_key) is None
+    return fields[:-1] if around and _status(outer.get("status")) in _ENVELOPE else fields
 
 
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:

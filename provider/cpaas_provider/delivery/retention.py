@@ -21,20 +21,23 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (sends, sends.c.began),
     # What DAGs have not been told yet stays, however old.
     (events, events.c.told),
-    (lookups, lookups.c.at),
 )
+_LOOKUPS = (lookups, lookups.c.at)
 
 
-def prune(database: Database, before: datetime) -> Iterator[tuple[str, int]]:
+def prune(database: Database, before: datetime, lookups_before: datetime) -> Iterator[tuple[str, int]]:
     """Delete what last changed before a moment; yield, table by table, how many rows went.
 
     Campaigns that happen once stay, however old: they say who must not be sent to again.
 
+    :param before: of reports, and what they came to
+    :param lookups_before: of look-ups, which campaigns rely on for their ``lookup_ttl``, however old reports may get
     :raises StoreError: when the store cannot be used; what was deleted by then is
     """
-    for table, age in _AGES:
+    moments = [(table, age, before) for table, age in _AGES] + [(*_LOOKUPS, lookups_before)]
+    for table, age, moment in moments:
         key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
-        old = select(*table.primary_key.columns).where(age < before).limit(AT_ONCE)
+        old = select(*table.primary_key.columns).where(age < moment).limit(AT_ONCE)
         gone = 0
         while number := database.write(_deleting(delete(table).where(key.in_(old)))):
             gone += number

@@ -132,6 +132,29 @@ class TestFields:
     def test_what_data_does_not_say_the_envelope_may(self) -> None:
         assert read_report({"recipient": "a@b.com", "data": {"id": "m-1"}}).recipient == "a@b.com"
 
+    @pytest.mark.parametrize("status", ["success", "Success", "error", {"text": "success"}])
+    @pytest.mark.parametrize(
+        "inner",
+        [{"id": "m-1", "recipient": "a@b.com"}, {"id": "m-1", "status": None}, {"id": "m-1", "status": {}}, {},
+         [{"id": "m-1", "status": "failed"}]],
+    )  # fmt: skip
+    def test_an_envelope_s_own_status_is_not_the_message_s(self, status: Any, inner: Any) -> None:
+        for more in ({}, {"message": "Delivered", "type": "object"}, {"id": "event-1"}):
+            assert read_report({"status": status, "data": inner, **more}).state is None
+
+    @pytest.mark.parametrize(
+        ("body", "state"),
+        [
+            ({"status": "delivered", "data": {"id": "m-1"}}, State.DELIVERED),
+            ({"status": "success", "recipient": "+2348031234567", "data": {}}, State.DELIVERED),
+            ({"status": "success", "id": "m-1"}, State.DELIVERED),
+            ({"status": "success", "data": None}, State.DELIVERED),
+            ({"event": "airtime.success", "status": "error", "data": {"id": "m-1"}}, State.DELIVERED),
+        ],
+    )
+    def test_a_status_that_is_no_envelope_s_counts_wherever_it_is(self, body: Any, state: State) -> None:
+        assert read_report(body).state is state
+
     def test_an_id_that_is_too_long_is_nobody_s(self) -> None:
         assert read_report({"id": "m" * MAX_ID}).message_id == "m" * MAX_ID
         assert read_report({"id": "m" * (MAX_ID + 1)}).message_id is None

@@ -9,7 +9,8 @@ from cpaas_provider.delivery import retention
 from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, events, reports, requests, sends
+from cpaas_provider.store.lookups import LookupMemory
+from cpaas_provider.store.schema import deliveries, events, lookups, reports, requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
 
 TABLES = (reports, deliveries, requests, sends)
@@ -39,20 +40,20 @@ class TestPruning:
     def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(retention, "AT_ONCE", 1)
         now = datetime.now(UTC)
-        assert dict(prune(filled, WHEN - timedelta(seconds=1))) == dict.fromkeys(
-            (table.name for table, _ in retention._AGES), 0
+        assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
+            (table.name for table in (*TABLES, events, lookups)), 0
         )
         assert number_of(filled) == [3, 3, 1, 1]
         # The reports themselves came in May.
-        assert dict(prune(filled, now - timedelta(days=1)))["cpaas_reports"] == 3
+        assert dict(prune(filled, now - timedelta(days=1), WHEN))["cpaas_reports"] == 3
         assert number_of(filled) == [0, 3, 1, 1]
         with filled.engine.begin() as connection:
             connection.execute(
                 update(deliveries).where(deliveries.c.campaign == "spring").values(touched=now - timedelta(days=100))
             )
-        assert dict(prune(filled, now - timedelta(days=90)))["cpaas_deliveries"] == 2
+        assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
         assert number_of(filled) == [0, 1, 1, 1]
-        assert sum(number for _, number in prune(filled, now + timedelta(days=1))) == 3
+        assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 3
         assert number_of(filled) == [0, 0, 0, 0]
 
     def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
@@ -61,6 +62,15 @@ class TestPruning:
         told = {"campaign": "told", "told": now - timedelta(days=100)}
         with filled.engine.begin() as connection:
             connection.execute(insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "told": None}])
-        assert dict(prune(filled, now - timedelta(days=90)))["cpaas_events"] == 1
+        assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
         with filled.reading() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
+
+    def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
+        now = datetime.now(UTC)
+        memory = LookupMemory(filled)
+        memory.remember({b"a": True}, now - timedelta(days=200))
+        memory.remember({b"b": True}, now - timedelta(days=400))
+        gone = dict(prune(filled, now - timedelta(days=90), now - timedelta(days=365)))
+        assert gone["cpaas_lookups"] == 1
+        assert memory.recall([b"a", b"b"], now - timedelta(days=500)) == {b"a": True}
