@@ -165,7 +165,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
             name="prune",
             help="Delete old delivery reports, deliveries, requests and look-ups",
             description=(
-                "Delete delivery reports, what they came to, and requests that last changed longer ago than --days, and "
+                "Delete delivery reports, what they came to, and requests that last changed longer ago than --days; "
                 "look-ups older than --lookup-days. Campaigns that happen once (campaign_key) stay. May run while "
                 "reports come in, and be ended with Ctrl-C at any time."
             ),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, select, tuple_, update
 
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.mentions import Wanted, find
@@ -79,15 +79,14 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
             changed |= {"state": int(State.UNDELIVERED), "failed_in": _TOLD_TO_NOBODY, "touched": datetime.now(UTC)}
             # A word of the service's is proof that the request was carried out, so it stays.
             changed["status"] = changed.get("status", row.status) or ERASED
-    there = tuple_(deliveries.c.campaign, deliveries.c.recipient) == (row.campaign, row.recipient)
-    return connection.execute(update(deliveries).where(there).values(changed)).rowcount
+    return connection.execute(update(deliveries).where(*_is(deliveries, row)).values(changed)).rowcount
 
 
 def _new_name(connection: Connection, row: Row[Any]) -> str:
     """Return a name that says nothing: of the only recipient of a request, that of reports which name nobody."""
     nameless = f"#{row.reference}"
-    alone = select(requests.c.reference).where(requests.c.reference == row.reference, requests.c.recipients == 1)
-    taken = select(deliveries.c.state).where(deliveries.c.campaign == row.campaign, deliveries.c.recipient == nameless)
+    alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
+    taken = select(deliveries.c.state).where(*_is(deliveries, row, recipient=nameless))
     if connection.execute(alone).first() is not None and connection.execute(taken).first() is None:
         return nameless
     return f"#erased-{secrets.token_hex(8)}"
@@ -104,7 +103,8 @@ def _names(wanted: Wanted, campaign: str) -> bool:
 
 def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
     """Return what is to be changed where a row's texts name the recipient, whoever the row is about."""
-    changed: dict[str, Any] = {name: None for name in _TEXTS[1:] if wanted.in_text(getattr(row, name))}
+    named = (name for name in _TEXTS[1:] if wanted.in_text(getattr(row, name)))
+    changed: dict[str, Any] = {name: None if deliveries.c[name].nullable else "" for name in named}
     if wanted.in_text(row.status):
         changed["status"] = ERASED
     if _names(wanted, row.campaign):
@@ -115,10 +115,10 @@ def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
 def _erase_requests(database: Database, wanted: Wanted) -> int:
     """Take the ids away that the service gave to requests, where such an id names the recipient."""
     erased = 0
-    for rows in _pages(database, requests, select(requests.c.reference, requests.c.message_id)):
-        for names in batched(row.reference for row in rows if wanted.in_text(row.message_id)):
-            database.write(_doing(update(requests).where(requests.c.reference.in_(names)).values(message_id=None)))
-            erased += len(names)
+    for rows in _pages(database, requests, select(*requests.primary_key.columns, requests.c.message_id)):
+        for row in rows:
+            if wanted.in_text(row.message_id):
+                erased += database.write(_doing(update(requests).where(*_is(requests, row)).values(message_id=None)))
     return erased
 
 
@@ -143,6 +143,12 @@ def _pages(database: Database, table: Table, query: Select[Any]) -> Iterator[Seq
             return
         after = tuple([getattr(rows[-1], column.name) for column in key])
         yield rows
+
+
+def _is(table: Table, row: Row[Any], **other: Any) -> list[ColumnElement[bool]]:
+    """Return what finds the row of a table with the same key, but for what is given otherwise."""
+    key = {column.name: getattr(row, column.name) for column in table.primary_key.columns}
+    return [table.c[name] == value for name, value in (key | other).items()]
 
 
 def _beyond(key: tuple[Any, ...], after: tuple[Any, ...]) -> Any:
