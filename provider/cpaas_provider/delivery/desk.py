@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
+from cpaas_provider.store.errors import RejectedDataError
 
 Keep = Callable[[Sequence[Arrival]], list[Kept]]
 
@@ -60,6 +61,7 @@ class Desk:
         """Return what became of an arrival, once it is stored for good. Giving up waiting does not take it back.
 
         :raises DeskFullError: when there is no room, or the desk is closed; it was not stored
+        :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
         :raises StoreError: when the transaction failed; nothing of it was stored
         """
         if self._closed or self._in_hand >= self._room:
@@ -89,10 +91,18 @@ class Desk:
                 self._store(waiting)
 
     def _store(self, waiting: list[_Waiting]) -> None:
+        """Store them together; where the database rejects one of them, bisect, so that it fails alone."""
         loop = waiting[0][1].get_loop()
         futures = [future for _, future in waiting]
         try:
             outcome: list[Kept] | Exception = self._keep([arrival for arrival, _ in waiting])
+        except RejectedDataError as error:
+            if len(waiting) > 1:
+                half = len(waiting) // 2
+                self._store(waiting[:half])
+                self._store(waiting[half:])
+                return
+            outcome = error
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
             outcome = error
         _wake(loop, lambda: self._tell(futures, outcome))

@@ -31,7 +31,7 @@ from cpaas_provider.delivery.posted import Posted, Receive, Room, Scope, SenderG
 from cpaas_provider.delivery.reports import read_report, told_at
 from cpaas_provider.delivery.signatures import verify
 from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.errors import RejectedDataError, StoreError
 
 MOST_IN_FLIGHT = 1000
 MOST_BYTES = 64 * 1024 * 1024
@@ -172,6 +172,9 @@ def _answer_to(error: Exception) -> Answer:
             return FULL
         case KeysUnreadableError():
             return NO_KEYS
+        case RejectedDataError():
+            complaints.say("rejected", f"A delivery report is not stored; its sender is asked to try again. {error}")
+            return NO_STORE
         case StoreError():
             complaints.say("store", f"Delivery reports are not stored; their senders are asked to try again. {error}")
             return NO_STORE

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -15,14 +16,18 @@ from sqlalchemy import Connection, Table, and_, bindparam, case, literal_column,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.reports import Report, State
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
+from cpaas_provider.store.errors import RejectedDataError
 from cpaas_provider.store.many import insert_many
 from cpaas_provider.store.schema import deliveries, reports, requests, sends
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
+
+# Only the strings of JSON hold any.
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _OURS = re.compile(r"cpaas-[a-z2-7]{24}")
 
@@ -66,9 +71,20 @@ class Inbox:
         A repeat changes nothing but its count. What a recipient's state is goes by the rank of the reports, whatever
         order they come in.
 
+        What the database rejects is stored as raw text, if it came alone: it is read as a report of unknown shape.
+
+        :raises RejectedDataError: when the database rejects one of several, or also the raw text of one; nothing of it
+            is stored then
         :raises StoreError: when that cannot be done; nothing of it is stored then
         """
-        return self._database.write(partial(self._keep, arrivals)) if arrivals else []
+        if not arrivals:
+            return []
+        try:
+            return self._database.write(partial(self._keep, arrivals))
+        except RejectedDataError:
+            if len(arrivals) > 1:
+                raise
+            return self._database.write(partial(self._keep, [_raw(arrivals[0])]))
 
     def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
         places = _places(connection, arrivals)
@@ -98,6 +114,12 @@ class Inbox:
         if unknown := campaigns.difference(self._kinds):
             self._kinds |= _kinds(connection, unknown)
         return self._kinds
+
+
+def _raw(arrival: Arrival) -> Arrival:
+    """Return a report as JSON that any database takes, and nothing read from it."""
+    body = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], arrival.body)
+    return replace(arrival, report=Report(None), body=body)
 
 
 def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:

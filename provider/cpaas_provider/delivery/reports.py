@@ -114,10 +114,13 @@ def recipient_key(value: Any) -> str | None:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     text = _text(value)
+    if text and "@" in text:
+        # Measured as it is stored: a few letters are longer in lower case.
+        text = text.lower()
     if not text or len(text) > MAX_RECIPIENT:
         return None
     if "@" in text:
-        return text.lower()
+        return text
     if not _NUMBER.fullmatch(text):
         return None
     # 00 is how a phone dials +; no number begins with 0 in its international form.

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from cpaas_provider.store import schema
 from cpaas_provider.store.address import find_address, for_people
-from cpaas_provider.store.errors import NoReportsThereError, StoreError
+from cpaas_provider.store.errors import NoReportsThereError, RejectedDataError, StoreError
 from cpaas_provider.store.leftovers import any_left
 from cpaas_provider.store.sqlite_file import opening
 
@@ -27,6 +27,7 @@ CONNECT_SECONDS = 10
 
 _CLASHES = 5
 _CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
+_DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
 
 # SQLite's own BEGIN would let two readers that both turn writers fail at once instead of waiting for one another.
 _BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"}
@@ -90,6 +91,7 @@ class Database:
         """Do something in one transaction, and return its result once that is durable.
 
         :param work: is called anew where it clashed with what another process wrote at the same time
+        :raises RejectedDataError: when the database rejected the values; nothing of it was written
         :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
             very end
         """
@@ -152,7 +154,12 @@ class Database:
     def _in_words(self) -> Iterator[None]:
         try:
             yield
+        except (ValueError, OverflowError) as error:
+            # A driver that cannot send a value says so in Python's own way.
+            raise _rejected(type(error).__name__) from None
         except SQLAlchemyError as error:
+            if _is_of_data(error):
+                raise _rejected(f"{type(error).__name__} {_sql_state(error)}".rstrip()) from None
             # Its own words show the statement with all its values.
             raise StoreError(
                 f"The store {self.url_for_people} could not be used: {_reason(error, self.engine.url)}. See that the "
@@ -218,8 +225,21 @@ def _begin(connection: Connection) -> None:
 
 
 def _is_clash(error: DBAPIError) -> bool:
-    code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-    return isinstance(error, IntegrityError) or code in _CLASH_CODES
+    return isinstance(error, IntegrityError) or _sql_state(error) in _CLASH_CODES
+
+
+def _is_of_data(error: SQLAlchemyError) -> bool:
+    return isinstance(error, (DataError, IntegrityError)) or _sql_state(error).startswith(_DATA_CLASSES)
+
+
+def _sql_state(error: SQLAlchemyError) -> str:
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
+
+
+def _rejected(why: str) -> RejectedDataError:
+    # The database's own words may show the values.
+    return RejectedDataError(f"The database rejected the values it was given ({why}). Nothing of them was stored.")
 
 
 def _reason(error: SQLAlchemyError, url: URL) -> str:

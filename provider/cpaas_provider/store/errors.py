@@ -11,6 +11,10 @@ class NoReportsThereError(StoreError):
     """The store is a database in which delivery reports are not kept, so there is nothing to wait for."""
 
 
+class RejectedDataError(StoreError):
+    """The database rejected the values it was given; with others it may go on."""
+
+
 class CampaignTakenError(StoreError):
     """Somebody else works on the campaign now."""
 
