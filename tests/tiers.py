@@ -48,6 +48,7 @@ PLACES = {
         "tests/contract/test_sandbox_openapi.py",
         "tests/unit/api/test_plain_numbers.py",
         "tests/unit/delivery/test_receiver_described.py",
+        "tests/unit/delivery/test_receiver_failing_server.py",
         "tests/unit/delivery/test_receiver_fuzzed.py",
         "tests/unit/delivery/test_receiver_under_load.py",
         "tests/unit/sandbox/test_command.py",

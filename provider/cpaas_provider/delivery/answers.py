@@ -10,6 +10,8 @@ from typing import Any
 MAX_BODY = 256 * 1024
 BODY_SECONDS = 10.0
 RETRY_SECONDS = 10
+ANSWER_SECONDS = 8.0
+"""How long a sender whose body is there waits for an answer, whatever the database does."""
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
 
+WRITE_SECONDS = 5.0
+"""What a transaction of the receiver's may take, the connection to the database included."""
+
+
 class ProvesReports(Protocol):
     """A connection, as far as reports are proved with it."""
 
@@ -61,6 +65,7 @@ def assemble(
         opened.desk,
         guard=guard,
         store_name=lambda: opened.database().identity,
+        check_database=lambda: opened.database().check(),
         observe=observe,
         prefix=prefix,
         described=described,
@@ -86,7 +91,7 @@ class _OpenedOnce:
 
         with self._lock:
             if self._database is None:
-                self._database = open_store()
+                self._database = open_store(write_timeout=WRITE_SECONDS)
             return self._database
 
     def desk(self) -> Desk:

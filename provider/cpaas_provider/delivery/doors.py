@@ -5,11 +5,13 @@ No request is logged: a callback URL is a credential.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
+from cpaas_provider.delivery import answers
 from cpaas_provider.delivery.answers import (
     BAD_SIGNATURE,
     BROKEN,
@@ -79,7 +81,8 @@ class _Way:
         posted.check_type()
         text, body = read_json(raw)
         arrival = Arrival(conn_id, self.door, ticket, read_report(body), text, datetime.now(UTC))
-        kept = await self._desk.hand_in(arrival)
+        async with asyncio.timeout(answers.ANSWER_SECONDS):
+            kept = await self._desk.hand_in(arrival)
         self._observe("received", 1)
         if kept is not Kept.NEW:
             self._observe(kept.value, 1)
@@ -170,6 +173,9 @@ def _answer_to(error: Exception) -> Answer:
             return NOT_FOUND
         case DeskFullError():
             return FULL
+        case TimeoutError():
+            complaints.say("late", "Delivery reports are not stored in time; their senders are asked to try again.")
+            return NO_STORE
         case KeysUnreadableError():
             return NO_KEYS
         case RejectedDataError():

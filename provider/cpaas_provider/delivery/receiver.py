@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,14 +10,17 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
 from cpaas_provider import __version__
+from cpaas_provider.delivery.answers import ANSWER_SECONDS
 from cpaas_provider.delivery.description import describe_doors
 from cpaas_provider.delivery.desk import DeskWhenNeeded, TakesArrivals
 from cpaas_provider.delivery.doors import CallbackDoor, Observe, WebhookDoor
+from cpaas_provider.delivery.health import Health
 from cpaas_provider.delivery.keys import ConnectionKeys, KeyRing
+from cpaas_provider.delivery.shared_call import SharedCall
 
 
 def receiver(
@@ -27,6 +29,7 @@ def receiver(
     *,
     guard: Callable[..., Any] | None,
     store_name: Callable[[], str],
+    check_database: Callable[[], None] = lambda: None,
     observe: Observe,
     prefix: str = "",
     described: bool = False,
@@ -37,6 +40,7 @@ def receiver(
     :param desk: opens what stores them; called in a thread by the first report
     :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
     :param store_name: names the store that reports go to; called in a thread
+    :param check_database: raises ``StoreError`` where no report could be stored; called in a thread
     :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds
     :param prefix: path before all others, where nobody mounts it under one
     :param described: publish the description of the doors also without a guard
@@ -60,15 +64,20 @@ def receiver(
         redoc_url=None,
     )
     ring = KeyRing(keys)
-    callback = CallbackDoor(ring, waiting_desk, observe, lambda: asyncio.to_thread(store_name))
+    name = SharedCall(store_name)
+    callback = CallbackDoor(ring, waiting_desk, observe, lambda: name.within(ANSWER_SECONDS))
     # A connection's id may hold slashes. They are plain routes: what FastAPI adds costs more than the door does.
     app.router.routes.append(Route(prefix + "/callback/{conn_id:path}/{ticket}", callback))
     app.router.routes.append(Route(prefix + "/webhook/{conn_id:path}", WebhookDoor(ring, waiting_desk, observe)))
     closed = [] if guard is None else [Depends(guard)]
 
-    @app.get(prefix + "/health", dependencies=closed)
-    async def health() -> dict[str, str]:
-        return {"status": "ok"} | ({"version": __version__} if guard else {})
+    state = Health(check_database)
+
+    @app.get(prefix + "/health", dependencies=closed, responses={503: {"description": "No report can be stored now."}})
+    async def health() -> JSONResponse:
+        available = await state.database_available()
+        said = {"status": "ok" if available else "database unavailable"} | ({"version": __version__} if guard else {})
+        return JSONResponse(said, 200 if available else 503, {"Cache-Control": "no-store"})
 
     if guard or described:
         _add_description(app, prefix, closed)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from cpaas_provider.store import schema
@@ -17,6 +18,7 @@ from cpaas_provider.store.address import find_address, for_people
 from cpaas_provider.store.errors import NoReportsThereError, RejectedDataError, StoreError
 from cpaas_provider.store.leftovers import any_left
 from cpaas_provider.store.sqlite_file import opening
+from cpaas_provider.store.timeouts import Running, TimeLimit, drop_lost_sessions, ends_session, keep_to_limit
 
 Result = TypeVar("Result")
 
@@ -29,8 +31,6 @@ _CLASHES = 5
 _CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
 _DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
 
-# SQLite's own BEGIN would let two readers that both turn writers fail at once instead of waiting for one another.
-_BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"}
 _ONLY_READS = "cpaas_only_reads"
 
 
@@ -38,10 +38,16 @@ class Database:
     """Our database, with the tables this version of the provider knows.
 
     May be used by several threads; a process that was forked opens its own.
+
+    :param write_timeout: seconds a transaction that writes may take altogether; ``None`` for no limit but those on
+        connecting and on waiting for others. A read may take as long as one waits for others.
+    :param limit: keeps to it on PostgreSQL
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, write_timeout: float | None = None, limit: TimeLimit | None = None) -> None:
         self.engine = engine
+        self._write_timeout = write_timeout
+        self._limit = limit
 
     @property
     def url_for_people(self) -> str:
@@ -84,7 +90,7 @@ class Database:
 
         :raises StoreError: when the database cannot be read
         """
-        with self._in_words(), self.engine.connect() as connection:
+        with self._in_words(PATIENCE_SECONDS), self.engine.connect() as connection:
             yield connection.execution_options(**{_ONLY_READS: True})
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
@@ -95,13 +101,15 @@ class Database:
         :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
             very end
         """
-        with self._in_words():
+        with self._in_words(self._write_timeout):
             for left in reversed(range(_CLASHES)):
                 try:
                     with self.engine.begin() as connection:
                         return work(connection)
                 except DBAPIError as error:
-                    if not (left and _is_clash(error)):
+                    # One more time on a session of another server, where this one's has become read-only.
+                    replaced = left == _CLASHES - 1 and ends_session(error.orig)
+                    if not (replaced or (left and _is_clash(error))):
                         raise
         raise AssertionError  # the last round returns or raises
 
@@ -138,9 +146,19 @@ class Database:
             log = connection.execution_options(**{_ONLY_READS: True})
             return not log.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
+    def check(self) -> None:
+        """See that a transaction can be written now, by one that changes nothing.
+
+        :raises StoreError: when it cannot
+        """
+        same = update(schema.identities).values(value=schema.identities.c.value)
+        self.write(lambda connection: connection.execute(same))
+
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
+        if self._limit is not None:
+            self._limit.close()
 
     def __enter__(self) -> Self:
         return self
@@ -150,51 +168,62 @@ class Database:
     ) -> None:
         self.close()
 
+    def _limited(self, seconds: float | None) -> contextlib.AbstractContextManager[Running | None]:
+        return contextlib.nullcontext() if self._limit is None or seconds is None else self._limit(seconds)
+
     @contextlib.contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _in_words(self, seconds: float | None) -> Iterator[None]:
+        running: Running | None = None
         try:
-            yield
+            with self._limited(seconds) as running:
+                yield
         except (ValueError, OverflowError) as error:
             # A driver that cannot send a value says so in Python's own way.
             raise _rejected(type(error).__name__) from None
         except SQLAlchemyError as error:
             if _is_of_data(error):
                 raise _rejected(f"{type(error).__name__} {_sql_state(error)}".rstrip()) from None
+            reason = _reason(error, self.engine.url)
+            if running is not None and running.over:
+                reason = f"it did not answer within {running.seconds:g} s"
             # Its own words show the statement with all its values.
             raise StoreError(
-                f"The store {self.url_for_people} could not be used: {_reason(error, self.engine.url)}. See that the "
+                f"The store {self.url_for_people} could not be used: {reason}. See that the "
                 "database can be reached and has room, or set [cpaas] store to another."
             ) from None
 
 
-def open_store(url: str | None = None) -> Database:
+def open_store(url: str | None = None, *, write_timeout: float | None = None) -> Database:
     """Open the database, creating what is missing.
 
     :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] store`` in Airflow's
         configuration says, or else ``cpaas/store.db`` in Airflow's home
+    :param write_timeout: seconds that a transaction which writes may take altogether; creating tables is not limited
     :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
     """
     address = find_address(url)
-    database = Database(_engine(address))
+    limit = TimeLimit() if write_timeout is not None and address.get_backend_name() == "postgresql" else None
+    database = Database(_engine(address, write_timeout, limit), write_timeout, limit)
     is_file = address.get_backend_name() == "sqlite"
     try:
         with opening(Path(address.database or "")) if is_file else contextlib.nullcontext():
             with database.reading() as connection:
                 version = schema.version_of(connection)
             if version < len(schema.MIGRATIONS):
-                database.write(schema.migrate)
+                Database(database.engine).write(schema.migrate)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> Engine:
     options: dict[str, Any] = {"hide_parameters": True}
+    patience = PATIENCE_SECONDS if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
-        options["connect_args"] = {"timeout": PATIENCE_SECONDS}
+        options["connect_args"] = {"timeout": patience}
     else:
-        options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+        options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": limit is None}
     if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:
         options["connect_args"] = {"connect_timeout": CONNECT_SECONDS}
     try:
@@ -206,7 +235,10 @@ def _engine(url: URL) -> Engine:
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", partial(_begin, limit))
+    drop_lost_sessions(engine)
+    if limit is not None:
+        keep_to_limit(engine, limit)
     return engine
 
 
@@ -218,10 +250,19 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     connection.execute("PRAGMA secure_delete = ON")
 
 
-def _begin(connection: Connection) -> None:
-    statement = _BEGIN.get(connection.dialect.name)
-    if statement and not connection.get_execution_options().get(_ONLY_READS):
-        connection.exec_driver_sql(statement)
+def _begin(limit: TimeLimit | None, connection: Connection) -> None:
+    if connection.get_execution_options().get(_ONLY_READS):
+        return
+    if connection.dialect.name == "sqlite":
+        # Its own BEGIN would let two readers that both turn writers fail at once instead of waiting for one another.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    elif connection.dialect.name == "postgresql":
+        if (running := limit.running if limit else None) is None:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'")
+        else:
+            # The server notices first where it can, which keeps the session.
+            most = int(running.seconds * 800)
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {most}; SET LOCAL statement_timeout = {most}")
 
 
 def _is_clash(error: DBAPIError) -> bool:

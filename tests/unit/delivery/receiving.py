@@ -112,6 +112,10 @@ class Served:
         with self.database.reading() as connection:
             return list(connection.execute(select(reports)))
 
+    def health(self) -> tuple[int, Any]:
+        answer = httpx.get(f"{self.url}/health", timeout=PATIENCE, trust_env=False, verify=False)
+        return answer.status_code, answer.json()
+
     def bodies(self) -> list[str]:
         return [row.body for row in self.stored()]
 
@@ -143,6 +147,7 @@ def serving(database: Database, *, described: bool = False) -> Iterator[Served]:
             served.open_desk,
             guard=None,
             store_name=store_name,
+            check_database=database.check,
             observe=lambda name, value: served.observed.append((name, value)),
             described=described,
         )

@@ -1,0 +1,83 @@
+"""The receiver while its PostgreSQL hangs, is away or only reads: 503 in time, health says so, it recovers alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import make_url, text
+
+from cpaas_provider.delivery import answers, doors, health
+from cpaas_provider.delivery.complaints import Complaints
+from cpaas_provider.store.database import Database, open_store
+from tests.tcp_proxy import Mode, Proxy, proxy_to
+from tests.unit.delivery.receiving import REPORT, Served, serving, until
+
+LIMIT = 0.3
+WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"})
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[Proxy]:
+    url = make_url(postgres_url)
+    with proxy_to(str(url.host), int(url.port or 5432)) as running:
+        yield running
+
+
+@pytest.fixture
+def database(proxy: Proxy, postgres_url: str) -> Iterator[Database]:
+    open_store(postgres_url).close()
+    through = make_url(postgres_url).set(port=proxy.port)
+    with open_store(through.render_as_string(hide_password=False), write_timeout=LIMIT) as opened:
+        yield opened
+        proxy.turn(Mode.PASS)
+
+
+@pytest.fixture(autouse=True)
+def looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(doors, "complaints", Complaints(logging.getLogger(doors.__name__)))
+
+
+@pytest.fixture
+def served(database: Database) -> Iterator[Served]:
+    with serving(database) as running:
+        assert running.post().status_code == 200
+        yield running
+
+
+@pytest.mark.parametrize("mode", [Mode.HANG, Mode.DROP])
+def test_503_while_server_fails_and_200_after_it(served: Served, proxy: Proxy, mode: Mode) -> None:
+    assert served.health() == WELL
+    proxy.turn(mode)
+    refused = served.post(body={**REPORT, "id": "m-2"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+    assert served.health() == UNWELL
+    proxy.turn(Mode.PASS)
+    until(lambda: served.health() == WELL)
+    until(lambda: served.post(body={**REPORT, "id": "m-2"}).status_code == 200)
+    assert len(served.bodies()) == 2
+
+
+def test_half_closed_session_costs_no_report(served: Served, proxy: Proxy) -> None:
+    proxy.turn(Mode.HALF_CLOSE)
+    assert served.post(body={**REPORT, "id": "m-2"}).status_code == 200
+
+
+def test_session_left_on_read_only_server_costs_no_report(served: Served) -> None:
+    with served.database.engine.connect() as pooled:
+        pooled.execute(text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
+        pooled.commit()
+    assert served.post(body={**REPORT, "id": "m-2"}).status_code == 200
+    assert served.health() == WELL
+
+
+def test_503_in_time_whatever_the_database_does(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.2)
+    served.gate.open.clear()
+    assert served.post(body={**REPORT, "id": "m-2"}).status_code == 503
+    assert served.in_hand() == 1
+    served.gate.open.set()
+    until(lambda: not served.in_hand())
+    assert served.post(body={**REPORT, "id": "m-2"}).status_code == 200
