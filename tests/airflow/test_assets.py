@@ -120,10 +120,12 @@ def finished(store, *campaigns, conn_id="shop"):
     """Send a campaign to two, one of whom gets it."""
     for name in campaigns:
         store.write(lambda c, n=name: note_send(c, TrackedSend(n, "send_sms", conn_id, "dag", "run", "send", -1)))
+        request = NotedRequest(to(campaign=name).reference, 2)
+        store.write(lambda c, n=name, one=request: note_requests(c, n, conn_id, [one]))
         store.write(lambda c, n=name: note_end(c, n, 2))
     ticket = [to(ADA, OBI, campaign=name) for name in campaigns]
-    kept(store, *(report(ADA, "delivered", ticket=one) for one in ticket))
-    kept(store, *(report(OBI, "failed", ticket=one) for one in ticket))
+    kept(store, *(report(ADA, "delivered", ticket=one, conn_id=conn_id) for one in ticket))
+    kept(store, *(report(OBI, "failed", ticket=one, conn_id=conn_id) for one in ticket))
 
 
 class TestTelling:
@@ -154,7 +156,7 @@ class TestTelling:
     def test_takes_no_single_send_for_a_campaign_unless_told_to(self, store, scheduled):
         campaigns, both = scheduled(on_campaign_finished()), scheduled(on_campaign_finished(single_sends=True))
         finished(store, "spring", "alone")
-        store.write(lambda c: note_requests(c, "alone", [NotedRequest("alone", 2, "m1")]))
+        store.write(lambda c: note_requests(c, "alone", "shop", [NotedRequest("alone", 2, "m1")]))
         assert look() == 3
         assert [key for key, _ in runs_of(campaigns)] == ["spring"]
         assert {key for key, _ in runs_of(both)} == {"spring", "alone"}

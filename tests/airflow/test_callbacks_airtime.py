@@ -34,7 +34,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(reference: str, status: str, at: dt.datetime | None = None) -> Arrival:
     """Return a report of a request that the service never answered."""
-    one = report(WHO, status, ticket=to(WHO, campaign=reference, reference=reference), id="buy-1")
+    ticket = to(WHO, campaign=reference, reference=reference)
+    one = report(WHO, status, ticket=ticket, conn_id="cpaas_default", id="buy-1")
     return Arrival(one.conn_id, one.door, one.ticket, one.report, one.body, at or dt.datetime.now(dt.UTC))
 
 
@@ -103,7 +104,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, claimed_at=WHEN, doubted=doubted)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         kept(store, told("pack", status))
-        evidence = PurchaseEvidence(SimpleNamespace(database=store))  # type: ignore[arg-type]  # all it needs of it
+        evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         if settles:
             assert evidence.find(None, entry) == {"id": "buy-1", "status": status}
         else:

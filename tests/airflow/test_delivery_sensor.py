@@ -80,8 +80,8 @@ def reported(store: Database) -> None:
 
     def note(connection: Any) -> None:
         for name in ("noted", "ended"):
-            note_send(connection, TrackedSend(name, "send_sms", "cpaas_default", "dag", "run", "task", -1))
-        note_requests(connection, "noted", [NotedRequest("noted", 1)])
+            note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
+            note_requests(connection, name, "shop", [NotedRequest(pack(name).reference, 1)])
         note_end(connection, "ended", 1)
 
     store.write(note)

@@ -180,7 +180,7 @@ def test_what_the_store_says_of_everybody_is_what_became_of_them(
             callback=url if "callback" in doors else None,
         )  # fmt: skip
         noted = NotedRequest(reference, len(mine), sent.id)
-        store.write(lambda connection, noted=noted: note_requests(connection, "spring", [noted]))
+        store.write(lambda connection, noted=noted: note_requests(connection, "spring", "shop", [noted]))
     all_said(sandbox)
     sandbox.control("POST", "clock/advance", {"seconds": 3600})
     counts = all_said(sandbox)

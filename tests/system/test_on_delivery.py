@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from cpaas_provider.store.database import open_store
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
@@ -46,6 +46,7 @@ def finish(store, campaigns):
     def sent(connection):
         for name in campaigns:
             note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "send", -1))
+            note_requests(connection, name, "shop", [NotedRequest(to(campaign=name).reference, 2)])
             note_end(connection, name, 2)
 
     store.write(sent)

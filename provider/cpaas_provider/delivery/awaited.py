@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
+from cpaas_provider.delivery.tally import COUNTS
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.errors import StoreError
@@ -59,5 +60,5 @@ def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, i
 def conflicts_of(connection: Connection, campaigns: Iterable[str]) -> int:
     """Return of how many recipients it was reported both that it was delivered and that it was not."""
     rows = deliveries.c
-    both = select(func.count()).where(rows.delivered, rows.failed)
+    both = select(func.count()).where(rows.delivered, rows.failed, COUNTS)
     return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in batched(campaigns))

@@ -136,6 +136,7 @@ def _query(key: str) -> Select[Any]:
     from sqlalchemy import and_, or_, select
 
     from cpaas_provider.delivery.happenings import BATCHED
+    from cpaas_provider.delivery.tally import COUNTS
     from cpaas_provider.store.schema import deliveries, has_failed
 
     if found := _BATCH.fullmatch(key):
@@ -144,7 +145,7 @@ def _query(key: str) -> Select[Any]:
         if campaign:
             who = and_(who, deliveries.c.campaign == campaign)
     elif _CAMPAIGN.fullmatch(key):
-        who = and_(deliveries.c.campaign == key, has_failed)
+        who = and_(deliveries.c.campaign == key, has_failed, COUNTS)
     else:
         raise SourceError("The partition key is neither a campaign's reference nor one that our assets give.")
     named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))

@@ -16,7 +16,9 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    case,
     exists,
+    false,
     func,
     insert,
     or_,
@@ -27,7 +29,7 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.delivery.inbox import ORPHAN
-from cpaas_provider.delivery.tally import UNSEEN, Counts, counts_of
+from cpaas_provider.delivery.tally import IS_ACCEPTED, UNSEEN, Counts, counts_of
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
 
@@ -153,20 +155,33 @@ def _happening(row: Row[Any]) -> Happening:
     return Happening(row.seq, row.kind, row.campaign, row.batch, row.conn_id, row.made, json.loads(row.facts))
 
 
+def _number(*which: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return of how many recipients of a send something is known."""
+    theirs = and_(deliveries.c.campaign == sends.c.campaign, deliveries.c.conn_id == sends.c.conn_id)
+    return select(func.count()).select_from(deliveries).where(theirs, *which).correlate(sends).scalar_subquery()
+
+
+_IS_FINAL = deliveries.c.state > 0
+_IS_COMPLETE = and_(
+    sends.c.ended.is_not(None),
+    # The first is told by an index alone, and true rarely; the rest goes through all of a campaign.
+    case(
+        (sends.c.expected > _number(_IS_FINAL), false()),
+        (sends.c.unknown == 0, sends.c.expected <= _number(_IS_FINAL, IS_ACCEPTED)),
+        # Whoever is of a request of unknown outcome counts beside the expected, once anything is reported of him.
+        else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
+    ),
+)
+"""As ``Counts.expected`` has it."""
+
+
 def _finished(connection: Connection, now: datetime, looked: datetime | None) -> list[Row[Any]]:
     """Return the sends that have come to their end, though nobody has noted it yet."""
-    final = (
-        select(func.count())
-        .where(deliveries.c.campaign == sends.c.campaign, deliveries.c.state > 0)
-        .correlate(sends)
-        .scalar_subquery()
-    )
-    complete = and_(sends.c.ended.is_not(None), sends.c.expected <= final)
     overdue = [
         sends.c.ended < now - OPEN_AT_MOST,
         and_(sends.c.ended.is_(None), sends.c.began < now - UNENDED_AT_MOST),
     ]
-    query = select(sends).where(sends.c.finished.is_(None), or_(complete, *overdue)).limit(FINISHED_AT_ONCE)
+    query = select(sends).where(sends.c.finished.is_(None), or_(_IS_COMPLETE, *overdue)).limit(FINISHED_AT_ONCE)
     if looked is not None:
         # One by one, as each has an index: counting all that are open takes long.
         unfinished = select(sends.c.campaign).where(sends.c.finished.is_(None))
@@ -180,7 +195,8 @@ def _keep_finished(connection: Connection, finished: list[Row[Any]], since: date
     _alone(connection)
     names = [row.campaign for row in finished]
     counts = counts_of(connection, names)
-    single = set(connection.execute(select(requests.c.reference).where(requests.c.reference.in_(names))).scalars())
+    alone = and_(requests.c.reference.in_(names), requests.c.reference == requests.c.campaign)
+    single = set(connection.execute(select(requests.c.reference).where(alone)).scalars())
     kept = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
     known = set(connection.execute(kept).scalars())
     rows = []
@@ -202,14 +218,13 @@ def _finished_at(row: Row[Any], count: Counts) -> datetime:
     ended: datetime | None = row.ended
     if ended is None:
         return began + UNENDED_AT_MOST
-    if count.final < row.expected:
+    if count.final < count.expected(row.expected):
         return ended + OPEN_AT_MOST
     return max(ended, count.touched or ended)
 
 
 def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
-    known = count.final + count.in_flight
-    expected = max(known, row.expected or 0)
+    expected = count.expected(row.expected or 0)
     return {
         "operation": row.operation,
         "dag_id": row.dag_id,
@@ -226,10 +241,8 @@ def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
 def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     """Return who belongs to no batch yet, those aside whom a campaign may still adopt."""
     batched = BATCHED[kind]
-    named = deliveries.c.campaign.startswith(ORPHAN) | (
-        deliveries.c.campaign == func.coalesce(deliveries.c.reference, "")
-    )
-    noted = exists().where(sends.c.campaign == deliveries.c.campaign)
+    named = deliveries.c.campaign.startswith(ORPHAN) | (deliveries.c.campaign == deliveries.c.reference)
+    noted = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
     theirs = or_(~named, noted, deliveries.c.touched < now - ADOPTION)
     return and_(batched.who, batched.told_in.is_(None), theirs)
 
@@ -265,14 +278,17 @@ def _keep_batch(connection: Connection, kind: str, conn_id: str, since: datetime
         .group_by(deliveries.c.campaign)
     )
     found = {row.campaign: row.recipients for row in connection.execute(members)}
-    counts = {campaign: number for campaign, number in found.items() if not campaign.startswith(ORPHAN)}
+    # What another connection sent is of no campaign of this one.
+    foreign = select(sends.c.campaign).where(sends.c.campaign.in_(found), sends.c.conn_id != conn_id)
+    of_none = {name for name in found if name.startswith(ORPHAN)} | set(connection.execute(foreign).scalars())
+    counts = {campaign: number for campaign, number in found.items() if campaign not in of_none}
     if orphans := sum(found.values()) - sum(counts.values()):
         counts[""] = orphans
     _keep(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 
 def _put(connection: Connection, told_in: Column[int], batch: int, who: ColumnElement[bool]) -> None:
-    key = deliveries.c.campaign, deliveries.c.recipient
+    key = tuple(deliveries.primary_key.columns)
     # Who is being written about just now is of the next batch, rather than the cause of a deadlock.
     some = select(*key).where(who).limit(BATCH_SIZE).with_for_update(skip_locked=True)
     connection.execute(update(deliveries).where(tuple_(*key).in_(some)).values({told_in: batch}))

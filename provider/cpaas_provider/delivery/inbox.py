@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, bindparam, case, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
@@ -92,7 +92,7 @@ class Inbox:
         digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
         first = _note(connection, arrivals, places, digests)
         kinds = self._kinds_of(connection, {one.campaign for one in places if one.campaign})
-        kept, rows = [], dict[tuple[str, str], dict[str, Any]]()
+        kept, rows = [], dict[Key, dict[str, Any]]()
         for arrival, place, digest in zip(arrivals, places, digests, strict=True):
             row = _row(arrival, place, kinds.get(place.campaign or ""), now)
             new = digest in first
@@ -102,7 +102,7 @@ class Inbox:
                 continue
             kept.append(Kept.NEW if new else Kept.REPEATED)
             if new:
-                key = row["campaign"], row["recipient"]
+                key = key_of(row)
                 rows[key] = merged(rows[key], row) if key in rows else row
         write_deliveries(connection, rows.values())
         return kept
@@ -125,17 +125,21 @@ def _raw(arrival: Arrival) -> Arrival:
 def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
     """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted.
 
+    A reference or an id is one of the connection that proved the report; to any other it is a stranger's.
+
     One that is of no request noted yet waits under its reference, or the id of its message, for that to be.
     """
-    webhook = [arrival.report for arrival in arrivals if arrival.ticket is None]
-    by_reference = _noted(connection, "reference", {one.reference for one in webhook if one.reference})
-    by_id = _noted(connection, "message_id", {one.message_id for one in webhook if one.message_id})
+    webhook = [arrival for arrival in arrivals if arrival.ticket is None]
+    references = {(arrival.conn_id, arrival.report.reference) for arrival in webhook if arrival.report.reference}
+    message_ids = {(arrival.conn_id, arrival.report.message_id) for arrival in webhook if arrival.report.message_id}
+    by_reference = _noted(connection, requests.c.reference, references)
+    by_id = _noted(connection, requests.c.message_id, message_ids)
 
     def place_of(arrival: Arrival) -> _Place:
-        ticket, report = arrival.ticket, arrival.report
+        ticket, report, conn_id = arrival.ticket, arrival.report, arrival.conn_id
         if ticket is not None:
             return _Place(ticket.campaign, ticket.reference, ticket.recipients)
-        if found := by_reference.get(report.reference or "") or by_id.get(report.message_id or ""):
+        if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
             return found
         if report.reference and _OURS.fullmatch(report.reference):
             return _Place(report.reference, report.reference)
@@ -144,12 +148,19 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
     return [place_of(arrival) for arrival in arrivals]
 
 
-def _noted(connection: Connection, column: str, names: Iterable[str]) -> dict[str, _Place]:
-    found: dict[str, _Place] = {}
-    for batch in batched(names):
-        query = select(requests).where(requests.c[column].in_(batch))
-        for row in connection.execute(query):
-            found[getattr(row, column)] = _Place(row.campaign, row.reference, row.recipients)
+def _noted(
+    connection: Connection, column: ColumnElement[str | None], names: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str | None], _Place]:
+    """Return the requests of these connections that are named so."""
+    of_each: dict[str, list[str]] = {}
+    for conn_id, name in names:
+        of_each.setdefault(conn_id, []).append(name)
+    found: dict[tuple[str, str | None], _Place] = {}
+    for conn_id, theirs in of_each.items():
+        for batch in batched(theirs):
+            query = select(requests, column.label("name")).where(requests.c.conn_id == conn_id, column.in_(batch))
+            for row in connection.execute(query):
+                found[conn_id, row.name] = _Place(row.campaign, row.reference, row.recipients)
     return found
 
 
@@ -220,7 +231,8 @@ def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> di
     return {
         "campaign": place.campaign,
         "recipient": recipient,
-        "reference": place.reference,
+        # Who waits for a message to be noted is one by its id, whatever else reports call it.
+        "reference": "" if place.campaign.startswith(ORPHAN) else place.reference or "",
         "message_id": report.message_id,
         "conn_id": arrival.conn_id,
         "kind": report.kind or kind,
@@ -237,7 +249,15 @@ def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> di
 
 _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("state", "status", "reason", "reported")
-_IF_TOLD = ("message_id", "reference", "kind")
+_IF_TOLD = ("message_id", "kind")
+
+Key = tuple[str, str, str, str]
+"""Campaign, connection, reference of the request, and recipient: what there is one row for."""
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Return what names the row of a recipient."""
+    return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +272,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
     """Bring what is known of recipients up to date; what is known already is not touched."""
-    ordered = sorted(rows, key=lambda row: (row["campaign"], row["recipient"]))
+    ordered = sorted(rows, key=key_of)
     insert_many(connection, _merging(connection.dialect.name), ordered)
 
 
@@ -273,7 +293,7 @@ def _merging(dialect: str) -> Any:
     # Of whom was only noted that he was sent to, any report says more.
     stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
     return insert.on_conflict_do_update(
-        index_elements=[there.campaign, there.recipient],
+        index_elements=list(deliveries.primary_key.columns),
         set_={
             **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
             **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},

@@ -93,9 +93,10 @@ def overview(store: Callable[[], Database], campaigns: list[str]) -> list[dict[s
 
 
 def _line(campaign: str, counts: Counts, send: Any) -> dict[str, Any]:
-    expected = None if send is None else send.expected
+    accepted = None if send is None else send.expected
+    expected = None if accepted is None else counts.expected(accepted)
     # Until the task has ended, nobody knows to how many it will have sent.
-    missing = counts.in_flight if expected is None else max(0, expected - counts.final)
+    missing = counts.in_flight if expected is None else expected - counts.final
     return {
         "campaign": campaign,
         "task": None if send is None else _task(send),

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, delete, select, update
+from sqlalchemy import Connection, and_, case, delete, select, update
 
-from cpaas_provider.delivery.inbox import ORPHAN, merged, upserting, write_deliveries
+from cpaas_provider.delivery.inbox import ORPHAN, Key, key_of, merged, upserting, write_deliveries
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.delivery.tally import UNSEEN
 from cpaas_provider.store.batches import batched
@@ -49,51 +49,65 @@ def note_send(connection: Connection, send: TrackedSend) -> None:
     )
 
 
-def note_requests(connection: Connection, campaign: str, made: Sequence[NotedRequest]) -> None:
-    """Note requests of a campaign; reports that came under their own names or ids before are theirs from now on."""
+def note_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest]) -> None:
+    """Note requests of a campaign that the service accepted.
+
+    Reports that came on their connection under their own names or ids before are theirs from now on.
+    """
     if not made:
         return
     now = datetime.now(UTC)
     insert = upserting(connection, requests)
     known = requests.c.message_id
+    common = {"campaign": campaign, "conn_id": conn_id, "noted": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
-            index_elements=[requests.c.reference],
+            index_elements=[requests.c.conn_id, requests.c.reference],
             set_={"message_id": insert.excluded.message_id},
             where=insert.excluded.message_id.is_not(None) & known.is_distinct_from(insert.excluded.message_id),
         ),
-        [{"campaign": campaign, "noted": now, **one._asdict()} for one in sorted(made)],
+        [{**common, **one._asdict()} for one in sorted(made)],
     )
-    _adopt(connection, campaign, made, now)
+    _adopt(connection, campaign, conn_id, made, now)
 
 
-def note_end(connection: Connection, campaign: str, expected: int) -> None:
-    """Note to how many was sent in all tries, so that it can be told when all of them are final."""
+def note_end(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
+    """Note to how many was sent in all tries, so that it can be told when all of them are final.
+
+    :param expected: recipients of requests that the service accepted, all of which were noted
+    :param unknown: recipients of requests whose outcome nobody knows
+    """
     now = datetime.now(UTC)
     same = sends.c.expected.is_not_distinct_from(expected)
-    ended = {"expected": expected, "ended": now, "finished": case((same, sends.c.finished))}
+    finished = case((same, sends.c.finished))
+    ended = {"expected": expected, "unknown": unknown, "ended": now, "finished": finished}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
     # Who was storing a report of a request while that was noted did not see it.
-    columns = select(requests.c.reference, requests.c.recipients, requests.c.message_id)
-    lately = connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - UNSEEN))
-    _adopt(connection, campaign, [NotedRequest(*row) for row in lately], now)
+    columns = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
+    lately: dict[str, list[NotedRequest]] = {}
+    for row in connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - UNSEEN)):
+        lately.setdefault(row.conn_id, []).append(NotedRequest(*row[1:]))
+    for conn_id, made in lately.items():
+        _adopt(connection, campaign, conn_id, made, now)
 
 
-def _adopt(connection: Connection, campaign: str, made: Sequence[NotedRequest], now: datetime) -> None:
+def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest], now: datetime) -> None:
     """File under their campaign what was reported of requests before anybody had noted them."""
     waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
     for names in batched(waiting):
         # Taken as they are read: what another process brings meanwhile is not lost.
-        taken = delete(deliveries).where(deliveries.c.campaign.in_(names)).returning(deliveries)
-        rows: dict[str, dict[str, Any]] = {}
+        theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
+        taken = delete(deliveries).where(theirs).returning(deliveries)
+        rows: dict[Key, dict[str, Any]] = {}
         for found in connection.execute(taken).mappings():
             request = waiting[found["campaign"]]
             if not (recipient := found["recipient"] or (f"#{request.reference}" if request.recipients == 1 else "")):
                 continue
             place = {"campaign": campaign, "reference": request.reference, "recipient": recipient, "touched": now}
             row = {**found, **place}
-            rows[recipient] = merged(rows[recipient], row) if recipient in rows else row
+            key = key_of(row)
+            rows[key] = merged(rows[key], row) if key in rows else row
         write_deliveries(connection, rows.values())
 
 
@@ -119,5 +133,5 @@ def track(connection: Connection, campaign: str, conn_id: str, reference: str, r
     rows = [{**common, "recipient": recipient} for recipient in sorted(set(recipients))]
     if rows:
         insert = upserting(connection, deliveries)
-        there = [deliveries.c.campaign, deliveries.c.recipient]
+        there = list(deliveries.primary_key.columns)
         connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, func, literal, select, union_all
+from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists, func, literal, or_, select, union_all
 
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.batches import batched
-from cpaas_provider.store.schema import deliveries, requests
+from cpaas_provider.store.schema import deliveries, requests, sends
 
 UNSEEN = timedelta(seconds=60)
 """For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""
@@ -22,13 +22,37 @@ def _number(states: Iterable[State]) -> ColumnElement[int]:
     return func.count(case((deliveries.c.state.in_([int(state) for state in states]), 1)))
 
 
-_COUNTS = (
+_BY_REQUEST = select(
     deliveries.c.campaign,
-    _number(state for state in State if state.delivered),
-    _number(state for state in State if state.final and not state.delivered),
-    _number(state for state in State if not state.final),
+    deliveries.c.conn_id,
+    deliveries.c.reference,
+    _number(state for state in State if state.delivered).label("delivered"),
+    _number(state for state in State if state.final and not state.delivered).label("undelivered"),
+    _number(state for state in State if not state.final).label("in_flight"),
+    func.max(deliveries.c.touched).label("touched"),
+).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
+
+IS_ACCEPTED = exists().where(
+    requests.c.conn_id == deliveries.c.conn_id,
+    requests.c.reference == deliveries.c.reference,
+    requests.c.campaign == deliveries.c.campaign,
 )
-"""By campaign, in the order of ``Counts``."""
+"""Of a recipient: the service is known to have accepted the request."""
+
+_OTHER = deliveries.alias()
+
+COUNTS = or_(
+    exists().where(
+        sends.c.campaign == deliveries.c.campaign,
+        sends.c.conn_id == deliveries.c.conn_id,
+        or_(sends.c.unknown.is_(None), sends.c.unknown > 0, IS_ACCEPTED),
+    ),
+    and_(
+        ~exists().where(sends.c.campaign == deliveries.c.campaign),
+        ~exists().where(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
+    ),
+)
+"""Of a recipient: what is known of him is about his campaign, as ``counts_of`` has it."""
 
 _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
     "sqlite": func.json_each,
@@ -42,17 +66,32 @@ class Counts:
     """Of how many recipients what is known.
 
     :param touched: when that last changed
+    :param unknown: how many of them are of requests that the service is not known to have accepted; they are reported
+        on, and so they count beside those it accepted, never in the place of one
     """
 
     delivered: int = 0
     undelivered: int = 0
     in_flight: int = 0
     touched: datetime | None = None
+    unknown: int = 0
 
     @property
     def final(self) -> int:
         """Of how many it is known what became of them."""
         return self.delivered + self.undelivered
+
+    @property
+    def known(self) -> int:
+        """Of how many anything is known."""
+        return self.final + self.in_flight
+
+    def expected(self, accepted: int) -> int:
+        """Return how many are waited for.
+
+        :param accepted: how many recipients the service accepted
+        """
+        return max(accepted + self.unknown, self.known)
 
     def __add__(self, other: Counts) -> Counts:
         """Return what both come to together."""
@@ -61,16 +100,20 @@ class Counts:
             self.undelivered + other.undelivered,
             self.in_flight + other.in_flight,
             max((one for one in (self.touched, other.touched) if one), default=None),
+            self.unknown + other.unknown,
         )
 
 
 def counts_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, Counts]:
-    """Return the counts of campaigns; one of which nothing is known is left out."""
+    """Return the counts of campaigns; one of which nothing is known is left out.
+
+    Reports count on the connection that sent, as its sender noted; where nobody did, on the only one there are any of.
+    Who is of a request that nobody knows to be accepted is counted as unknown while such requests may be out; once it
+    is certain that there are none, what is reported of one is of an attempt that another took the place of.
+    """
     found: dict[str, Counts] = {}
     for batch in batched(dict.fromkeys(campaigns)):
-        counting = select(*_COUNTS, func.max(deliveries.c.touched)).where(deliveries.c.campaign.in_(batch))
-        for campaign, *counts in connection.execute(counting.group_by(deliveries.c.campaign)):
-            found[campaign] = Counts(*counts)
+        found |= _counted(connection, deliveries.c.campaign.in_(batch))
     return found
 
 
@@ -85,8 +128,42 @@ def touched_since(connection: Connection, since: datetime, wanted: Iterable[str]
     names: Any = _NAMES[connection.dialect.name](literal(json.dumps(list(wanted)))).table_valued("value")
     recently = select(deliveries.c.campaign).where(deliveries.c.touched >= since - UNSEEN)
     fresh = recently.where(deliveries.c.campaign.in_(select(names.c.value)))
-    counting = select(*_COUNTS).where(deliveries.c.campaign.in_(fresh)).group_by(deliveries.c.campaign)
-    return {campaign: Counts(*counts) for campaign, *counts in connection.execute(counting)}
+    counted = _counted(connection, deliveries.c.campaign.in_(fresh))
+    return {campaign: replace(counts, touched=None) for campaign, counts in counted.items()}
+
+
+def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, Counts]:
+    by = _BY_REQUEST.where(which).subquery()
+    accepted = requests.c.reference.is_not(None)
+    sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight"))
+    query = (
+        select(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted, *sums, func.max(by.c.touched))
+        .outerjoin(sends, sends.c.campaign == by.c.campaign)
+        .outerjoin(
+            requests,
+            and_(
+                requests.c.conn_id == by.c.conn_id,
+                requests.c.reference == by.c.reference,
+                requests.c.campaign == by.c.campaign,
+            ),
+        )
+        .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
+        .group_by(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted)
+    )
+    found: dict[str, Counts] = {}
+    places: dict[str, str] = {}
+    ambiguous: set[str] = set()
+    for campaign, conn_id, noted, unknown, is_accepted, *numbers, touched in connection.execute(query):
+        if noted is None and places.setdefault(campaign, conn_id) != conn_id:
+            ambiguous.add(campaign)
+        if noted is not None and unknown == 0 and not is_accepted:
+            continue
+        delivered, undelivered, in_flight = map(int, numbers)
+        counts = Counts(delivered, undelivered, in_flight, touched)
+        if noted is not None and not is_accepted:
+            counts = replace(counts, unknown=counts.known)
+        found[campaign] = found.get(campaign, Counts()) + counts
+    return {campaign: counts for campaign, counts in found.items() if campaign not in ambiguous}
 
 
 def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -96,7 +173,7 @@ def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[
     ``reason``, ``conflict`` (it was both delivered and failed), ``reported``, ``reference`` and ``message_id``.
     """
     for campaign in dict.fromkeys(campaigns):
-        query = select(deliveries).where(deliveries.c.campaign == campaign).order_by(deliveries.c.recipient)
+        query = select(deliveries).where(deliveries.c.campaign == campaign, COUNTS).order_by(deliveries.c.recipient)
         for row in connection.execution_options(yield_per=1000).execute(query):
             yield {
                 "campaign": row.campaign,
@@ -123,16 +200,17 @@ class Reported:
     at: datetime
 
 
-def reported(connection: Connection, reference: str) -> Reported | None:
+def reported(connection: Connection, conn_id: str, reference: str) -> Reported | None:
     """Return what is reported of a request that is a campaign by itself, ``None`` where nothing is."""
     columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported
-    query = select(*columns).where(deliveries.c.campaign == reference, deliveries.c.status != "")
+    theirs = and_(deliveries.c.campaign == reference, deliveries.c.conn_id == conn_id, deliveries.c.status != "")
+    query = select(*columns).where(theirs)
     row = connection.execute(query.order_by(deliveries.c.state.desc(), deliveries.c.reported).limit(1)).first()
     return None if row is None else Reported(row.status, row.message_id, row.reported)
 
 
-def carried_out(connection: Connection, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the references of requests known to be carried out, each with the service's id where told.
+def carried_out(connection: Connection, conn_id: str, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the references of a connection's requests known to be carried out, each with the service's id where told.
 
     :param names: of campaigns, for all of their requests of which anything was reported, and of requests: what is
         reported of one that nobody has noted may wait under its own name, and one that was noted is known
@@ -140,9 +218,11 @@ def carried_out(connection: Connection, names: Iterable[str]) -> dict[str, str |
     columns = deliveries.c.reference, func.max(deliveries.c.message_id)
     found: dict[str, str | None] = {}
     for batch in batched(dict.fromkeys(names)):
-        noted = select(requests.c.reference, requests.c.message_id).where(requests.c.reference.in_(batch))
+        noted = select(requests.c.reference, requests.c.message_id)
+        noted = noted.where(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
         # Who was only noted at the send has no status yet.
-        told = and_(deliveries.c.campaign.in_(batch), deliveries.c.status != "", deliveries.c.reference.is_not(None))
+        theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
+        told = and_(theirs, deliveries.c.status != "", deliveries.c.reference != "")
         reported = select(*columns).where(told).group_by(deliveries.c.reference)
         for reference, message_id in connection.execute(union_all(noted, reported)):
             found[reference] = message_id or found.get(reference)

@@ -67,6 +67,7 @@ class Tracking:
             "map_index": -1 if instance.map_index is None else instance.map_index,
         }
         self._receiver = Receiver(connection.callback_url, conn_id, connection.journal_secrets[0], connection.options)
+        self.conn_id = conn_id
         self._open = open_things
         self._recipients = recipients
 
@@ -132,10 +133,10 @@ class Tracking:
     def _note(
         self, connection: Connection, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]
     ) -> None:
-        sends.note_requests(connection, campaign, [request for request, _ in made])
+        sends.note_requests(connection, campaign, self.conn_id, [request for request, _ in made])
         for request, recipients in made if self._recipients else ():
             keys = [recipient_key(one) or one for one in recipients]
-            sends.track(connection, campaign, self._place["conn_id"], request.reference, keys)
+            sends.track(connection, campaign, self.conn_id, request.reference, keys)
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
@@ -195,7 +196,7 @@ class ReportEvidence:
 
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
         with self._tracking.database.reading() as connection:
-            return tally.carried_out(connection, names)
+            return tally.carried_out(connection, self._tracking.conn_id, names)
 
 
 _BOUGHT = frozenset({"success", "pending", "sent"})
@@ -225,7 +226,7 @@ class PurchaseEvidence:
         """
         try:
             with self._tracking.database.reading() as connection:
-                told = tally.reported(connection, entry.reference)
+                told = tally.reported(connection, self._tracking.conn_id, entry.reference)
         except StoreError as error:
             log.warning("Delivery reports cannot be read now: %s", error)
             return None

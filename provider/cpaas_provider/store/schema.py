@@ -14,8 +14,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
-    DateTime,
-    Dialect,
     ForeignKey,
     Index,
     Integer,
@@ -24,7 +22,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    TypeDecorator,
     and_,
     func,
     insert,
@@ -36,28 +33,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import VARBINARY
 
+from cpaas_provider.store import earlier
 from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.moment import Moment as Moment
 
 _MYSQL = ("mysql", "mariadb")
 
 # Any number will do; it is what several processes that create the tables at once wait for.
 _CREATION = 0x6370616173
-
-
-class Moment(TypeDecorator[datetime]):
-    """A moment, kept in UTC by whatever database."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Write it without a zone, which not every database keeps."""
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Read it as what it is."""
-        return None if value is None else value.replace(tzinfo=UTC)
-
 
 metadata = MetaData()
 
@@ -135,6 +118,8 @@ sends = Table(
     Column("expected", Integer),
     Column("ended", Moment),
     Column("finished", Moment),
+    # Recipients of requests whose outcome was unknown when the task ended.
+    Column("unknown", Integer),
     Index("cpaas_sends_began", "began"),
     Index(
         "cpaas_sends_unfinished",
@@ -144,28 +129,33 @@ sends = Table(
     ),
 )
 
+# The requests the service accepted, as far as known. What names one is of its connection alone.
 requests = Table(
     "cpaas_requests",
     metadata,
+    Column("conn_id", String(250), primary_key=True),
     Column("reference", String(100), primary_key=True),
     Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
     Column("recipients", Integer, nullable=False),
     Column("message_id", String(100)),
+    # Whether all of its recipients are in cpaas_deliveries.
+    Column("tracked", Boolean, nullable=False),
     Column("noted", Moment, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
-    Index("cpaas_requests_message_id", "message_id"),
+    Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
 
-# What became of each recipient, by the strongest word there was.
+# What became of each recipient of each request, by the strongest word there was.
 deliveries = Table(
     "cpaas_deliveries",
     metadata,
     Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("conn_id", String(250), primary_key=True),
+    # Empty where the report named none.
+    Column("reference", String(100), primary_key=True),
     # An address of e-mail has 254 characters at most; what is no recipient at all is cut.
     Column("recipient", String(255), primary_key=True),
-    Column("reference", String(100)),
     Column("message_id", String(100)),
-    Column("conn_id", String(250), nullable=False),
     Column("kind", String(10)),
     Column("state", Integer, nullable=False),
     Column("status", String(50), nullable=False),
@@ -181,7 +171,7 @@ deliveries = Table(
     Column("topped_up_in", BigInteger),
     Index("cpaas_deliveries_touched", "touched"),
     # Counting a campaign reads this alone.
-    Index("cpaas_deliveries_state", "campaign", "state", "touched"),
+    Index("cpaas_deliveries_state", "campaign", "conn_id", "reference", "state", "touched"),
     sqlite_with_rowid=False,
 )
 
@@ -237,7 +227,7 @@ def _deliveries(connection: Connection) -> None:
     # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
     if connection.dialect.name not in REPORTS_ON:
         return
-    for table in (identities, sends, requests, deliveries, events, reports):
+    for table in (identities, *earlier.SECOND, events, reports):
         table.create(connection, checkfirst=True)
     connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
 
@@ -250,10 +240,21 @@ def _keyed_campaigns(connection: Connection) -> None:
         connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
 
 
+def _by_connection(connection: Connection) -> None:
+    # What a report names is looked for on its own connection alone, and each request has recipients of its own.
+    if connection.dialect.name not in REPORTS_ON:
+        return
+    connection.execute(text(f"ALTER TABLE {sends.name} ADD COLUMN unknown INTEGER"))
+    # One without a connection is found by no report, as nobody knows any more whose it is.
+    conn_id = "COALESCE((SELECT conn_id FROM cpaas_sends WHERE campaign = earlier.campaign), '')"
+    earlier.replace(connection, requests, earlier.requests, {"conn_id": conn_id, "tracked": "FALSE"})
+    earlier.replace(connection, deliveries, earlier.deliveries, {"reference": "COALESCE(earlier.reference, '')"})
+
+
 REPORTS_ON = ("sqlite", "postgresql")
 """The databases that delivery reports can be kept in."""
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries, _keyed_campaigns]
+MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries, _keyed_campaigns, _by_connection]
 """What makes version n of version n-1, in order."""
 
 

@@ -30,10 +30,9 @@ class Goal:
     def standing(self, counts: Counts) -> dict[str, int]:
         """Return how far deliveries are, as plain JSON that adds up to ``expected``; open is of whom nothing is known.
 
-        Of more reports than were surely sent to, the rest is of requests of unknown outcome: they count, too.
+        Recipients of requests of unknown outcome are added to ``expected`` once they are reported on.
         """
-        known = counts.final + counts.in_flight
-        expected = max(self.expected, known)
+        expected, known = counts.expected(self.expected), counts.known
         return dict(
             zip(
                 FIGURES,

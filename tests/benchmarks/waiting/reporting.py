@@ -71,7 +71,7 @@ def note(database: Database, messages: Messages) -> None:
 def _note(sent: Sequence[tuple[str, Sequence[str]]], connection: Connection) -> None:
     for name, recipients in sent:
         note_send(connection, TrackedSend(name, "send_sms", CONN_ID, "dag", "run", "send", -1))
-        note_requests(connection, name, [NotedRequest(name, len(recipients))])
+        note_requests(connection, name, CONN_ID, [NotedRequest(name, len(recipients))])
         track(connection, name, CONN_ID, name, recipients)
         note_end(connection, name, len(recipients))
 

@@ -10,6 +10,7 @@ from typing import Any
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.reports import read_report
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.store.database import Database
@@ -20,12 +21,14 @@ WHEN = datetime(2026, 5, 1, 12, tzinfo=UTC)
 _numbers = itertools.count()
 
 
-def report(recipient: str | None, status: str, *, ticket: Ticket | None = None, **fields: Any) -> Arrival:
+def report(
+    recipient: str | None, status: str, *, ticket: Ticket | None = None, conn_id: str = "shop", **fields: Any
+) -> Arrival:
     """Return a report that differs from every other."""
     body = {"status": status, "nonce": next(_numbers), **fields}
     if recipient is not None:
         body["recipient"] = recipient
-    return arrival(body, ticket=ticket)
+    return arrival(body, ticket=ticket, conn_id=conn_id)
 
 
 def arrival(body: Any, *, ticket: Ticket | None = None, conn_id: str = "shop") -> Arrival:
@@ -33,13 +36,36 @@ def arrival(body: Any, *, ticket: Ticket | None = None, conn_id: str = "shop") -
     return Arrival(conn_id, door, ticket, read_report(body), json.dumps(body), WHEN)
 
 
-def to(*recipients: str, campaign: str = "spring", reference: str = "pack") -> Ticket:
-    """Return the ticket of a request to so many."""
-    return Ticket(campaign, reference, len(recipients) or 2)
+def to(*recipients: str, campaign: str = "spring", reference: str | None = None) -> Ticket:
+    """Return the ticket of a request to so many; no two campaigns have the same request."""
+    return Ticket(campaign, reference or ("pack" if campaign == "spring" else f"{campaign}-pack"), len(recipients) or 2)
 
 
 def kept(database: Database, *arrivals: Arrival) -> list[Kept]:
     return Inbox(database).keep(arrivals)
+
+
+def begun(database: Database, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Have it noted that something is sent."""
+    send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "send", -1)
+    database.write(lambda connection: note_send(connection, send))
+
+
+def noted(database: Database, *made: NotedRequest, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Have requests noted that the service accepted."""
+    database.write(lambda connection: note_requests(connection, campaign, conn_id, made))
+
+
+def ended(database: Database, campaign: str = "spring", *, expected: int, unknown: int = 0) -> None:
+    """Have it noted to how many was sent, and of how many nobody knows."""
+    database.write(lambda connection: note_end(connection, campaign, expected, unknown))
+
+
+def tracked(
+    database: Database, *recipients: str, campaign: str = "spring", conn_id: str = "shop", reference: str = "pack"
+) -> None:
+    """Have it noted who a request went to."""
+    database.write(lambda connection: track(connection, campaign, conn_id, reference, recipients))
 
 
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:

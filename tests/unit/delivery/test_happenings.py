@@ -37,9 +37,15 @@ def end(database, campaign="spring", expected=2):
     database.write(lambda c: note_end(c, campaign, expected))
 
 
-def sent(database, campaign="spring", expected=2, operation="send_sms"):
+def sent(database, campaign="spring", expected=2, operation="send_sms", reference=None):
     begin(database, campaign, operation)
+    noted(database, campaign, expected, reference)
     end(database, campaign, expected)
+
+
+def noted(database, campaign="spring", recipients=2, reference=None):
+    request = NotedRequest(reference or to(campaign=campaign).reference, recipients)
+    database.write(lambda c: note_requests(c, campaign, "shop", [request]))
 
 
 def found(database, kind=None, since=EVER, looked=None):
@@ -104,6 +110,7 @@ class TestCampaignFinished:
         begin(database)
         kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "delivered", ticket=to(ADA, OBI)))
         assert found(database) == []
+        noted(database)
         end(database)
         assert [one.key for one in found(database)] == ["spring"]
 
@@ -231,7 +238,7 @@ class TestBatches:
         kept(database, report(ADA, "failed", external_ref=ours))
         assert found(database) == []
         begin(database)
-        database.write(lambda c: note_requests(c, "spring", [NotedRequest(ours, 2)]))
+        database.write(lambda c: note_requests(c, "spring", "shop", [NotedRequest(ours, 2)]))
         assert [one.campaign for one in found(database)] == ["spring"]
         told(database)
         kept(database, report(OBI, "failed", external_ref="cpaas-" + "b" * 24))
@@ -247,7 +254,7 @@ class TestBatches:
     def test_wait_a_while_for_whoever_a_message_belongs_to(self, database):
         kept(database, report(ADA, "failed", message_id="m1"), report(OBI, "failed", message_id="m2"))
         assert found(database) == []
-        database.write(lambda c: note_requests(c, "spring", [NotedRequest("pack", 1, "m1")]))
+        database.write(lambda c: note_requests(c, "spring", "shop", [NotedRequest("pack", 1, "m1")]))
         an_age_passes(database, by=timedelta(minutes=11))
         assert {(one.campaign, one.facts["recipients"]) for one in found(database)} == {("spring", 1), ("", 1)}
 

@@ -9,11 +9,25 @@ from sqlalchemy import func, select
 from cpaas_provider.delivery.arrivals import Kept
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.reports import STATES, State
+from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tally import recipients_of
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
 from cpaas_provider.store.schema import reports
-from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
+from tests.unit.delivery.arriving import (
+    ADA,
+    OBI,
+    UMA,
+    arrival,
+    begun,
+    counts,
+    ended,
+    kept,
+    noted,
+    outcomes,
+    report,
+    to,
+)
 
 PACK = to(ADA, OBI)
 
@@ -94,10 +108,19 @@ class TestTheStateOfARecipient:
             (one,) = recipients_of(connection, ["spring"])
         assert (one["status"], one["reason"], one["outcome"]) == ("failed", "absent", State.UNDELIVERED.name.lower())
 
-    def test_a_recipient_of_two_requests_of_a_campaign_is_one(self, database: Database) -> None:
+    def test_of_two_requests_of_a_campaign_each_has_its_own(self, database: Database) -> None:
         kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
         kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        assert counts(database) == (1, 1, 0)
+
+    def test_of_a_request_that_another_took_the_place_of_is_the_other_s(self, database: Database) -> None:
+        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
+        kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        begun(database)
+        noted(database, NotedRequest("second", 2))
+        ended(database, expected=2)
         assert counts(database) == (1, 0, 0)
+        assert outcomes(database) == {ADA: "delivered"}
 
     def test_nobody_need_be_named_where_a_request_has_one_recipient(self, database: Database) -> None:
         alone = to(ADA, reference="alone")

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI, Header, HTTPException
 
 from cpaas_provider.delivery.overview import MOST, add_overview, overview, page_of
-from cpaas_provider.delivery.sends import TrackedSend, note_end, note_send
+from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import StoreError
 from tests.ports import listening
@@ -56,10 +56,12 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str)
 
 def test_once_the_task_has_ended_who_is_missing_is_open(database: Database) -> None:
     begun(database)
+    database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 5)]))
     database.write(lambda connection: note_end(connection, "spring", 5))
     (line,) = overview(lambda: database, ["spring"])
     assert (line["expected"], line["open"], line["state"]) == (5, 4, "reports are awaited")
-    database.write(lambda connection: note_end(connection, "spring", 1))
+    kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
+    database.write(lambda connection: note_end(connection, "spring", 2))
     (line,) = overview(lambda: database, ["spring"])
     assert (line["open"], line["state"]) == (0, "all reported")
 

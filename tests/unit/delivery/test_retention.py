@@ -32,7 +32,7 @@ def filled(database: Database) -> Database:
     )
     send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
     database.write(lambda connection: note_send(connection, send))
-    database.write(lambda connection: note_requests(connection, "spring", [NotedRequest("pack", 2, "m1")]))
+    database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 2, "m1")]))
     return database
 
 

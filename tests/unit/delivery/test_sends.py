@@ -23,12 +23,12 @@ SPRING = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
 
 
 def note(database: Database, *made: NotedRequest, campaign: str = "spring") -> None:
-    database.write(lambda connection: note_requests(connection, campaign, made))
+    database.write(lambda connection: note_requests(connection, campaign, "shop", made))
 
 
 def known(database: Database, *names: str) -> dict[str, str | None]:
     with database.reading() as connection:
-        return carried_out(connection, names)
+        return carried_out(connection, "shop", names)
 
 
 def ours(number: int) -> str:
@@ -97,7 +97,8 @@ class TestReportsOfTheAccount:
     def test_that_waited_in_several_places_come_to_the_strongest(self, database: Database) -> None:
         kept(database, report(ADA, "sent", external_ref=OURS), report(OBI, "failed", external_ref=OURS))
         kept(database, report(ADA, "delivered", id="m1"), report(UMA, "clicked", id="m1"))
-        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, UMA)), report(UMA, "sent", ticket=to(ADA, OBI, UMA)))
+        ticket = to(ADA, OBI, UMA, reference=OURS)
+        kept(database, report(ADA, "failed", ticket=ticket), report(UMA, "sent", ticket=ticket))
         for _ in range(2):
             note(database, NotedRequest(OURS, 3, "m1"))
             assert outcomes(database) == {ADA: "delivered", OBI: "undelivered", UMA: "clicked"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store import schema
+from cpaas_provider.store import earlier, schema
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
 from tests.unit.store.versions import all_of_them, remove, versions
@@ -177,3 +178,37 @@ def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
 def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(StoreError, match="needs the Python package 'oracledb'"):
         open_store("oracle+oracledb://ada:hunter2@127.0.0.1/test")
+
+
+def test_what_was_sent_and_reported_before_keeps_its_place(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:3])
+        open_store(url).close()
+    engine = sqlalchemy.create_engine(url)
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    send = {"campaign": "spring", "operation": "send_sms", "conn_id": "shop", "dag_id": "d", "run_id": "r"}
+    request = {"recipients": 1, "message_id": "m1", "noted": then}
+    report = {"campaign": "spring", "conn_id": "shop", "state": 10, "status": "failed", "failed_in": 7}
+    flags = {"delivered": False, "failed": True, "clicked": False, "reported": then, "touched": then}
+    with engine.begin() as connection:
+        connection.execute(earlier.sends.insert(), {**send, "task_id": "t", "map_index": -1, "began": then})
+        for reference, campaign in (("pack", "spring"), ("stray", "autumn")):
+            row = {**request, "reference": reference, "campaign": campaign}
+            connection.execute(earlier.requests.insert(), row)
+        for recipient, reference in (("1", "pack"), ("2", None)):
+            row = {**report, **flags, "recipient": recipient, "reference": reference}
+            connection.execute(earlier.deliveries.insert(), row)
+    engine.dispose()
+    with open_store(url) as database, database.reading() as connection:
+        found = {row.reference: row for row in connection.execute(sqlalchemy.select(schema.requests))}
+        assert {name: (row.conn_id, row.message_id) for name, row in found.items()} == {
+            "pack": ("shop", "m1"),
+            "stray": ("", "m1"),
+        }
+        rows = connection.execute(sqlalchemy.select(schema.deliveries)).all()
+        assert {(row.recipient, row.reference, row.failed_in) for row in rows} == {("1", "pack", 7), ("2", "", 7)}
+        assert {row.touched for row in rows} == {then}
+        (one,) = connection.execute(sqlalchemy.select(schema.sends)).all()
+        assert (one.conn_id, one.unknown) == ("shop", None)
+        there = {index["name"] for index in sqlalchemy.inspect(database.engine).get_indexes("cpaas_deliveries")}
+        assert there == {index.name for index in schema.deliveries.indexes}

@@ -16,14 +16,14 @@ from airflow.sdk import timezone
 from airflow.sdk._shared.module_loading import import_string
 from sqlalchemy import Engine, event
 
-from cpaas_provider.delivery.sends import TrackedSend, note_send
+from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tally import Counts
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.triggers import _delivery_poller, _shared, delivery
 from cpaas_provider.triggers._delivery_goal import Goal
 from cpaas_provider.triggers._delivery_poller import DeliveryPoller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
+from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, kept, noted, report, to
 from tests.unit.store.conftest import database as database
 from tests.unit.store.conftest import postgres_url as postgres_url
 from tests.unit.store.conftest import sqlite_url as sqlite_url
@@ -315,7 +315,8 @@ class TestTrouble:
     async def test_a_store_that_knows_nothing_of_it_is_told_once_to_the_one_who_waits(
         self, store: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.write(lambda connection: note_send(connection, TrackedSend("noted", "op", "c", "d", "r", "t", -1)))
+        begun(store, "noted")
+        noted(store, NotedRequest("noted-pack", 1), campaign="noted")
         with asked(*ROUNDS) as rounds:
             waiting = [asyncio.create_task(told(trigger(name))) for name in ("spring", "noted")]
             await until(lambda: len(rounds) >= 3)
