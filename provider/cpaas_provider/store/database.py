@@ -101,15 +101,18 @@ class Database:
         :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
             very end
         """
-        with self._in_words(self._write_timeout):
+        with self._in_words(self._write_timeout, writes=True):
             for left in reversed(range(_CLASHES)):
+                begun = False
                 try:
                     with self.engine.begin() as connection:
+                        begun = True
                         return work(connection)
                 except DBAPIError as error:
-                    # One more time on a session of another server, where this one's has become read-only.
-                    replaced = left == _CLASHES - 1 and ends_session(error.orig)
-                    if not (replaced or (left and _is_clash(error))):
+                    # One more time on another session, where this one has ended since or its server has become
+                    # read-only.
+                    useless = ends_session(error.orig) or (error.connection_invalidated and not begun)
+                    if not (left == _CLASHES - 1 and useless) and not (left and _is_clash(error)):
                         raise
         raise AssertionError  # the last round returns or raises
 
@@ -125,7 +128,7 @@ class Database:
         if self.engine.dialect.name != "sqlite":
             return True
         path = Path(self.engine.url.database or "")
-        with self._in_words():
+        with self._in_words(None):
             emptied = self._empty_log()
             try:
                 # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
@@ -168,14 +171,16 @@ class Database:
     ) -> None:
         self.close()
 
-    def _limited(self, seconds: float | None) -> contextlib.AbstractContextManager[Running | None]:
-        return contextlib.nullcontext() if self._limit is None or seconds is None else self._limit(seconds)
+    def _limited(self, seconds: float | None, writes: bool) -> contextlib.AbstractContextManager[Running | None]:
+        if self._limit is None or seconds is None:
+            return contextlib.nullcontext()
+        return self._limit(seconds, writes=writes)
 
     @contextlib.contextmanager
-    def _in_words(self, seconds: float | None) -> Iterator[None]:
+    def _in_words(self, seconds: float | None, *, writes: bool = False) -> Iterator[None]:
         running: Running | None = None
         try:
-            with self._limited(seconds) as running:
+            with self._limited(seconds, writes) as running:
                 yield
         except (ValueError, OverflowError) as error:
             # A driver that cannot send a value says so in Python's own way.

@@ -29,12 +29,14 @@ _END_OF_SESSION = ("25006", "25P03", "57P01", "57P02", "57P03", "57P05")
 class Running:
     """A transaction that is under way.
 
+    :param writes: it begins by a statement of its own, which tells whether the session lives
     :param connection: the driver's, once there is one
     :param over: its time was up, and the connection was cut for that
     """
 
     seconds: float
     deadline: float
+    writes: bool
     connection: Any = None
     over: bool = False
 
@@ -60,9 +62,9 @@ class TimeLimit:
         return getattr(self._mine, "running", None)
 
     @contextlib.contextmanager
-    def __call__(self, seconds: float) -> Iterator[Running]:
+    def __call__(self, seconds: float, *, writes: bool = False) -> Iterator[Running]:
         """Limit what this thread does with the database until the end of the block."""
-        running, before = Running(seconds, time.monotonic() + seconds), self.running
+        running, before = Running(seconds, time.monotonic() + seconds, writes), self.running
         self._mine.running = running
         with self._lock:
             self._running.add(running)
@@ -100,7 +102,8 @@ def _cut(connection: Any) -> None:
 def keep_to_limit(engine: Engine, limit: TimeLimit) -> None:
     """Have an engine of PostgreSQL keep to a limit: in connecting, in looking whether a session lives, and in all else.
 
-    It takes the place of ``pool_pre_ping``, which looks before anybody can be told of the connection.
+    It takes the place of ``pool_pre_ping``, which looks before anybody can be told of the connection, and before
+    transactions that find out by themselves.
     """
 
     @event.listens_for(engine, "do_connect")
@@ -120,7 +123,7 @@ def keep_to_limit(engine: Engine, limit: TimeLimit) -> None:
     def look(connection: Any, record: Any, _: Any) -> None:
         if (running := limit.running) is not None:
             running.connection = connection
-        if record.info.pop("fresh", False):
+        if record.info.pop("fresh", False) or (running is not None and running.writes):
             return
         try:
             engine.dialect.do_ping(connection)
