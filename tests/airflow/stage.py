@@ -25,8 +25,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete
 
 from cpaas_provider.api import core
-from cpaas_provider.operators._campaign_database import PREFIX
 from cpaas_provider.sending.campaign import campaign
+from cpaas_provider.sending.entries import CAMPAIGN_DATABASE
 from cpaas_provider.sending.otp_records import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
@@ -211,7 +211,7 @@ def _trace(error: Any) -> str:
 def forget_campaign_database() -> None:
     """Have Airflow not know in which database campaigns with a key lie: tests have one each."""
     with create_session() as session:
-        session.execute(delete(Variable).where(Variable.key.startswith(PREFIX)))
+        session.execute(delete(Variable).where(Variable.key.startswith(CAMPAIGN_DATABASE)))
 
 
 @contextlib.contextmanager

@@ -446,18 +446,6 @@ class TestSeen:
         assert "Nothing is in doubt." in journal("show", *campaign.ids).out
 
 
-@pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
-def test_the_journal_of_a_campaign_that_happens_once_is_said_to_be_elsewhere(
-    stage: Stage, journal: Journal, command: str
-) -> None:
-    campaign = Campaign(stage, *NAMES, campaign_key=f"once, {command}").loses_answers(1)
-    assert campaign.arrived() == [1] * 8
-    said = journal(command, *campaign.ids)
-    assert (said.status, "its journal is the campaign's" in said.err) == (1, True)
-    assert "clear it with if_unknown='skip'" in said.err
-    assert campaign.run.clear().change(if_unknown="skip").once().result["unknown"] == 2
-
-
 class TestServersBackend:
     """Where the state store's table cannot be read by whom it does not belong to."""
 

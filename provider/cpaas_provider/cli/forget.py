@@ -13,7 +13,7 @@ from airflow.utils.session import create_session
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli import task_state
-from cpaas_provider.cli.task_state import Instance, JournalError
+from cpaas_provider.cli.instances import Instance, JournalError
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER
 

@@ -18,7 +18,7 @@ from airflow.utils.session import create_session
 from cpaas_provider.api.counting import counted
 from cpaas_provider.cli import journal_words as words
 from cpaas_provider.cli import task_state
-from cpaas_provider.cli.task_state import Found, Instance, JournalError
+from cpaas_provider.cli.instances import Found, Instance, JournalError
 from cpaas_provider.sending.by_hand import CannotDecideError, Decided, Decision, Journal
 from cpaas_provider.sending.campaign.by_hand import Log, Sum
 from cpaas_provider.sending.entries import Entry, State
@@ -67,14 +67,16 @@ def cpaas_journal_list(args: Namespace) -> None:
 @providers_configuration_loaded
 def cpaas_journal_show(args: Namespace) -> None:
     """Show all requests of one task instance; those of a campaign summed up, beside what is in doubt."""
-    instance, found = _read(args)
-    journal = found.journal
+    found = _read(args)
+    instance, journal = found.instance, found.journal
     doubtful = journal.doubtful()
     if isinstance(journal, Log):
         _print_campaign(instance, journal, args)
     else:
         _print_each(instance, journal, args)
     aside = _aside(args)
+    if found.campaign is not None:
+        _say(words.where_it_lies(found), aside)
     if journal.lost:
         _say(f"What was sent to people without a request here, nobody can tell: {journal.lost}.", aside)
     in_doubt = [(instance, entry) for entry in doubtful if _is_in_doubt(instance, entry)]
@@ -101,7 +103,8 @@ def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> 
     def decided_on(journal: Journal) -> Decided:
         return journal.decide(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
 
-    instance, found = _read(args)
+    found = _read(args)
+    instance = found.instance
     try:
         task_state.refuse_on_its_way(instance)
         decided = decided_on(found.journal)
@@ -113,17 +116,16 @@ def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> 
     _say(f"Marked as {decision.value}: {words.counts(decided.before)} of {instance}.", sys.stdout)
     for line in words.references(decided.before):
         _say(line, sys.stdout)
-    _say(words.what_comes_next(instance, decided, decision), sys.stdout)
+    _say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
     if decision is Decision.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
         _say("Without --id the task's result has no id, and tasks after it that use it will fail.", sys.stdout)
 
 
-def _read(args: Namespace) -> tuple[Instance, Found]:
+def _read(args: Namespace) -> Found:
     try:
         with create_session(scoped=False) as session:
             asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
-            instance = task_state.find(asked, session)
-            return instance, task_state.read(instance, session)
+            return task_state.read(task_state.find(asked, session), session)
     except JournalError as error:
         raise SystemExit(str(error)) from None
 

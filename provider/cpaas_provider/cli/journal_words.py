@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from cpaas_provider.cli.task_state import Instance
+from cpaas_provider.cli.instances import Found, Instance
 from cpaas_provider.sending.by_hand import Decided, Decision, count_recipients
 from cpaas_provider.sending.campaign.by_hand import Sum
 from cpaas_provider.sending.entries import Entry
@@ -50,8 +50,11 @@ def _ways_to_find(entries: Sequence[Entry]) -> str:
     return "; ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 
-def what_comes_next(instance: Instance, decided: Decided, decision: Decision) -> str:
-    """Say what is left to do, and what the task's next try does."""
+def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *, campaign: bool) -> str:
+    """Say what is left to do, and what the task's next try does.
+
+    :param campaign: whether the journal is that of a campaign with a key, which no clear drops
+    """
     if left := decided.left:
         return (
             f"In doubt still: {counts(left)} ({named([entry.reference for entry in left])}). Until they are decided, "
@@ -62,6 +65,8 @@ def what_comes_next(instance: Instance, decided: Decided, decision: Decision) ->
     deed = _deed(decided, decision)
     if instance.state in ("up_for_retry", None):
         return f"Next: nothing to do; the task's next try {deed}"
+    if campaign:
+        return f"Next: clear the task, or have another run ask for the campaign; it then {deed}"
     return (
         f"Next: clear the task; it then {deed} From Airflow 3.4 on a clear drops the task's state, and with it this "
         "decision, unless it is told to keep it."
@@ -106,6 +111,15 @@ def _people_and_rows(entries: Sequence[Entry]) -> tuple[str, str]:
 
 def _number(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def where_it_lies(found: Found) -> str:
+    """Say whose the journal of a campaign with a key is, and where it lies."""
+    at_work = f" {found.taken_by} works on it now." if found.taken_by else ""
+    return (
+        "The journal is the campaign's, whatever run asks for it (campaign_key), and lies in the database "
+        f"{found.database}.{at_work}"
+    )
 
 
 def campaign_counts(sums: Sequence[Sum]) -> str:

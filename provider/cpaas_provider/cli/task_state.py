@@ -3,70 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
-from airflow.state import TaskScope, get_state_backend
+from airflow.state import get_state_backend
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
 from sqlalchemy import and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
+from cpaas_provider.cli.campaign_journals import CampaignJournals
+from cpaas_provider.cli.instances import Found, Instance, JournalError
 from cpaas_provider.sending.by_hand import UNTOUCHED, CannotDecideError, Decided, Journal, Single
 from cpaas_provider.sending.campaign.by_hand import Log, is_log
 from cpaas_provider.sending.campaign.segments import newest_series
-from cpaas_provider.sending.entries import JOURNAL_KEY, Pages
+from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance in which no try can have read the journal that might write it yet."""
 
-_RUNNING = frozenset({"running", "restarting"})
 _PAGE = 200
-
-
-class JournalError(Exception):
-    """A journal cannot be read or changed, in words for whoever typed the command."""
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A task instance, and the state Airflow has it in; ``None`` where it has none."""
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int = -1
-    state: str | None = None
-    try_number: int = 0
-
-    @property
-    def scope(self) -> TaskScope:
-        """Return what the state store knows it by."""
-        return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index)
-
-    @property
-    def running(self) -> bool:
-        """Whether a try of it may be at work."""
-        return self.state in _RUNNING
-
-    def __str__(self) -> str:
-        index = f"[{self.map_index}]" if self.map_index >= 0 else ""
-        return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A journal as it was found.
-
-    :param seen: what stood under the keys that tell whether it has changed
-    """
-
-    journal: Journal
-    seen: Mapping[str, Any]
 
 
 def find(asked: Instance, session: Session) -> Instance:
@@ -99,14 +57,10 @@ def read(instance: Instance, session: Session) -> Found:
     :raises JournalError: when there is none, or it cannot be read
     """
     found = _opened(instance, session)
-    if (found is None or not any(found.journal.entries())) and _has_campaign_key(instance, session):
-        raise JournalError(
-            f"Task instance {instance} has a campaign_key: its journal is the campaign's, whatever run it belongs to, "
-            f"and lies in the provider's own store, where these commands do not look. {UNTOUCHED} What became of each "
-            "recipient is in the outcome file (results_path). What is in doubt the task decides by its if_unknown: "
-            "look into the service's own records, then clear it with if_unknown='skip' (nobody in doubt is sent to) "
-            "or 'resend' (everybody in doubt is)."
-        )
+    with CampaignJournals(session) as campaigns:
+        # Who has a journal of its own may have been given a campaign's key since.
+        if found is None or not any(found.journal.entries()) or campaigns.key_of(instance):
+            found = campaigns.find(instance) or found
     if found is None:
         raise JournalError(
             f"Task instance {instance} has no journal: it has requested nothing, its state was dropped, or it is none "
@@ -135,6 +89,10 @@ def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided
             _lock(asked, list(expected.seen), session)
             instance = find(asked, session)
             refuse_on_its_way(instance)
+            if expected.campaign is not None:
+                with CampaignJournals(session) as campaigns:
+                    campaigns.change(expected, decide(expected.journal).values)
+                return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
                 raise JournalError(f"The journal of {instance} has changed meanwhile. {UNTOUCHED} Look at it again.")
             for key, value in decide(expected.journal).values.items():
@@ -161,11 +119,32 @@ def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple
             found = _rows(asked, words, session)
         else:
             found = _one_run(asked, session)
-        for instance in found:
-            try:
-                if opened := _opened(instance, session):
-                    yield instance, opened.journal
-            except JournalError as error:
+        with CampaignJournals(session) as campaigns:
+            yield from _each(found, campaigns, session)
+
+
+def _each(
+    instances: Iterable[Instance], campaigns: CampaignJournals, session: Session
+) -> Iterator[tuple[Instance, Journal | JournalError]]:
+    """Yield the journals of task instances, and those of the campaigns they send, each of these once."""
+    seen = set[object]()
+    for instance in instances:
+        try:
+            if opened := _opened(instance, session):
+                yield instance, opened.journal
+        except JournalError as error:
+            yield instance, error
+        name = campaigns.name_of(instance)
+        if name is None or name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = campaigns.read(instance, name)
+            yield found.instance, found.journal
+        except JournalError as error:
+            # One that is about the database is the same for all campaigns.
+            if error not in seen:
+                seen.add(error)
                 yield instance, error
 
 
@@ -173,11 +152,12 @@ def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> I
     """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
     row = TaskStateStoreModel
     names = ("dag_id", "run_id", "task_id", "map_index")
-    wanted = [row.key.startswith(JOURNAL_KEY, autoescape=True)]
-    wanted += [getattr(row, name) == value for name, value in asked.items() if value]
+    journals = [row.key.startswith(JOURNAL_KEY, autoescape=True)]
     if words:
         mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in words]
-        wanted.append(or_(*mentioned, not_(row.value.contains('"requests"'))))
+        journals.append(or_(*mentioned, not_(row.value.contains('"requests"'))))
+    wanted = [or_(and_(*journals), row.key == CAMPAIGN_MARKER)]
+    wanted += [getattr(row, name) == value for name, value in asked.items() if value]
     # Any row of a task instance will do that says it has a journal.
     first = select(func.min(row.id)).where(*wanted).group_by(*(getattr(row, name) for name in names))
     query = (
@@ -241,14 +221,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "
             f"{UNTOUCHED}"
         ) from None
-    return Found(journal, {key: seen[key] for key in journal.telling})
-
-
-def _has_campaign_key(instance: Instance, session: Session) -> bool:
-    """Tell by what Airflow shows of its arguments whether a task instance is one of a campaign that happens once."""
-    rendered = RenderedTaskInstanceFields
-    fields = session.scalar(select(rendered.rendered_fields).where(*_is(rendered, instance)))
-    return bool(fields and fields.get("campaign_key"))
+    return Found(instance, journal, {key: seen[key] for key in journal.telling})
 
 
 def _stored(instance: Instance, key: str, session: Session) -> Any:

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cpaas_provider.sending.entries import CAMPAIGN_DATABASE
 from cpaas_provider.store.errors import StoreError
 
 if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
-
-PREFIX = "cpaas_campaign_database"
-"""Names of Airflow variables begin with it that say in which database campaigns with a key lie: all workers see them,
-and no file of theirs is needed for it."""
 
 _DESCRIPTION = "The database in which campaigns with a campaign_key lie. Do not delete it while that is in use."
 
@@ -51,13 +48,13 @@ def _others_than(database: Database) -> list[str]:
     """Return the names that were noted for other databases."""
     from airflow.sdk import Variable
 
-    mine = f"{PREFIX}.{database.database_id}."
-    noted = list(Variable.keys(prefix=f"{PREFIX}."))
+    mine = f"{CAMPAIGN_DATABASE}.{database.database_id}."
+    noted = list(Variable.keys(prefix=f"{CAMPAIGN_DATABASE}."))
     if noted:
         return [name for name in noted if not name.startswith(mine)]
     name = f"{mine}{secrets.token_hex(4)}"
     Variable.set(name, database.url_for_people, description=_DESCRIPTION)
-    others = [name for name in Variable.keys(prefix=f"{PREFIX}.") if not name.startswith(mine)]
+    others = [name for name in Variable.keys(prefix=f"{CAMPAIGN_DATABASE}.") if not name.startswith(mine)]
     if others:
         Variable.delete(name)
     return others

@@ -145,7 +145,7 @@ class Campaigning:
             message,
             terms_of(operator, self._connection, self._partition),
             self._stop,
-            address_of(self._context) if operator.campaign_key is None else None,
+            address_of(self._context),
             may_begin=self._may_begin,
             evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),

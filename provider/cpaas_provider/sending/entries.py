@@ -18,6 +18,10 @@ NOTHING_SENT_KEY = "cpaas_nothing_sent"
 CAMPAIGN_MARKER = "cpaas_campaign"
 """The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
 
+CAMPAIGN_DATABASE = "cpaas_campaign_database"
+"""What the names of Airflow's variables begin with that say in which database campaigns with a key lie: all workers
+see them, and no file of theirs is needed for it."""
+
 VERSION = 3
 
 

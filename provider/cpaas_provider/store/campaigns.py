@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
+from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
 from cpaas_provider.store.schema import campaign_values, campaigns
 
 LEASE = timedelta(minutes=5)
@@ -65,8 +65,16 @@ class CampaignState:
         :raises StoreError: when the database cannot be read
         """
         with self._database.reading() as connection:
-            found = connection.execute(select(campaign_values.c.value).where(*self._place(key))).scalar_one_or_none()
-        return None if found is None else json.loads(found)
+            return self._stored(connection, key)
+
+    def taken_by(self) -> str | None:
+        """Return who works on the campaign now, in words; ``None`` when nobody does.
+
+        :raises StoreError: when the database cannot be read
+        """
+        with self._database.reading() as connection:
+            query = select(campaigns.c.owner).where(self._row, campaigns.c.until > self._clock())
+            return connection.execute(query).scalar_one_or_none()
 
     def set(self, key: str, value: Any) -> None:
         """Store JSON for good, before returning, and renew the lease.
@@ -78,8 +86,29 @@ class CampaignState:
 
         def work(connection: Connection) -> None:
             self._prove(connection)
-            if not connection.execute(update(campaign_values).where(*self._place(key)).values(value=text)).rowcount:
-                connection.execute(insert(campaign_values).values(campaign=self._campaign, key=key, value=text))
+            self._store(connection, key, text)
+
+        self._database.write(work)
+
+    def set_while_idle(self, values: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+        """Store JSON in one transaction in which nobody works on the campaign, and leave it nobody's.
+
+        Who worked on it before, and whose lease ended without his knowledge, can no longer write.
+
+        :param seen: what was read under the keys that tell whether anything has changed
+        :raises CampaignTakenError: when somebody works on it; nothing was stored
+        :raises CampaignChangedError: when something else stands under one of those keys; nothing was stored
+        :raises StoreError: when the database cannot be used
+        """
+        texts = {key: json.dumps(value, separators=(",", ":"), allow_nan=False) for key, value in values.items()}
+
+        def work(connection: Connection) -> None:
+            self._taken(connection, self._clock())
+            if any(self._stored(connection, key) != value for key, value in seen.items()):
+                raise CampaignChangedError("The journal of this campaign has changed meanwhile.")
+            for key, text in texts.items():
+                self._store(connection, key, text)
+            connection.execute(update(campaigns).where(self._row).values(owner=None, until=None))
 
         self._database.write(work)
 
@@ -113,6 +142,14 @@ class CampaignState:
         ours = update(campaigns).where(self._row, campaigns.c.term == term)
         if term is not None:
             self._database.write(lambda connection: connection.execute(ours.values(owner=None, until=None)))
+
+    def _stored(self, connection: Connection, key: str) -> Any | None:
+        found = connection.execute(select(campaign_values.c.value).where(*self._place(key))).scalar_one_or_none()
+        return None if found is None else json.loads(found)
+
+    def _store(self, connection: Connection, key: str, text: str) -> None:
+        if not connection.execute(update(campaign_values).where(*self._place(key)).values(value=text)).rowcount:
+            connection.execute(insert(campaign_values).values(campaign=self._campaign, key=key, value=text))
 
     def _place(self, key: str) -> tuple[Any, Any]:
         return campaign_values.c.campaign == self._campaign, campaign_values.c.key == key

@@ -19,6 +19,10 @@ class CampaignTakenError(StoreError):
     """Somebody else works on the campaign now."""
 
 
+class CampaignChangedError(StoreError):
+    """What is kept for the campaign is not what it was when it was looked at."""
+
+
 class LeaseLostError(StoreError):
     """The campaign is no longer ours to write to, so whoever is told this must not go on with it."""
 

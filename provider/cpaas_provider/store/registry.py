@@ -83,6 +83,16 @@ def open_campaign(
     return OpenCampaign(state, database.write(work))
 
 
+def partitions_of(database: Database, name: str) -> int | None:
+    """Return in how many partitions the campaign of a name is sent; ``None`` where there is none.
+
+    :raises StoreError: when the database cannot be read
+    """
+    with database.reading() as connection:
+        query = select(keyed_campaigns.c.partitions).where(keyed_campaigns.c.name == name)
+        return connection.execute(query).scalar_one_or_none()
+
+
 def _registered(connection: Connection, key: CampaignKey, count: int, now: datetime) -> Row[Any]:
     """Return the campaign's row, which nobody else can read to change it until the transaction ends."""
     query = select(keyed_campaigns).where(keyed_campaigns.c.name == key.name).with_for_update()

@@ -15,7 +15,7 @@ from cpaas_provider.sending.entries import JOURNAL_KEY, State
 from cpaas_provider.sending.journal import Journal, Store, TryFacts
 from cpaas_provider.store.campaigns import LEASE, CampaignState
 from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError
+from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
 from tests.unit.store.working import Worker
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -233,3 +233,46 @@ def test_the_loser_of_a_race_stores_nothing_after_the_taking(url: str, crowd: li
         while said[-1] != "lost":
             said.append(crowd[0].hear())
         assert next_.get("number") == found == int(said[-2])
+
+
+class TestWhileIdle:
+    """What somebody beside the tasks stores, such as a person's decision."""
+
+    def test_values_are_stored_and_the_campaign_is_free_afterwards(self, state_of: StateOf) -> None:
+        task, person = state_of("task"), state_of("person")
+        task.take()
+        task.set("journal", {"a": 1})
+        task.release()
+        person.set_while_idle({"journal": {"a": 2}, "more": 3}, {"journal": {"a": 1}, "more": None})
+        assert (task.get("journal"), task.get("more"), task.taken_by()) == ({"a": 2}, 3, None)
+        task.take()
+        assert task.taken_by() == "task"
+
+    def test_nothing_is_stored_while_a_task_works_on_it(self, state_of: StateOf) -> None:
+        task, person = state_of("task"), state_of("person")
+        task.take()
+        with pytest.raises(CampaignTakenError, match="task works on it"):
+            person.set_while_idle({"journal": 2}, {})
+        task.set("journal", 1)
+        assert (task.get("journal"), task.taken_by()) == (1, "task")
+
+    def test_nothing_is_stored_where_something_has_changed(self, state_of: StateOf) -> None:
+        task, person = state_of("task"), state_of("person")
+        task.take()
+        task.set("journal", 1)
+        task.release()
+        for seen in ({"journal": 2}, {"journal": None}, {"journal": 1, "more": 1}):
+            with pytest.raises(CampaignChangedError):
+                person.set_while_idle({"journal": 3, "more": 4}, seen)
+        assert (task.get("journal"), task.get("more"), task.taken_by()) == (1, None, None)
+
+    def test_whoever_lost_his_lease_meanwhile_can_no_longer_write(self, state_of: StateOf, clock: Clock) -> None:
+        dead, person = state_of("dead"), state_of("person")
+        dead.take()
+        dead.set("journal", 1)
+        clock.now += LEASE + SECOND
+        assert dead.taken_by() is None
+        person.set_while_idle({"journal": 2}, {"journal": 1})
+        with pytest.raises(LeaseLostError):
+            dead.set("journal", 3)
+        assert dead.get("journal") == 2

@@ -121,7 +121,7 @@ class Campaign:
 
     :param part: which part it is, where all parts go by the same ledger's name
     :param may_begin: called before anything is claimed; raises where nothing may be
-    :param address: the task instance as `airflow cpaas journal` takes it; ``None`` where its journal lies elsewhere
+    :param address: the task instance as `airflow cpaas journal` takes it
     """
 
     plan: Plan
@@ -129,7 +129,7 @@ class Campaign:
     message: Message
     terms: Terms
     stop: Stop
-    address: str | None
+    address: str
     may_begin: Callable[[], None] = lambda: None
     evidence: Sequence[Evidence] = ()
     publish: Publish = lambda figures: None

@@ -26,7 +26,7 @@ class Doubts:
 
     :param body: hash of what this try says to all
     :param lost: why nobody knows of anybody, where that is so
-    :param address: the task instance as `airflow cpaas journal` takes it; ``None`` where its journal lies elsewhere
+    :param address: the task instance as `airflow cpaas journal` takes it
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Doubts:
         body: str,
         *,
         lost: str | None,
-        address: str | None,
+        address: str,
     ) -> None:
         self._plan = plan
         self._standing = standing
@@ -150,6 +150,4 @@ class Doubts:
                 "Look into the service's own records. To have it sent all the same, start a new run, or clear the task "
                 "with resend_on_clear=True"
             )
-        if self._address is None:
-            return "Look into the service's own records, by recipient and time, or by the reference"
         return BY_HAND.format(address=self._address)

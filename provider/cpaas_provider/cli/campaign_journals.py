@@ -1,0 +1,168 @@
+"""The journals of campaigns with a key, as they lie in the provider's own database, seen from outside a task."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.variable import Variable
+from airflow.state import get_state_backend
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.sending.by_hand import UNTOUCHED
+from cpaas_provider.sending.campaign.by_hand import Log
+from cpaas_provider.sending.entries import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.store.campaigns import CampaignState
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, StoreError
+from cpaas_provider.store.registry import CampaignKey, partitions_of
+
+_OWNER = "airflow cpaas journal"
+
+
+class CampaignJournals:
+    """All of them; the database is opened when one is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._database: Database | None = None
+        self._unusable: JournalError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def name_of(self, instance: Instance) -> str | None:
+        """Return the name of the campaign's partition that a task instance noted it has stored something of."""
+        stored = get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=self._session)
+        return None if stored is None else str(json.loads(stored))
+
+    def key_of(self, instance: Instance) -> CampaignKey | None:
+        """Return what Airflow shows of a task instance's arguments: its campaign, where it has a key."""
+        fields = self._rendered(instance)
+        key, conn_id = fields.get("campaign_key"), fields.get("cpaas_conn_id")
+        return CampaignKey(str(conn_id), str(key), "") if key else None
+
+    def find(self, instance: Instance) -> Found | None:
+        """Return the journal of the campaign a task instance sends; ``None`` where it sends none with a key.
+
+        :raises JournalError: when it has one, and its journal is not here or cannot be read
+        """
+        if (name := self.name_of(instance)) is not None:
+            return self.read(instance, name)
+        key = self.key_of(instance)
+        if key is None:
+            return None
+        # It may have found all done by others, and then has stored nothing.
+        try:
+            count = partitions_of(self._opened(), key.name)
+        except StoreError as error:
+            raise _unreadable(instance, error) from None
+        if (count or 1) > 1:
+            raise JournalError(
+                f"Task instance {instance} has stored nothing of its campaign, which is sent in {count} partitions. "
+                f"{UNTOUCHED} Name a task instance that has; `airflow cpaas journal list --state all` shows them."
+            )
+        return self.read(instance, f"{key.name}/0")
+
+    def read(self, instance: Instance, name: str) -> Found:
+        """Return the journal of a campaign's partition.
+
+        :raises JournalError: when it is not here or cannot be read
+        """
+        try:
+            database = self._opened()
+            state = CampaignState(database, name, _OWNER)
+            if state.get(JOURNAL_KEY) is None:
+                raise self._elsewhere(instance, database)
+            seen: dict[str, Any] = {}
+
+            def get(key: str) -> Any:
+                seen[key] = state.get(key)
+                return seen[key]
+
+            # Before and after: a claim that is read meanwhile must not be taken for one that nobody works on.
+            taken_by = state.taken_by()
+            journal = Log.read(get)
+            taken_by = taken_by or state.taken_by()
+        except StoreError as error:
+            raise _unreadable(instance, error) from None
+        except ValueError as error:
+            raise JournalError(
+                f"The campaign of task instance {instance} has a journal that this version of the provider cannot "
+                f"read: {error}. {UNTOUCHED}"
+            ) from None
+        instance = dataclasses.replace(instance, campaign_taken=taken_by is not None)
+        telling = {key: seen[key] for key in journal.telling}
+        return Found(instance, journal, telling, name, database.url_for_people, taken_by)
+
+    def change(self, found: Found, values: Mapping[str, Any]) -> None:
+        """Store what is decided about a journal.
+
+        :raises JournalError: when a task works on the campaign, or its journal has changed; nothing was stored
+        :raises StoreError: when the database failed meanwhile, and it may have been stored
+        """
+        try:
+            CampaignState(self._opened(), found.campaign or "", _OWNER).set_while_idle(values, found.seen)
+        except CampaignTakenError as error:
+            raise JournalError(str(error)) from None
+        except CampaignChangedError as error:
+            raise JournalError(f"{error} {UNTOUCHED} Look at it again.") from None
+
+    def _opened(self) -> Database:
+        if self._unusable is not None:
+            raise self._unusable
+        if self._database is None:
+            try:
+                self._database = open_store()
+            except StoreError as error:
+                self._unusable = JournalError(
+                    f"Journals of campaigns with a campaign_key lie in the database [cpaas] store names. {error} "
+                    f"{UNTOUCHED}"
+                )
+                raise self._unusable from None
+        return self._database
+
+    def _elsewhere(self, instance: Instance, database: Database) -> JournalError:
+        """Say where a campaign's journal lies that is not in this database."""
+        others = {
+            variable.get_val()
+            for variable in self._session.scalars(
+                select(Variable).where(Variable.key.startswith(f"{CAMPAIGN_DATABASE}.", autoescape=True))
+            )
+            if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{database.database_id}.")
+        }
+        told = f"Task instance {instance} has a campaign_key, and its campaign's journal is not in "
+        if others:
+            return JournalError(
+                f"{told}the database {database.url_for_people}, which [cpaas] store names here. The workers have "
+                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] store names "
+                "that database."
+            )
+        return JournalError(
+            f"{told}the database {database.url_for_people}. Either nothing of it was requested yet, or the database "
+            f"was restored from an older copy. {UNTOUCHED} Where the journal is gone for good, `airflow cpaas journal "
+            "forget` lets the task begin anew."
+        )
+
+    def _rendered(self, instance: Instance) -> Mapping[str, Any]:
+        rendered = RenderedTaskInstanceFields
+        names = ("dag_id", "run_id", "task_id", "map_index")
+        mine = [getattr(rendered, name) == getattr(instance, name) for name in names]
+        fields: Mapping[str, Any] | None = self._session.scalar(select(rendered.rendered_fields).where(*mine))
+        return fields or {}
+
+
+def _unreadable(instance: Instance, error: StoreError) -> JournalError:
+    return JournalError(f"The campaign of task instance {instance}: {error} {UNTOUCHED}")

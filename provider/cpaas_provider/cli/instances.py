@@ -1,0 +1,67 @@
+"""What the commands work with: a task instance, and the journal that was found for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.state import TaskScope
+
+from cpaas_provider.sending.by_hand import Journal
+
+_RUNNING = frozenset({"running", "restarting"})
+
+
+class JournalError(Exception):
+    """A journal cannot be read or changed, in words for whoever typed the command."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A task instance, and the state Airflow has it in; ``None`` where it has none.
+
+    :param campaign_taken: whether a task instance works on its campaign, where that has a key; ``None`` elsewhere
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    state: str | None = None
+    try_number: int = 0
+    campaign_taken: bool | None = None
+
+    @property
+    def scope(self) -> TaskScope:
+        """Return what the state store knows it by."""
+        return TaskScope(self.dag_id, self.run_id, self.task_id, self.map_index)
+
+    @property
+    def running(self) -> bool:
+        """Whether a try that writes its journal may be at work."""
+        return self.state in _RUNNING if self.campaign_taken is None else self.campaign_taken
+
+    def __str__(self) -> str:
+        index = f"[{self.map_index}]" if self.map_index >= 0 else ""
+        return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A journal as it was found.
+
+    :param instance: whose it is, or who sends the campaign that it is of
+    :param seen: what stood under the keys that tell whether it has changed
+    :param campaign: the name of the campaign's partition in the provider's database; ``None`` where the journal lies
+        in the task's state
+    :param database: that database, without a password
+    :param taken_by: who works on the campaign now, in words
+    """
+
+    instance: Instance
+    journal: Journal
+    seen: Mapping[str, Any]
+    campaign: str | None = None
+    database: str | None = None
+    taken_by: str | None = None
