@@ -141,7 +141,18 @@ def get_provider_info() -> dict[str, object]:
                         "sensitive": True,
                         "example": "postgresql://user:password@host:5432/cpaas",
                         "default": None,
-                    }
+                    },
+                    "callback_days": {
+                        "description": (
+                            "For how many days after it was made a callback URL takes delivery reports; later ones are "
+                            "answered with 404. No more than airflow cpaas store prune --days: what was pruned cannot "
+                            "be told from what is new."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": None,
+                        "default": "90",
+                    },
                 },
             }
         },

@@ -32,8 +32,11 @@ class Arrival:
 
 
 class Kept(Enum):
-    """What the store made of it: all three are kept for good."""
+    """What the store made of it: the first three are kept for good, the others are not stored."""
 
     NEW = "new"
     REPEATED = "repeated"
     UNREADABLE = "unreadable"
+    # It came to the callback URL of a request that was pruned, or that has brought all that it may.
+    EXPIRED = "expired"
+    TOO_MANY = "too_many"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.doors import Observe
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from cpaas_provider.delivery.desk import Desk
     from cpaas_provider.store.database import Database
 
+
+complaints = Complaints(logging.getLogger(__name__))
 
 WRITE_SECONDS = 5.0
 """What a transaction of the receiver's may take, the connection to the database included."""
@@ -58,7 +63,9 @@ def assemble(
         found = connections(conn_id)
         if found is None:
             return None
-        return ConnectionKeys(found.journal_secrets, found.webhook_secret, found.signature_header)
+        return ConnectionKeys(
+            found.journal_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
+        )
 
     app = receiver(
         keys,
@@ -73,6 +80,23 @@ def assemble(
     if guard is not None:
         add_overview(app, opened.database, guard, prefix)
     return app
+
+
+def callback_lifetime() -> timedelta:
+    """Return how long callback URLs take reports, by ``[cpaas] callback_days``."""
+    from airflow.sdk.configuration import conf
+
+    from cpaas_provider.delivery.tickets import LIFETIME
+
+    said = conf.get("cpaas", "callback_days", fallback=None)
+    try:
+        lifetime = LIFETIME if said is None else timedelta(days=int(said))
+    except (ValueError, OverflowError):
+        lifetime = timedelta()
+    if lifetime > timedelta():
+        return lifetime
+    complaints.say("days", f"[cpaas] callback_days is no number of days above 0; {LIFETIME.days} are taken instead.")
+    return LIFETIME
 
 
 class _OpenedOnce:

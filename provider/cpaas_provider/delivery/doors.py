@@ -9,7 +9,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.delivery import answers
 from cpaas_provider.delivery.answers import (
@@ -21,6 +21,7 @@ from cpaas_provider.delivery.answers import (
     NO_STORE,
     NOT_FOUND,
     ONLY_POST,
+    TOO_MANY,
     Answer,
     RefusalError,
     Send,
@@ -40,6 +41,12 @@ MOST_BYTES = 64 * 1024 * 1024
 """What each door has room for."""
 
 complaints = Complaints(logging.getLogger(__name__))
+
+_NOT_STORED = {
+    Kept.EXPIRED: (NOT_FOUND, "their callback URLs have expired, or what they belong to was pruned."),
+    Kept.TOO_MANY: (TOO_MANY, "more came to one callback URL than its request may have. Somebody else may have it."),
+}
+"""What is answered where nothing was stored, and why."""
 
 Observe = Callable[[str, "int | float"], None]
 
@@ -83,12 +90,21 @@ class _Way:
         arrival = Arrival(conn_id, self.door, ticket, read_report(body), text, datetime.now(UTC))
         async with asyncio.timeout(answers.ANSWER_SECONDS):
             kept = await self._desk.hand_in(arrival)
+        self._refuse_where_not_stored(kept, conn_id)
         self._observe("received", 1)
         if kept is not Kept.NEW:
             self._observe(kept.value, 1)
         if told := told_at(body):
             self._observe("lag", max(0.0, (datetime.now(UTC) - told).total_seconds()))
         return KEPT
+
+    def _refuse_where_not_stored(self, kept: Kept, conn_id: str) -> None:
+        if kept not in _NOT_STORED:
+            return
+        answer, why = _NOT_STORED[kept]
+        self._observe(kept.value, 1)
+        complaints.say(kept.value, f"Delivery reports on connection {conn_id!r} are refused: {why}")
+        raise RefusalError(answer)
 
     def _refusal(self, error: Exception) -> Answer:
         answer = _answer_to(error)
@@ -115,21 +131,24 @@ class CallbackDoor(_Way):
 
     async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
         conn_id = place["conn_id"]
-        ticket = await self._ticket(conn_id, place["ticket"])
+        ticket, lifetime = await self._ticket(conn_id, place["ticket"])
+        if ticket.expired(lifetime):
+            self._refuse_where_not_stored(Kept.EXPIRED, conn_id)
         raw = await posted.body()
         if ticket.campaign == HANDSHAKE:
             return Answer.of(200, {"store": await self._store_name()})
         return await self._keep(conn_id, posted, raw, ticket)
 
-    async def _ticket(self, conn_id: str, text: str) -> Ticket:
+    async def _ticket(self, conn_id: str, text: str) -> tuple[Ticket, timedelta]:
+        """Return what the URL says, once it is proved, and how long URLs of its connection live."""
         keys = await self._ring.keys_of(conn_id)
         if keys is None:
             raise RefusalError(NOT_FOUND)
         try:
-            return read_ticket(conn_id, text, keys.callback_secrets)
+            return read_ticket(conn_id, text, keys.callback_secrets), keys.callback_lifetime
         except BadTicketError:
             newer = await self._ring.keys_after_doubt(conn_id, keys)
-        return read_ticket(conn_id, text, newer.callback_secrets if newer else ())
+        return read_ticket(conn_id, text, newer.callback_secrets if newer else ()), keys.callback_lifetime
 
 
 class WebhookDoor(_Way):

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, 
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
+from cpaas_provider.delivery.quotas import MARK, Quotas, mark
 from cpaas_provider.delivery.reports import Report, State
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
@@ -64,6 +65,7 @@ class Inbox:
         database.refuse_without_reports()
         self._database = database
         self._kinds: dict[str, str] = {}
+        self._quotas = Quotas()
 
     def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
         """Store reports in one transaction, durable when this returns; say for each what became of it.
@@ -87,6 +89,19 @@ class Inbox:
             return self._database.write(partial(self._keep, [_raw(arrivals[0])]))
 
     def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+        """Store what callback URLs may bring, and everything from the account's webhook."""
+        refused = self._quotas.refused(connection, arrivals)
+        if not refused:
+            return self._store(arrivals, connection)
+        # One that is stored already takes no room, and whoever repeats it is told so.
+        digests = {place: _digest(arrivals[place], _place_of(arrivals[place])) for place in refused}
+        stored = _known(connection, digests.values())
+        for place in [one for one, digest in digests.items() if digest in stored and refused[one] is Kept.TOO_MANY]:
+            del refused[place]
+        kept = iter(self._store([one for place, one in enumerate(arrivals) if place not in refused], connection))
+        return [refused[place] if place in refused else next(kept) for place in range(len(arrivals))]
+
+    def _store(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
         places = _places(connection, arrivals)
         now = datetime.now(UTC)
         digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
@@ -138,7 +153,7 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
     def place_of(arrival: Arrival) -> _Place:
         ticket, report, conn_id = arrival.ticket, arrival.report, arrival.conn_id
         if ticket is not None:
-            return _Place(ticket.campaign, ticket.reference, ticket.recipients)
+            return _place_of(arrival)
         if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
             return found
         if report.reference and _OURS.fullmatch(report.reference):
@@ -146,6 +161,12 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
         return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
 
     return [place_of(arrival) for arrival in arrivals]
+
+
+def _place_of(arrival: Arrival) -> _Place:
+    """Return whose a report is by its ticket."""
+    ticket = arrival.ticket
+    return _Place(ticket.campaign, ticket.reference, ticket.recipients) if ticket is not None else _Place()
 
 
 def _noted(
@@ -165,7 +186,11 @@ def _noted(
 
 
 def _digest(arrival: Arrival, place: _Place) -> bytes:
-    return sha256(_measured(arrival.conn_id, arrival.door, place.reference or "", arrival.body)).digest()
+    digest = sha256(_measured(arrival.conn_id, arrival.door, place.reference or "", arrival.body)).digest()
+    if arrival.ticket is None:
+        return digest
+    # All of one request lie together, so that they can be counted.
+    return mark(arrival.conn_id, arrival.ticket.reference) + digest[MARK:]
 
 
 def _measured(*texts: str) -> bytes:

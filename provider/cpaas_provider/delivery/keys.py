@@ -9,8 +9,10 @@ import time
 from asyncio import Task
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from cpaas_provider.delivery.complaints import Complaints
+from cpaas_provider.delivery.tickets import LIFETIME
 
 complaints = Complaints(logging.getLogger(__name__))
 
@@ -32,11 +34,13 @@ class ConnectionKeys:
     :param callback_secrets: the first signs callback URLs, all verify them
     :param webhook_secret: what account webhooks are signed with
     :param signature_header: the header their signature is in; without either of the two that door is closed
+    :param callback_lifetime: how long a callback URL takes reports
     """
 
     callback_secrets: tuple[str, ...] = field(repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
     signature_header: str | None = None
+    callback_lifetime: timedelta = LIFETIME
 
 
 class KeysUnreadableError(Exception):

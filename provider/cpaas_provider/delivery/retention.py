@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, select, tuple_
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, insert, select, tuple_, update
 
 from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, events, lookups, reports, requests, sends
+from cpaas_provider.store.schema import (
+    REPORTS_ON,
+    deliveries,
+    events,
+    identities,
+    lookups,
+    reports,
+    requests,
+    sends,
+)
 
 AT_ONCE = 5_000
 """Rows that are deleted in one transaction: the receiver waits for no longer than that."""
@@ -22,6 +32,10 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     # What DAGs have not been told yet stays, however old.
     (events, events.c.told),
 )
+SHORTEST = timedelta(days=1)
+"""What is younger is never pruned by the command."""
+
+_PRUNED = "pruned"
 _LOOKUPS = (lookups, lookups.c.at)
 
 
@@ -34,6 +48,8 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     :param lookups_before: of look-ups, which campaigns rely on for their ``lookup_ttl``, however old reports may get
     :raises StoreError: when the store cannot be used; what was deleted by then is
     """
+    if database.engine.dialect.name in REPORTS_ON:
+        database.write(partial(_note_pruned, before=before))
     moments = [(table, age, before) for table, age in _AGES] + [(*_LOOKUPS, lookups_before)]
     for table, age, moment in moments:
         key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
@@ -42,6 +58,24 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
         while number := database.write(_deleting(delete(table).where(key.in_(old)))):
             gone += number
         yield table.name, gone
+
+
+def pruned_before(connection: Connection) -> datetime | None:
+    """Return up to when requests were pruned; ``None`` where none ever was.
+
+    A report to a callback URL made before then may be a replay of one that was pruned, which nobody can tell any more.
+    """
+    found = connection.execute(select(identities.c.value).where(identities.c.name == _PRUNED)).scalar_one_or_none()
+    return None if found is None else datetime.fromisoformat(found)
+
+
+def _note_pruned(connection: Connection, before: datetime) -> None:
+    known = pruned_before(connection)
+    if known is None:
+        connection.execute(insert(identities).values(name=_PRUNED, value=before.isoformat()))
+    elif known < before:
+        change = update(identities).where(identities.c.name == _PRUNED)
+        connection.execute(change.values(value=before.isoformat()))
 
 
 def _only_key(table: Table) -> Column[Any]:

@@ -8,15 +8,21 @@ import hmac
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 MAX_RECIPIENTS = 100_000
 HANDSHAKE = "handshake"
 """The campaign of tickets that ask the receiver which store it has."""
 
+LIFETIME = timedelta(days=90)
+"""How long a callback URL takes reports, unless the configuration says otherwise: as long as reports are kept."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_TICKET = re.compile(r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,100})\.([1-9][0-9]{0,5})\.([A-Za-z0-9_-]{27})")
+_TICKET = re.compile(
+    r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,100})\.([1-9][0-9]{0,5})\.([1-9][0-9]{9})\.([A-Za-z0-9_-]{27})"
+)
 _PURPOSE = b"cpaas callback"
 _MAC_BYTES = 20
 
@@ -32,12 +38,19 @@ class Ticket:
     :param campaign: what waiters wait for, up to 100 of ``A-Z a-z 0-9 _ -``
     :param reference: our name of the request, of the same alphabet
     :param recipients: how many the request names, 1 to 100,000
+    :param issued: when its URL was made, to the second; ``None`` where there is none yet
     :raises ValueError: when one of them is not so
     """
 
     campaign: str
     reference: str
     recipients: int
+    # Two URLs of one request differ in nothing else, and are as good as each other.
+    issued: datetime | None = field(default=None, compare=False)
+
+    def expired(self, lifetime: timedelta) -> bool:
+        """Tell whether its URL is older than that, and to be refused."""
+        return self.issued is not None and datetime.now(UTC) - self.issued > lifetime
 
     def __post_init__(self) -> None:
         if not (_NAME.fullmatch(self.campaign) and _NAME.fullmatch(self.reference)):
@@ -55,7 +68,9 @@ def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
     """
     if not secret:
         raise ValueError("A callback URL needs a secret to be signed with.")
-    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{_mac(_canonical(conn_id, ticket), secret)}"
+    issued = int((ticket.issued or datetime.now(UTC)).timestamp())
+    mac = _mac(_canonical(conn_id, ticket, issued), secret)
+    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{issued}.{mac}"
     return f"{base.rstrip('/')}/callback/{quote(conn_id, safe='')}/{text}"
 
 
@@ -74,8 +89,9 @@ def _proved(conn_id: str, text: str, secrets: tuple[str, ...]) -> Ticket:
     found = _TICKET.fullmatch(text)
     if found is None or int(found[3]) > MAX_RECIPIENTS:
         raise BadTicketError("The callback URL is not one of ours.")
-    ticket, mac = Ticket(found[1], found[2], int(found[3])), found[4]
-    whole = _canonical(conn_id, ticket)
+    issued, mac = int(found[4]), found[5]
+    ticket = Ticket(found[1], found[2], int(found[3]), datetime.fromtimestamp(issued, UTC))
+    whole = _canonical(conn_id, ticket, issued)
     # All are tried, so that the time tells nothing of which.
     proofs = [hmac.compare_digest(mac, _mac(whole, secret)) for secret in secrets if secret]
     if not any(proofs):
@@ -83,9 +99,10 @@ def _proved(conn_id: str, text: str, secrets: tuple[str, ...]) -> Ticket:
     return ticket
 
 
-def _canonical(conn_id: str, ticket: Ticket) -> bytes:
+def _canonical(conn_id: str, ticket: Ticket, issued: int) -> bytes:
     """Return all it says, each part with its length before it, or two different tickets could read the same."""
-    parts = [text.encode() for text in (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients))]
+    texts = (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients), str(issued))
+    parts = [text.encode() for text in texts]
     return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 _POSTGRES = ("postgres", "postgresql")
+
+_UP_TO_THE_PLACE = re.compile(r"[^:]*://(?:[^:/]*(?::[^@]*)?@)?")
+"""What SQLAlchemy takes for user and password, and all before."""
+
+_CONN_ID = re.compile(r"[\w.-]{1,250}")
+"""What is surely no URL."""
 
 # What a connection's extras may say to PostgreSQL's own client; the rest is for Airflow's hook.
 _FOR_POSTGRES = (
@@ -55,13 +62,21 @@ def _airflow_home() -> Path:
 
 def _of_text(text: str) -> URL:
     try:
-        return make_url(text)
+        url = make_url(text)
     except (ArgumentError, ValueError):
         # Their words show the URL, and with it the password.
+        url = None
+    if url is None or _is_torn(text, url):
         raise StoreError(
             "[cpaas] store is not a URL SQLAlchemy can read. Characters such as @ and / in a user or password have to "
-            "be percent-encoded; or name an Airflow connection instead."
-        ) from None
+            "be percent-encoded (@ is %40, / is %2F); or name an Airflow connection instead."
+        )
+    return url
+
+
+def _is_torn(text: str, url: URL) -> bool:
+    """Tell whether an @ in the password has cut it in two, and the rest is taken for a host, and shown as one."""
+    return url.get_backend_name() != "sqlite" and "@" in _UP_TO_THE_PLACE.sub("", text, count=1)
 
 
 def _of_connection(conn_id: str) -> URL:
@@ -71,8 +86,11 @@ def _of_connection(conn_id: str) -> URL:
     try:
         connection: Connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
+        # It may be a URL somebody wrote amiss, with its password.
+        named = f" {conn_id!r}" if _CONN_ID.fullmatch(conn_id) else ""
         raise StoreError(
-            f"[cpaas] store names the connection {conn_id!r}, which does not exist. Create it, or set a URL instead."
+            f"[cpaas] store names the connection{named}, which does not exist. Create it, or set a URL instead "
+            "(postgresql://..., sqlite:////...)."
         ) from None
     if connection.conn_type in _POSTGRES:
         given = {name: connection.extra_dejson.get(name) for name in _FOR_POSTGRES}

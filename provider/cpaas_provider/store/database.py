@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from cpaas_provider.store import schema
 from cpaas_provider.store.address import find_address, for_people
 from cpaas_provider.store.errors import NoReportsThereError, RejectedDataError, StoreError
 from cpaas_provider.store.leftovers import any_left
-from cpaas_provider.store.sqlite_file import opening
+from cpaas_provider.store.sqlite_file import KnownFile, opening
 from cpaas_provider.store.timeouts import Running, TimeLimit, drop_lost_sessions, ends_session, keep_to_limit
 
 Result = TypeVar("Result")
@@ -48,6 +49,9 @@ class Database:
         self.engine = engine
         self._write_timeout = write_timeout
         self._limit = limit
+        is_file = engine.dialect.name == "sqlite"
+        self._file = KnownFile(Path(engine.url.database or "")) if is_file else None
+        self._opening = threading.RLock()
 
     @property
     def url_for_people(self) -> str:
@@ -71,6 +75,7 @@ class Database:
         :raises StoreError: when it cannot be read, or is of a kind that keeps no delivery reports
         """
         self.refuse_without_reports()
+        self.open_if_moved()
         return self.database_id
 
     @functools.cached_property
@@ -90,6 +95,7 @@ class Database:
 
         :raises StoreError: when the database cannot be read
         """
+        self.open_if_moved()
         with self._in_words(PATIENCE_SECONDS), self.engine.connect() as connection:
             yield connection.execution_options(**{_ONLY_READS: True})
 
@@ -101,13 +107,19 @@ class Database:
         :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
             very end
         """
-        with self._in_words(self._write_timeout, writes=True):
+        self.open_if_moved()
+        return self._write(work, self._write_timeout)
+
+    def _write(self, work: Callable[[Connection], Result], seconds: float | None) -> Result:
+        with self._in_words(seconds, writes=True):
             for left in reversed(range(_CLASHES)):
                 begun = False
                 try:
                     with self.engine.begin() as connection:
                         begun = True
-                        return work(connection)
+                        result = work(connection)
+                    self._refuse_moved_meanwhile()
+                    return result  # noqa: TRY300 - it is part of what is tried: a clash is known by the commit
                 except DBAPIError as error:
                     # One more time on another session, where this one has ended since or its server has become
                     # read-only.
@@ -115,6 +127,51 @@ class Database:
                     if not (left == _CLASHES - 1 and useless) and not (left and _is_clash(error)):
                         raise
         raise AssertionError  # the last round returns or raises
+
+    def open(self) -> None:
+        """Open the database where it is now, creating what is missing.
+
+        :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
+        """
+        with self._opening, contextlib.ExitStack() as held:
+            if self._file is not None:
+                held.enter_context(opening(self._file.path))
+                self._file.know()
+            try:
+                with self.reading() as connection:
+                    version = schema.version_of(connection)
+                if version < len(schema.MIGRATIONS):
+                    # To create tables may take its time.
+                    self._write(schema.migrate, None)
+            except BaseException:
+                if self._file is not None:
+                    self._file.forget()
+                raise
+            if self._file is not None:
+                # With its write-ahead log, which is there by now.
+                self._file.know()
+
+    def open_if_moved(self) -> None:
+        """Open a file of SQLite anew that was moved or replaced since it was opened; do nothing otherwise.
+
+        :raises StoreError: when there is none, or it cannot be used
+        """
+        if self._file is None or self._file.is_there:
+            return
+        with self._opening:
+            if self._file.is_there:
+                return
+            self.engine.dispose()
+            self.__dict__.pop("database_id", None)
+            self._file.refuse_moved()
+            self.open()
+
+    def _refuse_moved_meanwhile(self) -> None:
+        if self._file is not None and not self._file.is_there:
+            raise StoreError(
+                f"The store's file {self._file.path} was moved or replaced while it was written to. What was just "
+                "written may be in the file that was moved alone; it has to be written again."
+            )
 
     def wipe(self, pattern: bytes) -> bool:
         """Overwrite what was deleted, as far as that is in a file of SQLite; tell whether nothing of it is left.
@@ -125,29 +182,26 @@ class Database:
         :param pattern: a regular expression that the bytes of what was deleted match
         :raises StoreError: when the database cannot be used
         """
-        if self.engine.dialect.name != "sqlite":
+        if self._file is None:
             return True
-        path = Path(self.engine.url.database or "")
-        with self._in_words(None):
-            emptied = self._empty_log()
-            try:
-                # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
-                # rearranged.
-                if any_left(path, pattern):
-                    with self.engine.connect() as connection:
-                        connection.execution_options(**{_ONLY_READS: True}).exec_driver_sql("VACUUM")
-                    emptied = self._empty_log()
-            except OSError as error:
-                raise StoreError(
-                    f"What was deleted is gone from the tables of {self.url_for_people}, but {error}."
-                ) from None
+        emptied = self._empty_log()
+        try:
+            # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
+            # rearranged.
+            if any_left(self._file.path, pattern):
+                with self.reading() as connection:
+                    connection.exec_driver_sql("VACUUM")
+                emptied = self._empty_log()
+        except OSError as error:
+            raise StoreError(
+                f"It is deleted from the tables of the store {self.url_for_people}, but {error}."
+            ) from None
         return emptied
 
     def _empty_log(self) -> bool:
         """Bring all of the write-ahead log into the database and empty it; tell whether that could be done."""
-        with self.engine.connect() as connection:
-            log = connection.execution_options(**{_ONLY_READS: True})
-            return not log.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        with self.reading() as connection:
+            return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
     def check(self) -> None:
         """See that a transaction can be written now, by one that changes nothing.
@@ -209,13 +263,8 @@ def open_store(url: str | None = None, *, write_timeout: float | None = None) ->
     address = find_address(url)
     limit = TimeLimit() if write_timeout is not None and address.get_backend_name() == "postgresql" else None
     database = Database(_engine(address, write_timeout, limit), write_timeout, limit)
-    is_file = address.get_backend_name() == "sqlite"
     try:
-        with opening(Path(address.database or "")) if is_file else contextlib.nullcontext():
-            with database.reading() as connection:
-                version = schema.version_of(connection)
-            if version < len(schema.MIGRATIONS):
-                Database(database.engine).write(schema.migrate)
+        database.open()
     except BaseException:
         database.close()
         raise

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from cpaas_provider.store.errors import StoreError
 
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
@@ -32,6 +35,62 @@ def opening(path: Path) -> Iterator[None]:
         # Closing alone would not free it where the process was forked meanwhile.
         fcntl.flock(folder, fcntl.LOCK_UN)
         os.close(folder)
+
+
+class KnownFile:
+    """The file that is open, told from another of the same name.
+
+    SQLite goes on with a file that was moved, deleted or replaced: what is written then, nobody else reads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = False
+        self._file: Identity | None = None
+        self._log: Identity | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is still the file of its name, as far as it is known."""
+        return not self._known or (self._file is not None and _identity(self.path) == self._file)
+
+    def know(self) -> None:
+        """Take what has the name now for the file that is open."""
+        self._known = True
+        self._file, self._log = _identity(self.path), _identity(self._log_path)
+
+    def forget(self) -> None:
+        """Take nothing for the file that is open."""
+        self._file = None
+
+    def refuse_moved(self) -> None:
+        """See that what has the name now can be opened in its place.
+
+        :raises StoreError: when nothing has, or the write-ahead log of the file that was there before lies beside it
+        """
+        if _identity(self.path) is None:
+            raise StoreError(
+                f"The store's file {self.path} was moved or deleted while it was in use. Nothing is stored until it is "
+                "there again; it is then opened anew."
+            )
+        if self._log is not None and _identity(self._log_path) == self._log:
+            raise StoreError(
+                f"The store's file {self.path} was replaced while it was in use, and {self._log_path.name} beside it "
+                "still belongs to the one before. Nothing is stored until you have moved that and the file ending in "
+                "-shm away, to where the earlier database is."
+            )
+
+    @property
+    def _log_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _create(path: Path) -> None:

@@ -208,15 +208,16 @@ class TestFile:
     def test_nothing_is_left_in_the_file_and_its_log(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         others = [f"23480400{number:05}" for number in range(1500)]
+        all_of_them = to(*others, ADA)
         with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as receiver:
-            kept(receiver, *(report(one, "sent", ticket=to()) for one in others))
+            kept(receiver, *(report(one, "sent", ticket=all_of_them) for one in others))
             kept(receiver, *(report(f"+{ADA}", "sent", ticket=to(), reason=f"no {one}") for one in range(80)))
             kept(receiver, *(report(one, "failed", ticket=to(), reason="x" * 200) for one in others))
             assert found_in(path) >= 80
             erased = erase(database, ADA)
             assert (erased.rows, erased.leftovers) == (81, False)
             assert found_in(path) == 0
-            kept(receiver, report(OBI, "delivered", ticket=to()))
+            kept(receiver, report(OBI, "delivered", ticket=all_of_them))
 
     def test_what_another_program_deleted_goes_from_the_file_too(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from cpaas_provider.delivery.tickets import MAX_RECIPIENTS, BadTicketError, Ticket, callback_url, read_ticket
 
 BASE = "https://airflow.example.com/cpaas"
-TICKET = Ticket("cpaas-spring", "cpaas-spring-7", 500)
+ISSUED = datetime(2026, 5, 1, 12, tzinfo=UTC)
+TICKET = Ticket("cpaas-spring", "cpaas-spring-7", 500, ISSUED)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=100)
 TICKETS = st.builds(Ticket, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
 SECRETS = st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable())
@@ -113,6 +115,26 @@ class TestReading:
     def test_huge_ones_are_refused(self) -> None:
         refused("a" * 1_000_000)
         refused(".".join("a" * 90 for _ in range(10_000)))
+
+
+class TestAge:
+    def test_it_says_when_it_was_made(self) -> None:
+        assert read_ticket("cpaas_default", made(), ["secret"]).issued == ISSUED
+        begun = datetime.now(UTC).replace(microsecond=0)
+        fresh = read_ticket("cpaas_default", made(Ticket("a", "b", 1)), ["secret"])
+        assert fresh.issued is not None
+        assert begun <= fresh.issued <= datetime.now(UTC)
+
+    def test_nobody_can_make_it_younger(self) -> None:
+        issued = str(int(ISSUED.timestamp()))
+        refused(made().replace(issued, str(int(issued) + 1)))
+        refused(made().replace(f".{issued}", ""))
+
+    def test_it_expires(self) -> None:
+        old = Ticket("a", "b", 1, datetime.now(UTC) - timedelta(days=90, seconds=1))
+        assert old.expired(timedelta(days=90))
+        assert not old.expired(timedelta(days=91))
+        assert not Ticket("a", "b", 1).expired(timedelta(days=1))
 
 
 class TestRotation:

@@ -92,10 +92,27 @@ def test_an_asynchronous_driver_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://ada:hunter2/@host:port/test", "://ada:hunter2@host", "ada://:hunter2@host"]
-)
+    "url",
+    ["postgresql://ada:hunter2/@host:port/test", "://ada:hunter2@host", "ada://:hunter2@host",
+     "postgresql://ada:p@hunter2@host/test", "postgresql://ada:p@hunter2@host:5432/test",
+     "postgresql://ada:@hunter@host",
+     "postgresql://ada:p@ss/hunter2@host/test", "postgresql://ada:p@ss?hunter2@host/test",
+     "postgresql://ada:p@ss?a=hunter2@host/test", "mysql://ada:p@hunter@2@host/test",
+     "postgresql:ada:hunter2@host/test",
+     "postgresql:/ada:hunter2@host/test", "ada:hunter2@host", "hunter2@host"],
+)  # fmt: skip
 def test_what_cannot_be_read_is_not_shown(url: str) -> None:
     with pytest.raises(StoreError) as refused:
         find_address(url)
     assert "hunter" not in str(refused.value)
-    assert refused.value.__suppress_context__
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [("postgresql://ada:hun%40ter@host/test", "hun@ter"), ("postgresql://ada:hun/ter?#:@host/test", "hun/ter?#:"),
+     ("postgresql://ada@corp:hunter@host/test", "hunter"), ("sqlite:////srv/ada@corp/store.db", None)],
+)  # fmt: skip
+def test_what_can_be_read_is(url: str, password: str | None) -> None:
+    assert find_address(url).password == password
