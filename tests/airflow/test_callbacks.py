@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from cpaas_provider.delivery.assembly import assemble
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
+from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.hooks.receiving import connection_of_reports
 from cpaas_provider.links.delivery import DeliveryLink, lead
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.schema import deliveries, requests, sends
 from tests.airflow import campaigns
@@ -25,6 +27,7 @@ from tests.airflow.campaigns import digits, rows, small_packs
 from tests.airflow.stage import Stage, fault
 from tests.airflow.tries import Run, Try, new_dag
 from tests.ports import closed_port, listening
+from tests.unit.delivery.arriving import kept, report
 from tests.unit.delivery.receiving import running, until
 
 TIMEOUT = 0.5
@@ -326,6 +329,41 @@ class TestACampaign:
         assert done.state == "success"
         received.comes_to(done.result["reference"], 4)
         assert [one.expected for one in received.rows(sends)] == [4]
+
+    def test_is_not_delivered_by_reports_of_those_it_does_not_know_of(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        done = campaigns.sms(stage, rows(6, 700), if_unknown="skip", settle_timeout=dt.timedelta(0)).once()
+        assert (done.result["sent"], done.result["unknown"]) == (4, 2)
+        assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
+        (lost,) = done.result["unknown_references"]
+        ticket = Ticket(done.result["reference"], lost, 2)
+        strangers = digits(2, 700)
+        kept(received.store, *(report(one, "delivered", ticket=ticket, conn_id="cpaas_default") for one in strangers))
+        sensor = DeliverySensor(task_id="delivered", sent=done.result, min_delivered=0.5)
+        assert sensor.poke({}) is False
+        assert sensor._seen is not None
+        assert sensor._goal(sensor._seen.sent).standing(sensor._seen.counts) == {
+            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 4,
+        }  # fmt: skip
+
+    def test_whose_requests_could_not_be_noted_has_them_noted_at_its_end(
+        self, stage: Stage, received: Received
+    ) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", after=1, retry_after=0))
+        run = campaigns.sms(stage, rows(4, 800))
+        assert run.once().state == "up_for_retry"
+        before = received.rows(requests)
+        # As if the try had been killed before it came to that.
+        received.store.write(lambda connection: connection.execute(delete(requests)))
+        campaigns.accept_all(stage)
+        done = run.once()
+        assert done.state == "success"
+        assert before and {one.reference for one in before} < {one.reference for one in received.rows(requests)}
+        assert sum(one.recipients for one in received.rows(requests)) == 4
+        received.comes_to(done.result["reference"], 4)
 
     def test_in_parts_is_a_campaign_a_part(self, stage: Stage, received: Received) -> None:
         small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, select, update
+from sqlalchemy import Connection, and_, case, delete, func, select, update
 
 from cpaas_provider.delivery.inbox import ORPHAN, Key, key_of, merged, upserting, write_deliveries
 from cpaas_provider.delivery.reports import State
@@ -69,6 +69,12 @@ def note_requests(connection: Connection, campaign: str, conn_id: str, made: Seq
         [{**common, **one._asdict()} for one in sorted(made)],
     )
     _adopt(connection, campaign, conn_id, made, now)
+
+
+def noted_recipients(connection: Connection, campaign: str) -> int:
+    """Return how many recipients the requests of a campaign have that were noted."""
+    noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
+    return int(connection.execute(noted).scalar_one())
 
 
 def note_end(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:

@@ -93,6 +93,10 @@ class Counts:
         """
         return max(accepted + self.unknown, self.known)
 
+    def unless_accepted(self) -> Counts:
+        """Return the same for a request of unknown outcome, which is a campaign by itself."""
+        return replace(self, unknown=self.known)
+
     def __add__(self, other: Counts) -> Counts:
         """Return what both come to together."""
         return Counts(
@@ -161,7 +165,7 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, Co
         delivered, undelivered, in_flight = map(int, numbers)
         counts = Counts(delivered, undelivered, in_flight, touched)
         if noted is not None and not is_accepted:
-            counts = replace(counts, unknown=counts.known)
+            counts = counts.unless_accepted()
         found[campaign] = found.get(campaign, Counts()) + counts
     return {campaign: counts for campaign, counts in found.items() if campaign not in ambiguous}
 

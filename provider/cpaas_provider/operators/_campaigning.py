@@ -174,8 +174,13 @@ class Campaigning:
         """Note to how many was sent, for whoever waits until that is delivered."""
         tracking = self._operator.tracking
         if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
+            from cpaas_provider.delivery.sends import NotedRequest
+
             campaign = self._under_way[0]
-            tracking.note_end(campaign.reference, campaign.plan.counts()[Fate.SENT])
+            counts = campaign.plan.counts()
+            # What an earlier try was killed before noting is in the journal.
+            accepted = [NotedRequest(*one) for one in campaign.standing.accepted()]
+            tracking.note_end(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
             lead(self._operator, [campaign.reference])
 
     def _evidence(self) -> Sequence[Evidence]:

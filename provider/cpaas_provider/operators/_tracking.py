@@ -18,6 +18,7 @@ from cpaas_provider.delivery import sends, tally
 from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
 from cpaas_provider.delivery.reports import recipient_key
 from cpaas_provider.sending.errors import RefutedError
+from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
 
@@ -108,9 +109,20 @@ class Tracking:
         """Note that something is sent under a name."""
         self._write(partial(sends.note_send, send=sends.TrackedSend(campaign=campaign, **self._place)))
 
-    def note_end(self, campaign: str, expected: int) -> None:
-        """Note to how many was sent in all tries."""
-        self._write(partial(sends.note_end, campaign=campaign, expected=expected))
+    def note_end(self, campaign: str, expected: int, unknown: int, accepted: Sequence[sends.NotedRequest]) -> None:
+        """Note to how many was sent in all tries, and of how many nobody knows.
+
+        :param accepted: all requests the service accepted, should not all of them have been noted
+        """
+
+        def work(connection: Connection) -> None:
+            sends.note_send(connection, sends.TrackedSend(campaign=campaign, **self._place))
+            if sends.noted_recipients(connection, campaign) < expected:
+                for some in batched(accepted):
+                    sends.note_requests(connection, campaign, self.conn_id, some)
+            sends.note_end(connection, campaign, expected, unknown)
+
+        self._write(work)
 
     def note(self, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]) -> bool:
         """Note requests that were carried out, each with its recipients, and tell whether that could be done."""

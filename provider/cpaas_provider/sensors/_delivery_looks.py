@@ -42,7 +42,9 @@ def look(sent: Sent) -> Look:
         sent = _with_numbers(connection, sent)
         found = counts_of(connection, sent.campaigns)
         is_strange = not found and not noted(connection, sent.campaigns)
-    return Look(sent, sum(found.values(), Counts()), is_strange)
+    unknown = frozenset(sent.unknown)
+    counts = (one.unless_accepted() if name in unknown else one for name, one in found.items())
+    return Look(sent, sum(counts, Counts()), is_strange)
 
 
 def write_outcomes(campaigns: Iterable[str], path: Any) -> int:

@@ -35,11 +35,13 @@ class Sent:
     :param campaigns: references of campaigns, and of requests that belong to none
     :param expected: to how many was surely sent, as far as that was told
     :param untold: those of the campaigns of which it was not: references that were given as such
+    :param unknown: those of the campaigns that are requests of unknown outcome
     """
 
     campaigns: tuple[str, ...]
     expected: int
     untold: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def read_sent(given: Any) -> Sent:
@@ -50,12 +52,14 @@ def read_sent(given: Any) -> Sent:
     """
     campaigns: dict[str, None] = {}
     untold: list[str] = []
+    unknown: list[str] = []
     expected = 0
     for one in _several(given):
-        names, recipients = _read_one(one)
+        names, recipients, doubtful = _read_one(one)
         if campaigns.keys() >= set(names):
             continue
         campaigns.update(dict.fromkeys(names))
+        unknown.extend(doubtful)
         if recipients is None:
             untold.extend(names)
         else:
@@ -64,7 +68,7 @@ def read_sent(given: Any) -> Sent:
             raise ValueError(f"sent names more than {MOST_CAMPAIGNS:,} requests, more than one sensor can wait for.")
     if not expected and not untold:
         raise ValueError(_NOTHING)
-    return Sent(tuple(campaigns), expected, tuple(untold))
+    return Sent(tuple(campaigns), expected, tuple(untold), tuple(unknown))
 
 
 def _several(given: Any) -> Iterator[Any]:
@@ -79,19 +83,24 @@ def _several(given: Any) -> Iterator[Any]:
         raise ValueError(f"sent must be {_WHAT_IT_IS}; it is of type {type(given).__name__}.")
 
 
-def _read_one(one: Any) -> tuple[list[str], int | None]:
-    """Return the references of one result and to how many was surely sent, which a reference alone does not tell."""
+def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
+    """Return the references of one result, to how many was surely sent, and which of them are in doubt.
+
+    A reference alone tells neither.
+    """
     if isinstance(one, str):
         if not _REFERENCE.fullmatch(one):
             raise ValueError(_NATIVE)
-        return [one], None
+        return [one], None, []
     if not isinstance(one, Mapping):
         raise ValueError(f"sent must be {_WHAT_IT_IS}; it holds something of type {type(one).__name__}.")
     if one.get("dry_run"):
         raise ValueError("sent is of a campaign that was a dry run. Nothing was sent, so there is nothing to wait for.")
     campaign = one.get("reference")
     surely = [campaign] if campaign else _references(one, "references")
-    names = surely if campaign else [*surely, *_references(one, "unknown_references")]
+    # Those of a campaign are part of it, and the store knows them apart.
+    unknown = [] if campaign else _references(one, "unknown_references")
+    names = [*surely, *unknown]
     if not names and not _nothing_was_sent(one):
         raise ValueError(_NO_REFERENCE)
     if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
@@ -99,7 +108,7 @@ def _read_one(one: Any) -> tuple[list[str], int | None]:
     number = _number(one, "sent", "recipients", default=len(surely))
     if number and one.get("delivery_reports", "") is None:
         raise ValueError(_NO_REPORTS)
-    return names, number
+    return names, number, unknown
 
 
 def _references(one: Mapping[str, Any], name: str) -> list[Any]:

@@ -49,7 +49,8 @@ class DeliverySensor(BaseSensorOperator):
     recipients what is known, the first being the sum of the next four; open is of whom nothing is known, and a conflict
     is a recipient reported as both delivered and not. A sensor that fails leaves the same in the XCom ``report``.
 
-    Expected is to how many was surely sent; recipients of requests of unknown outcome count once they are reported on.
+    ``expected`` is the number of recipients the service accepted. Those of requests of unknown outcome are added to it
+    once they are reported on; they never stand in for a recipient who is still open.
     A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
 
     :param sent: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator`` returned
@@ -181,6 +182,7 @@ class DeliverySensor(BaseSensorOperator):
                 min_delivered=self.min_delivered,
                 deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
                 poke_interval=self.poke_interval,
+                unknown=list(sent.unknown),
             ),
             method_name="execute_complete",
             # The trigger keeps the deadline; this ends the wait where no triggerer is running.

@@ -39,13 +39,15 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
     """One who waits until a goal is reached by some campaigns together; answered with how that ended.
 
     :param interval: seconds between two rounds at most, at least 1
+    :param unknown: those of the campaigns that are requests of unknown outcome
     """
 
-    def __init__(self, campaigns: Iterable[str], goal: Goal, interval: float) -> None:
+    def __init__(self, campaigns: Iterable[str], goal: Goal, interval: float, unknown: Iterable[str] = ()) -> None:
         super().__init__()
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.goal = goal
         self.interval = max(interval, SHORTEST_INTERVAL)
+        self._unknown = frozenset(unknown)
         self.was_looked_at = False
         self.is_last_look = False
         self._counts: dict[str, Counts] = {}
@@ -55,12 +57,15 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
 
     def learn(self, campaign: str, counts: Counts) -> None:
         """Take note of what a campaign came to."""
+        if campaign in self._unknown:
+            counts = counts.unless_accepted()
         before, total = self._counts.get(campaign, Counts()), self._total
         self._counts[campaign] = counts
         self._total = Counts(
             total.delivered + counts.delivered - before.delivered,
             total.undelivered + counts.undelivered - before.undelivered,
             total.in_flight + counts.in_flight - before.in_flight,
+            unknown=total.unknown + counts.unknown - before.unknown,
         )
 
     def judge(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,6 +35,7 @@ class DeliveryTrigger(BaseTrigger):
     :param min_delivered: the share of them to be delivered, above 0 and up to 1, or ``None``
     :param deadline: absolute end of the wait, ISO 8601 with offset; a restarted triggerer keeps it
     :param poke_interval: seconds between two rounds, at least 1; the smallest of all who wait counts
+    :param unknown: those of ``campaigns`` that are requests of unknown outcome: ``expected`` does not count them
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class DeliveryTrigger(BaseTrigger):
         min_delivered: float | None,
         deadline: str,
         poke_interval: float,
+        unknown: Sequence[str] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow does not annotate it
         self.campaigns = campaigns
@@ -51,6 +53,7 @@ class DeliveryTrigger(BaseTrigger):
         self.min_delivered = min_delivered
         self.deadline = deadline
         self.poke_interval = poke_interval
+        self.unknown = list(unknown)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what the triggerer needs to make this trigger again."""
@@ -60,6 +63,7 @@ class DeliveryTrigger(BaseTrigger):
             "min_delivered": self.min_delivered,
             "deadline": self.deadline,
             "poke_interval": self.poke_interval,
+            "unknown": self.unknown,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -74,7 +78,8 @@ class DeliveryTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         deadline = datetime.fromisoformat(self.deadline)
-        waiter = DeliveryWaiter(self.campaigns, Goal(self.expected, self.min_delivered), self.poke_interval)
+        goal = Goal(self.expected, self.min_delivered)
+        waiter = DeliveryWaiter(self.campaigns, goal, self.poke_interval, self.unknown)
         with DeliveryPoller.joined(_STORE, waiter) as poller:
             with contextlib.suppress(TimeoutError):
                 return await waiter.answer(deadline) or waiter.given_up()

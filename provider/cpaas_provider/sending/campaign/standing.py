@@ -97,6 +97,14 @@ class Standing:
             for number, reference, at, reason, body in rows
         ]
 
+    def accepted(self) -> Iterator[tuple[str, int, str | None]]:
+        """Yield each request the service accepted: its reference, how many recipients, and the id of the service."""
+        yield from self._plan.database.execute(
+            """SELECT reference, count(*), id FROM person JOIN request ON number = person.request
+            WHERE fate = ? GROUP BY number ORDER BY number""",
+            (Fate.SENT,),
+        )
+
     def in_doubt_by(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
         """Yield place, member and words of each person in doubt by a request, and the hash of the words it said."""
         yield from self._plan.database.execute(
