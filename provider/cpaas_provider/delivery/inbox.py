@@ -5,24 +5,24 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, literal_column, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, bindparam, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.quotas import MARK, Quotas, mark
 from cpaas_provider.delivery.reports import Report, State
+from cpaas_provider.delivery.statuses import Key, inserting, key_of, merged, write_deliveries
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import RejectedDataError
 from cpaas_provider.store.many import insert_many
-from cpaas_provider.store.schema import deliveries, reports, requests, sends
+from cpaas_provider.store.schema import reports, requests, sends
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
@@ -39,10 +39,6 @@ KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 """What the operations of sends are about."""
 
 _KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
-
-_NOTHING: Any = literal_column("''")
-
-_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,63 +268,11 @@ def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> di
     }
 
 
-_FLAGS = ("delivered", "failed", "clicked")
-_OF_THE_STRONGEST = ("state", "status", "reason", "reported")
-_IF_TOLD = ("message_id", "kind")
-
-Key = tuple[str, str, str, str]
-"""Campaign, connection, reference of the request, and recipient: what there is one row for."""
-
-
-def key_of(row: Mapping[str, Any]) -> Key:
-    """Return what names the row of a recipient."""
-    return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
-
-
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
-    strong, weak = (other, one) if other["state"] > one["state"] else (one, other)
-    return {
-        **strong,
-        **{flag: one[flag] or other[flag] for flag in _FLAGS},
-        **{name: strong[name] or weak[name] for name in _IF_TOLD},
-    }
-
-
-def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Bring what is known of recipients up to date; what is known already is not touched."""
-    ordered = sorted(rows, key=key_of)
-    insert_many(connection, _merging(connection.dialect.name), ordered)
-
-
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.
 @functools.cache
 def _noting(dialect: str) -> Any:
-    insert = _INSERTS[dialect](reports)
+    insert = inserting(dialect, reports)
     noting = insert.on_conflict_do_update(
         index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
     )
     return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.times)
-
-
-@functools.cache
-def _merging(dialect: str) -> Any:
-    insert = _INSERTS[dialect](deliveries)
-    there, new = deliveries.c, insert.excluded
-    # Of whom was only noted that he was sent to, any report says more.
-    stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
-    return insert.on_conflict_do_update(
-        index_elements=list(deliveries.primary_key.columns),
-        set_={
-            **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
-            **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
-            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
-            "touched": new.touched,
-        },
-        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
-    )
-
-
-def upserting(connection: Connection, table: Table) -> Any:
-    """Return an insertion that may say what is to be done where a row is there already."""
-    return _INSERTS[connection.dialect.name](table)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
-from cpaas_provider.delivery.inbox import ORPHAN, Key, key_of, merged, upserting, write_deliveries
+from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.statuses import Key, key_of, merged, upserting, write_deliveries
 from cpaas_provider.delivery.tally import UNSEEN
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries, requests, sends

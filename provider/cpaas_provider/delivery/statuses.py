@@ -1,0 +1,74 @@
+"""Where each recipient of a request stands: a row for each, by the strongest of what was reported."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, case, literal_column, or_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.schema import deliveries
+
+_NOTHING: Any = literal_column("''")
+
+_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+_FLAGS = ("delivered", "failed", "clicked")
+_OF_THE_STRONGEST = ("state", "status", "reason", "reported")
+_IF_TOLD = ("message_id", "kind")
+
+Key = tuple[str, str, str, str]
+"""Campaign, connection, reference of the request, and recipient: what there is one row for."""
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Return what names the row of a recipient."""
+    return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
+    strong, weak = (other, one) if other["state"] > one["state"] else (one, other)
+    return {
+        **strong,
+        **{flag: one[flag] or other[flag] for flag in _FLAGS},
+        **{name: strong[name] or weak[name] for name in _IF_TOLD},
+    }
+
+
+def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Bring what is known of recipients up to date; what is known already is not touched."""
+    ordered = sorted(rows, key=key_of)
+    insert_many(connection, _merging(connection.dialect.name), ordered)
+
+
+# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+@functools.cache
+def _merging(dialect: str) -> Any:
+    insert = inserting(dialect, deliveries)
+    there, new = deliveries.c, insert.excluded
+    # Of whom was only noted that he was sent to, any report says more.
+    stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
+    return insert.on_conflict_do_update(
+        index_elements=list(deliveries.primary_key.columns),
+        set_={
+            **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
+            **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
+            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
+            "touched": new.touched,
+        },
+        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
+    )
+
+
+def inserting(dialect: str, table: Table) -> Any:
+    """Return an insertion that may say what is to be done where a row is there already."""
+    return _INSERTS[dialect](table)
+
+
+def upserting(connection: Connection, table: Table) -> Any:
+    """Return the same for a connection's database."""
+    return inserting(connection.dialect.name, table)
