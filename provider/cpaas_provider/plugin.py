@@ -31,6 +31,6 @@ def _receiver() -> Any:
 
     from cpaas_provider.assets.teller import telling
     from cpaas_provider.delivery.assembly import assemble
-    from cpaas_provider.hooks.receiving import connection_of_reports, observe
+    from cpaas_provider.hooks.receiving import connection_of_reports, expected_connections, observe
 
-    return telling(assemble(connection_of_reports, guard=get_user, observe=observe))
+    return telling(assemble(connection_of_reports, guard=get_user, observe=observe, expected=expected_connections))

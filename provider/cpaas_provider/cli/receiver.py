@@ -64,14 +64,26 @@ def cpaas_receiver(args: Any) -> None:
 def application() -> FastAPI:
     """Return the application of one worker."""
     from cpaas_provider.delivery.assembly import assemble
-    from cpaas_provider.hooks.receiving import connection_of_reports, observe, publish_metrics
+    from cpaas_provider.hooks.receiving import (
+        connection_of_reports,
+        expected_connections,
+        observe,
+        publish_metrics,
+    )
 
     # As Airflow's API server says it, whose connections these are: in its database too.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     sys.setswitchinterval(SWITCH_SECONDS)
     publish_metrics()
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
-    app = assemble(connection_of_reports, guard=None, observe=observe, prefix=prefix, described=described)
+    app = assemble(
+        connection_of_reports,
+        guard=None,
+        observe=observe,
+        expected=expected_connections,
+        prefix=prefix,
+        described=described,
+    )
     _keep_out_of_collections()
     return app
 

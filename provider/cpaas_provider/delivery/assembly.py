@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cpaas_provider.delivery.complaints import Complaints
@@ -45,12 +47,14 @@ def assemble(
     *,
     guard: Callable[..., Any] | None,
     observe: Observe,
+    expected: Callable[[], Iterable[str]] = tuple,
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
     """Return the receiver. Its store is opened by the first report.
 
     :param connections: reads a connection, which may block; ``None`` where there is no such connection
+    :param expected: names connections there are, as far as they can be listed, which may block
     :param guard: as ``receiver``, like the rest
     """
     from cpaas_provider.delivery.keys import ConnectionKeys
@@ -74,6 +78,7 @@ def assemble(
         store_name=lambda: opened.database().identity,
         check_database=lambda: opened.database().check(),
         observe=observe,
+        expected=partial(_expected, expected, opened.database),
         prefix=prefix,
         described=described,
     )
@@ -97,6 +102,17 @@ def callback_lifetime() -> timedelta:
         return lifetime
     complaints.say("days", f"[cpaas] callback_days is no number of days above 0; {LIFETIME.days} are taken instead.")
     return LIFETIME
+
+
+def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
+    """Return the connections there are: those that can be listed, and those that something was sent with."""
+    from cpaas_provider.delivery.sends import sending_connections
+    from cpaas_provider.store.errors import StoreError
+
+    found: set[str] = set()
+    with contextlib.suppress(StoreError), database().reading() as connection:
+        found |= sending_connections(connection)
+    return found.union(listed())
 
 
 class _OpenedOnce:

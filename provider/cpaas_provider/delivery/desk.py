@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from asyncio import AbstractEventLoop, Future
+from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -16,6 +17,8 @@ from cpaas_provider.store.errors import RejectedDataError
 Keep = Callable[[Sequence[Arrival]], list[Kept]]
 
 ROOM = 2000
+"""Arrivals of one connection in hand; of all, twice as many."""
+
 MOST_AT_ONCE = 500
 """Arrivals in one transaction, so that none takes long."""
 
@@ -44,13 +47,13 @@ class Desk:
     A transaction begins with the first arrival at once, never waiting for more.
 
     :param keep: stores arrivals in one durable transaction and says what became of each, in their order
-    :param room: how many may be in hand, 1 or more
+    :param room: how many of one connection may be in hand, 1 or more; of all, twice as many
     """
 
     def __init__(self, keep: Keep, *, room: int = ROOM) -> None:
         self._keep = keep
         self._room = room
-        self._in_hand = 0
+        self._in_hand: Counter[str] = Counter()
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
@@ -64,10 +67,11 @@ class Desk:
         :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
         :raises StoreError: when the transaction failed; nothing of it was stored
         """
-        if self._closed or self._in_hand >= self._room:
+        held = self._in_hand
+        if self._closed or held[arrival.conn_id] >= self._room or held.total() >= 2 * self._room:
             raise DeskFullError("No room for more delivery reports now. Nothing was stored; send it again later.")
         future: Future[Kept] = asyncio.get_running_loop().create_future()
-        self._in_hand += 1
+        held[arrival.conn_id] += 1
         self._queue.put((arrival, future))
         return await future
 
@@ -93,7 +97,7 @@ class Desk:
     def _store(self, waiting: list[_Waiting]) -> None:
         """Store them together; where the database rejects one of them, bisect, so that it fails alone."""
         loop = waiting[0][1].get_loop()
-        futures = [future for _, future in waiting]
+        futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)
         try:
             outcome: list[Kept] | Exception = self._keep([arrival for arrival, _ in waiting])
         except RejectedDataError as error:
@@ -105,10 +109,10 @@ class Desk:
             outcome = error
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
             outcome = error
-        _wake(loop, lambda: self._tell(futures, outcome))
+        _wake(loop, lambda: self._tell(futures, conn_ids, outcome))
 
-    def _tell(self, futures: list[Future[Kept]], outcome: list[Kept] | Exception) -> None:
-        self._in_hand -= len(futures)
+    def _tell(self, futures: list[Future[Kept]], conn_ids: Counter[str], outcome: list[Kept] | Exception) -> None:
+        self._in_hand -= conn_ids
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("What keeps arrivals has to say of each what became of it.")
         for place, future in enumerate(futures):

@@ -30,15 +30,16 @@ from cpaas_provider.delivery.arrivals import Arrival, Door, Kept
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.desk import DeskFullError, TakesArrivals
 from cpaas_provider.delivery.keys import ConnectionKeys, KeyRing, KeysUnreadableError
-from cpaas_provider.delivery.posted import Posted, Receive, Room, Scope, SenderGoneError, read_json
+from cpaas_provider.delivery.posted import Posted, Receive, Scope, SenderGoneError, read_json
 from cpaas_provider.delivery.reports import read_report, told_at
-from cpaas_provider.delivery.signatures import verify
+from cpaas_provider.delivery.rooms import Room
+from cpaas_provider.delivery.signatures import has_form, verify
 from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
 from cpaas_provider.store.errors import RejectedDataError, StoreError
 
 MOST_IN_FLIGHT = 1000
 MOST_BYTES = 64 * 1024 * 1024
-"""What each door has room for."""
+"""What each door has room for, of each connection."""
 
 complaints = Complaints(logging.getLogger(__name__))
 
@@ -69,7 +70,7 @@ class _Way:
             try:
                 if scope["method"] != "POST":
                     raise RefusalError(ONLY_POST)
-                posted = Posted(scope, receive, self._room)
+                posted = Posted(scope, receive)
                 answer = await self._answer(scope["path_params"], posted)
             except SenderGoneError:
                 return
@@ -134,6 +135,7 @@ class CallbackDoor(_Way):
         ticket, lifetime = await self._ticket(conn_id, place["ticket"])
         if ticket.expired(lifetime):
             self._refuse_where_not_stored(Kept.EXPIRED, conn_id)
+        posted.enter(self._room, conn_id)
         raw = await posted.body()
         if ticket.campaign == HANDSHAKE:
             return Answer.of(200, {"store": await self._store_name()})
@@ -158,7 +160,8 @@ class WebhookDoor(_Way):
 
     async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
         conn_id = place["conn_id"]
-        keys = await self._open_keys(conn_id)
+        keys = await self._open_keys(conn_id, posted)
+        posted.enter(self._room, conn_id)
         raw = await posted.body()
         if not _signed(keys, posted, raw):
             newer = await self._ring.keys_after_doubt(conn_id, keys)
@@ -166,12 +169,15 @@ class WebhookDoor(_Way):
                 raise RefusalError(BAD_SIGNATURE)
         return await self._keep(conn_id, posted, raw, None)
 
-    async def _open_keys(self, conn_id: str) -> ConnectionKeys:
+    async def _open_keys(self, conn_id: str, posted: Posted) -> ConnectionKeys:
+        """Return what may prove it, as far as its headers can tell."""
         keys = await self._ring.keys_of(conn_id)
-        if keys and not _is_open(keys):
-            keys = await self._ring.keys_after_doubt(conn_id, keys)
+        if keys and not (_is_open(keys) and _may_be_signed(keys, posted)):
+            keys = await self._ring.keys_after_doubt(conn_id, keys) or keys
         if not keys or not _is_open(keys):
             raise RefusalError(NOT_FOUND)
+        if not _may_be_signed(keys, posted):
+            raise RefusalError(BAD_SIGNATURE)
         return keys
 
 
@@ -179,9 +185,16 @@ def _is_open(keys: ConnectionKeys) -> bool:
     return bool(keys.webhook_secret and keys.signature_header)
 
 
+def _may_be_signed(keys: ConnectionKeys, posted: Posted) -> bool:
+    return has_form(_signature(keys, posted))
+
+
 def _signed(keys: ConnectionKeys, posted: Posted, raw: bytes) -> bool:
-    signature = posted.header((keys.signature_header or "").lower().encode())
-    return verify(raw, signature, keys.webhook_secret or "")
+    return verify(raw, _signature(keys, posted), keys.webhook_secret or "")
+
+
+def _signature(keys: ConnectionKeys, posted: Posted) -> str | None:
+    return posted.header((keys.signature_header or "").lower().encode())
 
 
 def _answer_to(error: Exception) -> Answer:

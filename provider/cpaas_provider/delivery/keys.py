@@ -7,11 +7,14 @@ import logging
 import re
 import time
 from asyncio import Task
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cpaas_provider.delivery.complaints import Complaints
+from cpaas_provider.delivery.shared_call import SharedCall
 from cpaas_provider.delivery.tickets import LIFETIME
 
 complaints = Complaints(logging.getLogger(__name__))
@@ -22,6 +25,15 @@ DOUBT_SECONDS = 5.0
 READ_SECONDS = 10.0
 MOST_REMEMBERED = 1000
 MOST_READS = 16
+MOST_WAITING = 1000
+"""Who wait for the same reading."""
+
+LOOKUPS_A_SECOND = 10.0
+LOOKUPS_AT_ONCE = 100
+"""How often names are looked up that nothing speaks for: so often in the long run, and so many in a row."""
+
+EXPECTED_SECONDS = 30.0
+"""How long a list of the connections there are is taken for true."""
 
 _CONN_ID = re.compile(r"[\w#!()\-.:/\\]{1,250}")
 """What Airflow lets a connection be called."""
@@ -57,15 +69,32 @@ class _Remembered:
 class KeyRing:
     """The keys of all connections. Made for one event loop.
 
+    Names that somebody makes up cost a look-up each, so there are few of them: names that were found before, or are
+    expected, do not wait for the others and are not counted with them.
+
     :param read: reads a connection, which may block; ``None`` where there is no such connection
+    :param expected: names connections there are, as far as can be told, which may block; called now and then
     :param clock: seconds that never go back
     """
 
     def __init__(
-        self, read: Callable[[str], ConnectionKeys | None], *, clock: Callable[[], float] = time.monotonic
+        self,
+        read: Callable[[str], ConnectionKeys | None],
+        *,
+        expected: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read = read
         self._clock = clock
+        self._list = SharedCall(lambda: frozenset(expected()))
+        self._expected: frozenset[str] = frozenset()
+        self._expected_until = float("-inf")
+        self._lookups_left = float(LOOKUPS_AT_ONCE)
+        self._counted = clock()
+        self._waiting: Counter[str] = Counter()
+        # Threads of their own, so that made-up names that are looked up slowly keep nobody else's from being read.
+        self._for_expected = ThreadPoolExecutor(MOST_READS, "cpaas-connections")
+        self._for_others = ThreadPoolExecutor(MOST_READS, "cpaas-unknown-connections")
         # Apart, so that made-up names cannot push real ones out.
         self._known: dict[str, _Remembered] = {}
         self._unknown: dict[str, _Remembered] = {}
@@ -74,7 +103,7 @@ class KeyRing:
     async def keys_of(self, conn_id: str) -> ConnectionKeys | None:
         """Return a connection's keys, or ``None`` where there is no such connection.
 
-        :raises KeysUnreadableError: when it was never read and cannot be now
+        :raises KeysUnreadableError: when it was never read and cannot be now, or too many names are asked for
         """
         remembered = self._known.get(conn_id) or self._unknown.get(conn_id)
         if remembered is not None and self._clock() < remembered.until:
@@ -101,21 +130,52 @@ class KeyRing:
         return None if newer == doubted else newer
 
     async def _read_shared(self, conn_id: str) -> ConnectionKeys | None:
+        is_expected = conn_id in self._known or await self._is_expected(conn_id)
         task = self._reading.get(conn_id)
         if task is None:
-            if conn_id not in self._known and len(self._reading) >= MOST_READS:
-                raise KeysUnreadableError("Too many connections are being read.")
-            task = self._reading[conn_id] = asyncio.create_task(self._read_now(conn_id))
+            if not is_expected:
+                self._count_lookup()
+            task = self._reading[conn_id] = asyncio.create_task(self._read_now(conn_id, is_expected))
             task.add_done_callback(lambda done: self._forget_reading(conn_id, done))
+        if self._waiting[conn_id] >= MOST_WAITING:
+            raise KeysUnreadableError("Too many wait for the same connection to be read.")
+        self._waiting[conn_id] += 1
         try:
             # Shielded: others wait for it too.
             return await asyncio.wait_for(asyncio.shield(task), READ_SECONDS)
         except TimeoutError:
             return self._as_it_was(conn_id, "it takes too long")
+        finally:
+            self._waiting[conn_id] -= 1
+            if not self._waiting[conn_id]:
+                del self._waiting[conn_id]
 
-    async def _read_now(self, conn_id: str) -> ConnectionKeys | None:
+    async def _is_expected(self, conn_id: str) -> bool:
+        if self._clock() >= self._expected_until:
+            try:
+                self._expected = await self._list.within(READ_SECONDS)
+            except Exception as error:  # noqa: BLE001 - as below; what was expected before still is
+                complaints.say("list", f"Connections cannot be listed ({type(error).__name__}). Each is looked up.")
+            self._expected_until = self._clock() + EXPECTED_SECONDS
+        return conn_id in self._expected
+
+    def _count_lookup(self) -> None:
+        """Let one more name be looked up that nothing speaks for.
+
+        :raises KeysUnreadableError: when there were too many
+        """
+        now = self._clock()
+        more = (now - self._counted) * LOOKUPS_A_SECOND
+        self._lookups_left, self._counted = min(float(LOOKUPS_AT_ONCE), self._lookups_left + more), now
+        others = sum(one not in self._known and one not in self._expected for one in self._reading)
+        if self._lookups_left < 1 or others >= MOST_READS:
+            raise KeysUnreadableError("Too many unknown names of connections are being looked up.")
+        self._lookups_left -= 1
+
+    async def _read_now(self, conn_id: str, is_expected: bool) -> ConnectionKeys | None:
+        threads = self._for_expected if is_expected else self._for_others
         try:
-            keys = await asyncio.to_thread(self._read, conn_id)
+            keys = await asyncio.get_running_loop().run_in_executor(threads, self._read, conn_id)
         except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
             return self._as_it_was(conn_id, type(error).__name__)
         self._remember(conn_id, keys)

@@ -19,6 +19,14 @@ from cpaas_provider.delivery.answers import (
     Message,
     RefusalError,
 )
+from cpaas_provider.delivery.rooms import Guest, Room
+
+GRACE_SECONDS = 2.0
+LEAST_BYTES_A_SECOND = 32 * 1024
+"""How slowly a body may come, after a while of grace."""
+
+DISPLACED_AFTER = 0.5
+"""Seconds after which one whose body is not there makes room for others."""
 
 Receive = Callable[[], Awaitable[Message]]
 Scope = dict[str, Any]
@@ -30,56 +38,32 @@ class SenderGoneError(Exception):
     """Who sent it no longer waits for an answer."""
 
 
-class Room:
-    """How much a door may have in hand: requests, and bytes of their bodies."""
-
-    def __init__(self, most: int, most_bytes: int) -> None:
-        self._left = most
-        self._bytes_left = most_bytes
-
-    def enter(self) -> None:
-        """Take in one request.
-
-        :raises RefusalError: when there is no room
-        """
-        if self._left <= 0:
-            raise RefusalError(FULL)
-        self._left -= 1
-
-    def take(self, size: int) -> None:
-        """Take in a piece of a body.
-
-        :raises RefusalError: when there is no room
-        """
-        if size > self._bytes_left:
-            raise RefusalError(FULL)
-        self._bytes_left -= size
-
-    def leave(self, size: int) -> None:
-        """Let a request go, with as much of its body as was taken in."""
-        self._left += 1
-        self._bytes_left += size
-
-
 class Posted:
-    """A request that is being read.
+    """A request that is being read."""
 
-    :param room: has room for one more, or this raises ``RefusalError``
-    """
+    __slots__ = ("_guest", "_headers", "_moved", "_receive", "_since", "_timeout", "read_whole")
 
-    __slots__ = ("_headers", "_receive", "_room", "_size", "read_whole")
-
-    def __init__(self, scope: Scope, receive: Receive, room: Room) -> None:
-        room.enter()
+    def __init__(self, scope: Scope, receive: Receive) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
-        self._room = room
-        self._size = 0
+        self._guest: Guest | None = None
+        self._timeout: asyncio.Timeout | None = None
+        self._since = 0.0
+        self._moved = False
         self.read_whole = False
 
+    def enter(self, room: Room, conn_id: str) -> None:
+        """Take a place, now that something speaks for the request.
+
+        :raises RefusalError: when there is none
+        """
+        self._since = asyncio.get_running_loop().time()
+        self._guest = Guest(room, conn_id, self._is_slow, self._send_away)
+
     def done(self) -> None:
-        """Give back the room it took."""
-        self._room.leave(self._size)
+        """Give back the place it took."""
+        if self._guest is not None:
+            self._guest.leave()
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its name in lower case, or ``None``."""
@@ -91,7 +75,8 @@ class Posted:
     async def body(self) -> bytes:
         """Return the body.
 
-        :raises RefusalError: 413 as soon as it is known to be over 256 KiB, 408 after 10 s, 503 for lack of room
+        :raises RefusalError: 413 as soon as it is known to be over 256 KiB, 408 when it comes too slowly, 503 for lack
+            of room
         :raises SenderGoneError: when the sender hung up
         """
         length = self.header(b"content-length")
@@ -99,13 +84,17 @@ class Posted:
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
             raise RefusalError(TOO_LARGE)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._pieces()
+            async with asyncio.timeout_at(self._deadline(0)) as self._timeout:
+                return await self._pieces(self._timeout)
         except TimeoutError:
-            raise RefusalError(TOO_SLOW) from None
+            raise RefusalError(FULL if self._moved else TOO_SLOW) from None
+        finally:
+            self._timeout = None
 
-    async def _pieces(self) -> bytes:
-        body = bytearray()
+    async def _pieces(self, limit: asyncio.Timeout) -> bytes:
+        guest, body = self._guest, bytearray()
+        if guest is None:
+            raise RuntimeError("A body is read once the request has a place.")
         while not self.read_whole:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -113,11 +102,25 @@ class Posted:
             piece = message.get("body", b"")
             if len(body) + len(piece) > MAX_BODY:
                 raise RefusalError(TOO_LARGE)
-            self._room.take(len(piece))
-            self._size += len(piece)
+            guest.take(len(piece))
             body += piece
             self.read_whole = not message.get("more_body", False)
+            if not self.read_whole and not self._moved:
+                limit.reschedule(self._deadline(len(body)))
+        guest.stay()
         return bytes(body)
+
+    def _deadline(self, size: int) -> float:
+        """Return by when more has to be there, so that a body comes at no less than so many bytes a second."""
+        return self._since + min(BODY_SECONDS, GRACE_SECONDS + size / LEAST_BYTES_A_SECOND)
+
+    def _is_slow(self) -> bool:
+        return asyncio.get_running_loop().time() - self._since >= DISPLACED_AFTER
+
+    def _send_away(self) -> None:
+        self._moved = True
+        if self._timeout is not None:
+            self._timeout.reschedule(0)
 
     def check_type(self) -> None:
         """See that the body says it is JSON.

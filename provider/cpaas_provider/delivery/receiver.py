@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -48,6 +48,7 @@ def receiver(
     guard: Callable[..., Any] | None,
     store_name: Callable[[], str],
     check_database: Callable[[], None] = lambda: None,
+    expected: Callable[[], Iterable[str]] = tuple,
     observe: Observe,
     prefix: str = "",
     described: bool = False,
@@ -59,6 +60,8 @@ def receiver(
     :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
     :param store_name: names the store that reports go to; called in a thread
     :param check_database: raises ``StoreError`` where no report could be stored; called in a thread
+    :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
+        called in a thread
     :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds
     :param prefix: path before all others, where nobody mounts it under one
     :param described: publish the description of the doors also without a guard
@@ -81,7 +84,7 @@ def receiver(
         docs_url=None,
         redoc_url=None,
     )
-    ring = KeyRing(keys)
+    ring = KeyRing(keys, expected=expected)
     name = SharedCall(store_name)
     callback = CallbackDoor(ring, waiting_desk, observe, lambda: name.within(ANSWER_SECONDS))
     # A connection's id may hold slashes.

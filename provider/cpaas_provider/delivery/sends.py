@@ -16,6 +16,8 @@ from cpaas_provider.delivery.tally import UNSEEN
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries, requests, sends
 
+_NEWEST = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class TrackedSend:
@@ -142,3 +144,9 @@ def track(connection: Connection, campaign: str, conn_id: str, reference: str, r
         insert = upserting(connection, deliveries)
         there = list(deliveries.primary_key.columns)
         connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)
+
+
+def sending_connections(connection: Connection) -> set[str]:
+    """Return the ids of the connections that the newest of what was sent with callbacks went by."""
+    newest = select(sends.c.conn_id).order_by(sends.c.began.desc()).limit(_NEWEST).subquery()
+    return set(connection.execute(select(newest.c.conn_id).distinct()).scalars())

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from base64 import b64encode
+
+_FORM = re.compile(r"[A-Za-z0-9+/]{86}==")
 
 
 def sign(raw: bytes, secret: str) -> str:
     """Return the signature of a body."""
     return b64encode(hmac.digest(secret.encode(), raw, hashlib.sha512)).decode()
+
+
+def has_form(signature: str | None) -> bool:
+    """Tell whether a text has the form of a signature, which shows before there is a body."""
+    return signature is not None and _FORM.fullmatch(signature.strip()) is not None
 
 
 def verify(raw: bytes, signature: str | None, secret: str) -> bool:

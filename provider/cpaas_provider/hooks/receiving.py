@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection
 
 METRICS = "cpaas.delivery"
 
+_IN_ENVIRONMENT = "AIRFLOW_CONN_"
+
 
 def connection_of_reports(conn_id: str) -> CpaasConnection | None:
     """Read a connection as it is now; ``None`` where there is none of type ``cpaas``.
+
+    Where a secrets backend takes one name for another, as the environment does with capitals, one spelling alone has a
+    webhook: whoever has a signed report could otherwise have it counted once for each spelling.
 
     It blocks. A secrets backend may raise anything.
 
@@ -23,7 +31,35 @@ def connection_of_reports(conn_id: str) -> CpaasConnection | None:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
-    return read_connection(connection) if connection.conn_type == "cpaas" else None
+    if connection.conn_type != "cpaas":
+        return None
+    found = read_connection(connection)
+    return found if _is_its_name(conn_id, connection.conn_id) else replace(found, webhook_secret=None)
+
+
+def _is_its_name(conn_id: str, stored: str) -> bool:
+    by_environment = f"{_IN_ENVIRONMENT}{conn_id.upper()}" in os.environ
+    return conn_id == stored and (not by_environment or conn_id == conn_id.upper().lower())
+
+
+def expected_connections() -> Iterator[str]:
+    """Name the connections there are in the environment and in Airflow's database. It blocks.
+
+    Those of other secrets backends cannot be listed.
+    """
+    for name in os.environ:
+        if name.startswith(_IN_ENVIRONMENT):
+            yield name.removeprefix(_IN_ENVIRONMENT).lower()
+    yield from _in_database()
+
+
+def _in_database() -> list[str]:
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session(scoped=False) as session:
+        return list(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "cpaas")))
 
 
 def observe(name: str, value: int | float) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import uvicorn
 from sqlalchemy import select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.desk import Desk
+from cpaas_provider.delivery.desk import ROOM, Desk
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.receiver import receiver
@@ -65,14 +65,15 @@ class Served:
     observed: list[tuple[str, int | float]] = field(default_factory=list)
     store_error: Exception | None = None
     desks: list[Desk] = field(default_factory=list)
+    room: int = ROOM
 
     def open_desk(self) -> Desk:
-        self.desks.append(Desk(self.gate.keep))
+        self.desks.append(Desk(self.gate.keep, room=self.room))
         return self.desks[-1]
 
     def in_hand(self) -> int:
         """Return how many reports wait to be stored."""
-        return sum(desk._in_hand for desk in self.desks)
+        return sum(desk._in_hand.total() for desk in self.desks)
 
     @property
     def url(self) -> str:
@@ -131,11 +132,23 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(database: Database, *, described: bool = False) -> Iterator[Served]:
-    """Run a receiver."""
+def serving(
+    database: Database,
+    *,
+    described: bool = False,
+    room: int = ROOM,
+    read: Callable[[str], ConnectionKeys | None] | None = None,
+    expected: Callable[[], Iterable[str]] = tuple,
+) -> Iterator[Served]:
+    """Run a receiver.
+
+    :param room: how many reports of a connection may wait to be stored
+    :param read: looks up a connection, in place of those of ``Served``
+    :param expected: names connections there are
+    """
     gate = Gate(Inbox(database))
     with listening() as (listener, _):
-        served = Served(listener.getsockname()[1], database, gate, {"shop": SHOP, "team/shop": SHOP})
+        served = Served(listener.getsockname()[1], database, gate, {"shop": SHOP, "team/shop": SHOP}, room=room)
 
         def store_name() -> str:
             if served.store_error:
@@ -143,8 +156,9 @@ def serving(database: Database, *, described: bool = False) -> Iterator[Served]:
             return "the-store"
 
         app = receiver(
-            served.connections.get,
+            read or served.connections.get,
             served.open_desk,
+            expected=expected,
             guard=None,
             store_name=store_name,
             check_database=database.check,

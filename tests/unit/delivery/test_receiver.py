@@ -29,6 +29,7 @@ from cpaas_provider.store.errors import StoreError
 from cpaas_provider.store.schema import deliveries, reports
 from tests.unit.delivery.arriving import ADA, OBI, report
 from tests.unit.delivery.receiving import JSON, REPORT, SHOP, TICKET, Served, serving
+from tests.unit.delivery.slow_senders import UNREAD, head
 
 DOORS = ["callback", "webhook"]
 
@@ -168,10 +169,8 @@ class TestRefused:
 
     def test_408_a_body_that_does_not_come(self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(posted, "BODY_SECONDS", 0.05)
-        path = served.url_of(door).removeprefix(served.url)
-        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
         with served.connect() as connection:
-            connection.sendall(head.encode())
+            connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
             assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 408")
 
     def test_503_when_the_store_fails_and_200_when_it_is_well_again(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +12,8 @@ import pytest
 from cpaas_provider.delivery import doors, posted
 from cpaas_provider.delivery.answers import MAX_BODY
 from cpaas_provider.store.database import Database
-from tests.unit.delivery.receiving import PATIENCE, REPORT, Served, serving, together, until
+from tests.unit.delivery.receiving import REPORT, Served, serving, together, until
+from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
 
 BOUND = 20
 
@@ -24,6 +23,9 @@ def served(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serv
     """A receiver with room for few."""
     monkeypatch.setattr(doors, "MOST_IN_FLIGHT", BOUND)
     monkeypatch.setattr(doors, "MOST_BYTES", 1024 * 1024)
+    # Nobody makes room for others here.
+    monkeypatch.setattr(posted, "GRACE_SECONDS", 100.0)
+    monkeypatch.setattr(posted, "DISPLACED_AFTER", 100.0)
     with serving(database) as running:
         yield running
         running.gate.open.set()
@@ -35,46 +37,16 @@ def url(sqlite_url: str) -> str:
     return sqlite_url
 
 
-def head(served: Served, url: str, length: int | None = None) -> bytes:
-    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    path = url.removeprefix(served.url)
-    return f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n{framing}\r\n\r\n".encode()
-
-
-def answer_of(connection: socket.socket) -> bytes:
-    with contextlib.suppress(ConnectionResetError):
-        return connection.makefile("rb").read()
-    return b""
-
-
-@contextlib.contextmanager
-def trickling(connection: socket.socket) -> Iterator[None]:
-    """Send a byte now and then, until the connection or the patience ends."""
-    over = threading.Event()
-
-    def trickle() -> None:
-        with contextlib.suppress(OSError):
-            while not over.wait(0.02):
-                connection.sendall(b" ")
-
-    thread = threading.Thread(target=trickle, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(PATIENCE)
-
-
 @pytest.mark.parametrize("door", ["callback", "webhook"])
 class TestSlow:
-    @pytest.fixture(autouse=True)
+    @pytest.fixture
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(posted, "BODY_SECONDS", 0.5)
 
+    @pytest.mark.usefixtures("impatient")
     def test_408_a_body_that_trickles_while_others_are_answered(self, served: Served, door: str) -> None:
         with served.connect() as connection:
-            connection.sendall(head(served, served.url_of(door), 10_000))
+            connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
             with trickling(connection):
                 assert served.post().status_code == 200
                 assert served.post_signed().status_code == 200
@@ -82,15 +54,16 @@ class TestSlow:
         assert said.startswith(b"HTTP/1.1 408")
         assert b"connection: close" in said
 
+    @pytest.mark.usefixtures("impatient")
     def test_408_a_body_that_never_comes(self, served: Served, door: str) -> None:
         with served.connect() as connection:
-            connection.sendall(head(served, served.url_of(door), 100))
+            connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
             assert answer_of(connection).startswith(b"HTTP/1.1 408")
 
     def test_a_sender_that_hangs_up_leaves_its_room_to_others(self, served: Served, door: str) -> None:
         for _ in range(2 * BOUND):
             with served.connect() as connection:
-                connection.sendall(head(served, served.url_of(door), 100) + b"{")
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
         answers = []
         until(lambda: answers.append(served.post().status_code) or answers[-1] == 200)
         assert served.post_signed().status_code == 200
@@ -99,7 +72,7 @@ class TestSlow:
         with contextlib.ExitStack() as crowd:
             for _ in range(BOUND):
                 connection = crowd.enter_context(served.connect())
-                connection.sendall(head(served, served.url_of(door), 100))
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
             here, there = (served.post, served.post_signed) if door == "callback" else (served.post_signed, served.post)
             until(lambda: here().status_code == 503)
             assert there().status_code == 200

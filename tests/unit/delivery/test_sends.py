@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import event, select
@@ -11,6 +12,7 @@ from cpaas_provider.delivery.sends import (
     note_end,
     note_requests,
     note_send,
+    sending_connections,
     track,
 )
 from cpaas_provider.delivery.tally import carried_out, recipients_of
@@ -201,3 +203,11 @@ class TestWhatIsKnownToBeCarriedOut:
 def test_every_store_has_a_name_of_its_own(database: Database, tmp_path: object) -> None:
     with open_store(f"sqlite:///{tmp_path}/other.db") as other, open_store(str(database.engine.url)) as again:
         assert again.identity == database.identity != other.identity
+
+
+def test_connections_that_something_was_sent_with_are_named_once(database: Database) -> None:
+    for campaign, conn_id in (("spring", "shop"), ("summer", "shop"), ("autumn", "Bank")):
+        send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "task", -1)
+        database.write(partial(note_send, send=send))
+    with database.reading() as connection:
+        assert sending_connections(connection) == {"shop", "Bank"}
