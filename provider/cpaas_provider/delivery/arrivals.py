@@ -32,11 +32,13 @@ class Arrival:
 
 
 class Kept(Enum):
-    """What the store made of it: the first three are kept for good, the others are not stored."""
+    """What the store made of it: the first four are kept for good, the others are not stored."""
 
     NEW = "new"
     REPEATED = "repeated"
     UNREADABLE = "unreadable"
+    # It is about a recipient whom its request does not have: it is kept as it came, and nothing else.
+    EXCESS = "excess"
     # It came to the callback URL of a request that was pruned, or that has brought all that it may.
     EXPIRED = "expired"
     TOO_MANY = "too_many"

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
+from cpaas_provider.delivery.membership import Row, admit
 from cpaas_provider.delivery.quotas import MARK, Quotas, mark
 from cpaas_provider.delivery.reports import Report, State
 from cpaas_provider.delivery.statuses import Key, inserting, key_of, merged, write_deliveries
@@ -103,19 +104,23 @@ class Inbox:
         digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
         first = _note(connection, arrivals, places, digests)
         kinds = self._kinds_of(connection, {one.campaign for one in places if one.campaign})
-        kept, rows = [], dict[Key, dict[str, Any]]()
-        for arrival, place, digest in zip(arrivals, places, digests, strict=True):
-            row = _row(arrival, place, kinds.get(place.campaign or ""), now)
-            new = digest in first
-            first.discard(digest)
-            if row is None:
-                kept.append(Kept.UNREADABLE if new else Kept.REPEATED)
-                continue
-            kept.append(Kept.NEW if new else Kept.REPEATED)
-            if new:
-                key = key_of(row)
-                rows[key] = merged(rows[key], row) if key in rows else row
-        write_deliveries(connection, rows.values())
+        kept, rows = [Kept.REPEATED] * len(arrivals), dict[int, Row]()
+        for number, (arrival, place, digest) in enumerate(zip(arrivals, places, digests, strict=True)):
+            if digest in first:
+                first.discard(digest)
+                row = _row(arrival, place, kinds.get(place.campaign or ""), now)
+                kept[number] = Kept.UNREADABLE if row is None else Kept.NEW
+                if row is not None:
+                    rows[number] = row
+        bounded = [(number, most) for number in rows if (most := places[number].recipients) is not None]
+        admitted = admit(connection, [(rows[number], most) for number, most in bounded])
+        for (number, _), admitted_row in zip(bounded, admitted, strict=True):
+            if admitted_row is None:
+                kept[number] = Kept.EXCESS
+                del rows[number]
+            else:
+                rows[number] = admitted_row
+        _write(connection, rows.values())
         return kept
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
@@ -240,18 +245,24 @@ def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _write(connection: Connection, rows: Iterable[Row]) -> None:
+    united: dict[Key, Row] = {}
+    for row in rows:
+        key = key_of(row)
+        united[key] = {**merged(united[key], row)} if key in united else row
+    write_deliveries(connection, united.values())
+
+
 def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> dict[str, Any] | None:
     """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
     report = arrival.report
-    recipient = report.recipient
-    if not recipient and place.recipients == 1:
-        recipient = f"#{place.reference}"
-    waits = place.recipients is None
-    if report.state is None or place.campaign is None or not (recipient or waits):
+    # Where a request has one recipient, he need not be named; of one that is not noted yet, that is not known.
+    may_be_nameless = place.recipients in (1, None)
+    if report.state is None or place.campaign is None or not (report.recipient or may_be_nameless):
         return None
     return {
         "campaign": place.campaign,
-        "recipient": recipient,
+        "recipient": report.recipient,
         # Who waits for a message to be noted is one by its id, whatever else reports call it.
         "reference": "" if place.campaign.startswith(ORPHAN) else place.reference or "",
         "message_id": report.message_id,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
 from cpaas_provider.delivery.inbox import ORPHAN
+from cpaas_provider.delivery.membership import unite
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.delivery.statuses import Key, key_of, merged, upserting, write_deliveries
 from cpaas_provider.delivery.tally import UNSEEN
@@ -104,6 +105,9 @@ def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[N
     """File under their campaign what was reported of requests before anybody had noted them."""
     waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
+    by_reference = {one.reference: one for one in made}
+    # What came before of a request that is a campaign by itself is where it belongs already.
+    adopted = {one.reference: one.recipients for one in made if one.reference == campaign}
     for names in batched(waiting):
         # Taken as they are read: what another process brings meanwhile is not lost.
         theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
@@ -111,13 +115,15 @@ def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[N
         rows: dict[Key, dict[str, Any]] = {}
         for found in connection.execute(taken).mappings():
             request = waiting[found["campaign"]]
-            if not (recipient := found["recipient"] or (f"#{request.reference}" if request.recipients == 1 else "")):
+            if not found["recipient"] and request.recipients > 1:
                 continue
-            place = {"campaign": campaign, "reference": request.reference, "recipient": recipient, "touched": now}
-            row = {**found, **place}
+            row = {**found, "campaign": campaign, "reference": request.reference, "touched": now}
             key = key_of(row)
             rows[key] = merged(rows[key], row) if key in rows else row
         write_deliveries(connection, rows.values())
+        adopted |= {request.reference: request.recipients for request in (by_reference[key[2]] for key in rows)}
+    if adopted:
+        unite(connection, campaign, conn_id, adopted)
 
 
 def track(connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]) -> None:
@@ -125,7 +131,13 @@ def track(connection: Connection, campaign: str, conn_id: str, reference: str, r
 
     :param recipients: as ``reports.recipient_key`` writes them
     """
-    now = datetime.now(UTC)
+    now, known = datetime.now(UTC), sorted(set(recipients))
+    theirs = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
+    # Once is enough: whoever was erased since is not noted again.
+    if not known or connection.execute(select(requests.c.tracked).where(theirs)).scalar():
+        return
+    unite(connection, campaign, conn_id, {reference: len(known)}, known)
+    connection.execute(update(requests).where(theirs).values(tracked=True))
     common = {
         "campaign": campaign,
         "reference": reference,
@@ -139,11 +151,10 @@ def track(connection: Connection, campaign: str, conn_id: str, reference: str, r
         "reported": now,
         "touched": now,
     }
-    rows = [{**common, "recipient": recipient} for recipient in sorted(set(recipients))]
-    if rows:
-        insert = upserting(connection, deliveries)
-        there = list(deliveries.primary_key.columns)
-        connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)
+    insert = upserting(connection, deliveries)
+    there = list(deliveries.primary_key.columns)
+    rows = [{**common, "recipient": recipient} for recipient in known]
+    connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)
 
 
 def sending_connections(connection: Connection) -> set[str]:

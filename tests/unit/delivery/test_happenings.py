@@ -21,11 +21,13 @@ from cpaas_provider.delivery.happenings import (
     untold,
 )
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sources.csv_files import CsvSource
 from cpaas_provider.sources.rows import SourceError
 from cpaas_provider.store.schema import deliveries, sends
 from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
 
+PACK = Ticket("spring", "pack", 20)
 EVER = dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC))
 
 
@@ -131,13 +133,13 @@ class TestCampaignFinished:
 
     def test_is_told_once_whatever_comes_later(self, database):
         sent(database, expected=1)
-        kept(database, report(ADA, "delivered", ticket=to(ADA)))
+        kept(database, report(ADA, "delivered", ticket=PACK))
         assert len(found(database)) == 1
         assert len(found(database)) == 1
         told(database)
-        kept(database, report(ADA, "clicked", ticket=to(ADA)))
+        kept(database, report(ADA, "clicked", ticket=PACK))
         end(database, expected=2)
-        kept(database, report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report(OBI, "delivered", ticket=PACK))
         assert found(database, CAMPAIGN_FINISHED) == []
 
     def test_is_seen_by_what_became_known_since_the_last_look(self, database):
@@ -158,7 +160,7 @@ class TestCampaignFinished:
 
     def test_of_before_anybody_wanted_to_know_is_told_to_nobody(self, database):
         sent(database, expected=1)
-        kept(database, report(ADA, "failed", ticket=to(ADA)))
+        kept(database, report(ADA, "failed", ticket=PACK))
         later = dict.fromkeys(KINDS, datetime.now(UTC) + timedelta(seconds=1))
         assert found(database, since=later) == []
         assert found(database) == []
@@ -190,7 +192,7 @@ class TestCampaignFinished:
 
 class TestBatches:
     def test_hold_what_failed_since_the_last_one(self, database, batches_at_once):
-        kept(database, report(ADA, "failed", ticket=to(ADA)), report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report(ADA, "failed", ticket=PACK), report(OBI, "delivered", ticket=PACK))
         kept(database, report(UMA, "bounced", ticket=to(UMA, campaign="summer")))
         first = found(database)
         assert {(one.kind, one.campaign, one.facts["recipients"]) for one in first} == {
@@ -200,20 +202,20 @@ class TestBatches:
         assert len({one.batch for one in first}) == 1
         assert {one.key for one in first} == {f"{one.campaign}.{one.batch}" for one in first}
         told(database)
-        kept(database, report(ADA, "rejected", ticket=to(ADA)), report(UMA, "failed", ticket=to(UMA)))
+        kept(database, report(ADA, "rejected", ticket=PACK), report(UMA, "failed", ticket=PACK))
         [second] = found(database)
         assert second.batch > first[0].batch
         assert second.facts == {"recipients": 1}
 
     def test_are_some_time_apart(self, database):
-        kept(database, report(ADA, "failed", ticket=to(ADA)))
+        kept(database, report(ADA, "failed", ticket=PACK))
         assert len(found(database)) == 1
-        kept(database, report(OBI, "failed", ticket=to(OBI)))
+        kept(database, report(OBI, "failed", ticket=PACK))
         assert len(found(database)) == 1
 
     def test_leave_nobody_out_when_there_are_too_many_for_one(self, database, batches_at_once, monkeypatch):
         monkeypatch.setattr(happenings, "BATCH_SIZE", 2)
-        kept(database, *(report(f"23480300000{n}", "failed", ticket=to(ADA)) for n in range(10, 15)))
+        kept(database, *(report(f"23480300000{n}", "failed", ticket=PACK) for n in range(10, 15)))
         for _ in range(3):
             collect(database, EVER)
         assert [one.facts["recipients"] for one in found(database)] == [2, 2, 1]
@@ -221,8 +223,8 @@ class TestBatches:
     def test_tell_of_who_clicked_and_of_who_got_airtime(self, database):
         sent(database, "reward", 1, "buy_airtime")
         kept(database, report(ADA, "success", ticket=to(ADA, campaign="reward")))
-        kept(database, report(OBI, "clicked", ticket=to(OBI)))
-        kept(database, report(UMA, "delivered", ticket=to(UMA)))
+        kept(database, report(OBI, "clicked", ticket=PACK))
+        kept(database, report(UMA, "delivered", ticket=PACK))
         assert {(one.kind, one.campaign) for one in found(database)} == {
             (CAMPAIGN_FINISHED, "reward"),
             (AIRTIME_SUCCEEDED, "reward"),
@@ -230,7 +232,7 @@ class TestBatches:
         }
 
     def test_leave_out_who_was_reached_after_all(self, database):
-        kept(database, report(ADA, "failed", ticket=to(ADA)), report(ADA, "delivered", ticket=to(ADA)))
+        kept(database, report(ADA, "failed", ticket=PACK), report(ADA, "delivered", ticket=PACK))
         assert found(database) == []
 
     def test_wait_a_while_for_the_campaign_of_a_request_that_nobody_has_noted(self, database, batches_at_once):
@@ -288,23 +290,23 @@ class TestConcerned:
             return [row.values for row in table.rows(wanted)]
 
     def test_are_those_a_campaign_did_not_reach(self, database):
-        kept(database, report(ADA, "failed", ticket=to(ADA), reason="absent"), report(OBI, "delivered", ticket=to(OBI)))
+        kept(database, report(ADA, "failed", ticket=PACK, reason="absent"), report(OBI, "delivered", ticket=PACK))
         kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
         found = self.rows(ConcernedSource("spring"), "recipient", "outcome", "reason")
         assert found == [(ADA, "undelivered", "absent")]
 
     def test_are_those_of_a_batch_still_not_reached(self, database, batches_at_once):
-        kept(database, *(report(one, "failed", ticket=to(one)) for one in (ADA, OBI)))
+        kept(database, *(report(one, "failed", ticket=PACK) for one in (ADA, OBI)))
         kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
         key = found(database)[0].batch
-        kept(database, report(OBI, "delivered", ticket=to(OBI)))
-        kept(database, report("2348030000009", "failed", ticket=to(ADA)))
+        kept(database, report(OBI, "delivered", ticket=PACK))
+        kept(database, report("2348030000009", "failed", ticket=PACK))
         collect(database, EVER)
         assert self.rows(ConcernedSource(str(key)), "recipient") == [(UMA,), (ADA,)]
         assert self.rows(ConcernedSource(f"spring.{key}"), "recipient") == [(ADA,)]
 
     def test_are_found_in_a_list_of_contacts_by_their_number_however_it_is_written(self, database, tmp_path):
-        kept(database, report(ADA, "failed", ticket=to(ADA)), report(OBI, "failed", ticket=to(OBI)))
+        kept(database, report(ADA, "failed", ticket=PACK), report(OBI, "failed", ticket=PACK))
         people = tmp_path / "people.csv"
         people.write_text(f"phone,email\n0803 000 0001,ada@example.com\n+{UMA},uma@example.com\nnobody,x@example.com\n")
         source = ConcernedSource("spring", CsvSource(str(people)), region="NG")
@@ -312,7 +314,7 @@ class TestConcerned:
         assert self.rows(ConcernedSource("spring", str(people)), "email") == []
 
     def test_are_found_by_their_address(self, database):
-        kept(database, report("Ada@Example.com", "bounced", ticket=to(ADA)))
+        kept(database, report("Ada@Example.com", "bounced", ticket=PACK))
         people = [{"mail": "ADA@example.com ", "name": "Ada"}, {"mail": "obi@example.com", "name": "Obi"}]
         assert self.rows(ConcernedSource("spring", people, column="mail"), "name") == [("Ada",)]
 

@@ -138,7 +138,8 @@ def test_several_at_once_count_everybody_once(url: str) -> None:
     phones = [f"23480300{number:05d}" for number in range(200)]
     words = ("sent", "delivered", "failed")
     mix = random.Random(3)
-    told = [report(phone, word, ticket=to(*phones)) for phone in phones for word in words] * 2
+    everybody = to(*phones)
+    told = [report(phone, word, ticket=everybody) for phone in phones for word in words] * 2
 
     def work(seed: int) -> list[Kept]:
         mine = told[:]
