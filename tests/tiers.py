@@ -44,6 +44,7 @@ PLACES = {
         "tests/airflow/test_example_dags.py",
         "tests/airflow/test_journal_late_writes.py",
         "tests/airflow/test_journal_timeouts.py",
+        "tests/airflow/test_mounted_receiver.py",
         "tests/airflow/test_plugin.py",
         "tests/contract/test_sandbox_openapi.py",
         "tests/unit/api/test_plain_numbers.py",

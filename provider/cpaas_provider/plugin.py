@@ -24,6 +24,13 @@ class CpaasPlugin(AirflowPlugin):
         """The applications to mount; built when the API server asks."""
         return [{"app": _receiver(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
 
+    @functools.cached_property
+    def fastapi_root_middlewares(self) -> list[dict[str, Any]]:  # type: ignore[override]  # as above
+        """What keeps callback tokens out of the access log, also of requests that miss our applications."""
+        from cpaas_provider.delivery.hidden_tokens import HidesTokens
+
+        return [{"middleware": HidesTokens, "name": "CPaaS: callback tokens out of the access log"}]
+
 
 def _receiver() -> Any:
     """Build the application. But for the two doors, nothing on it answers without an Airflow login."""

@@ -16,6 +16,7 @@ from cpaas_provider.delivery.answers import (
     BAD_SIGNATURE,
     BROKEN,
     FULL,
+    HUNG_UP,
     KEPT,
     NO_KEYS,
     NO_STORE,
@@ -73,7 +74,8 @@ class _Way:
                 posted = Posted(scope, receive)
                 answer = await self._answer(scope["path_params"], posted)
             except SenderGoneError:
-                return
+                # It reaches nobody, but a server that mounts us takes no answer for an error of ours.
+                answer = self._refusal(RefusalError(HUNG_UP))
             except Exception as error:  # noqa: BLE001 - whoever sent it is told nothing of our insides
                 answer = self._refusal(error)
             await answer.say(send, close=posted is None or not posted.read_whole)

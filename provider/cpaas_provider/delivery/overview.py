@@ -77,7 +77,9 @@ def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..
 
 
 def _is_question(campaigns: Sequence[str]) -> bool:
-    return 0 < len(campaigns) <= MOST and all(0 < len(one) <= CAMPAIGN_LENGTH for one in campaigns)
+    return 0 < len(campaigns) <= MOST and all(
+        0 < len(one) <= CAMPAIGN_LENGTH and one.isprintable() for one in campaigns
+    )
 
 
 def overview(store: Callable[[], Database], campaigns: list[str]) -> list[dict[str, Any]]:

@@ -79,7 +79,9 @@ def test_it_names_nobody_and_no_name_is_read_as_html(database: Database, page: s
     assert ADA not in shown.text
 
 
-@pytest.mark.parametrize("asked", [[], ["x"] * (MOST + 1), ["x" * 200], [""]])
+@pytest.mark.parametrize(
+    "asked", [[], ["x"] * (MOST + 1), ["x" * 200], [""], ["\x00"], ["a\x00b"], ["spring", "\x1b"], ["\u202e"]]
+)
 def test_what_is_no_question_is_refused(page: str, asked: list[str]) -> None:
     assert httpx.get(page, params={"campaign": asked}, headers=JSON).status_code == 422
 
