@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ PATIENCE = 60.0
 class Receiver:
     """A receiver that runs, its store and its output."""
 
-    def __init__(self, folder: Path, *more: str) -> None:
-        (self.port,) = reserved_ports(1)
+    def __init__(self, folder: Path, *more: str, port: int | None = None) -> None:
+        self.port = port or reserved_ports(1)[0]
         self.store = f"sqlite:///{folder / 'store.db'}"
         self.log = folder / "receiver.log"
         command = [COMMAND, "cpaas", "receiver", "--port", str(self.port), *more]
@@ -84,8 +84,8 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def running(folder: Path, *more: str, prefix: str = "/cpaas") -> Iterator[Receiver]:
-    receiver = Receiver(folder, *more)
+def running(folder: Path, *more: str, prefix: str = "/cpaas", port: int | None = None) -> Iterator[Receiver]:
+    receiver = Receiver(folder, *more, port=port)
     try:
         until(lambda: receiver.get(f"{prefix}/health") == 200 or not receiver.started.alive)
         assert receiver.started.alive, receiver.log.read_text()
@@ -137,6 +137,42 @@ class TestReceiver:
             assert receiver.ended() == 0
         assert len(receiver.bodies()) == 20
         assert TICKET.reference not in receiver.log.read_text()
+
+
+@pytest.mark.usefixtures("airflow_db")
+class TestAttacked:
+    def test_head_without_end_costs_little_memory_and_half_open_connections_keep_nobody_out(
+        self, tmp_path: Path
+    ) -> None:
+        with running(tmp_path) as receiver, ExitStack() as crowd:
+            (first,) = [one for one in receiver.started.processes() if one.pid == receiver.started.session]
+            before = first.memory_info().rss
+            for begun in (b"POST /", b"POST / HTTP/1.1\r\nX: "):
+                with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as endless:
+                    sent = 0
+                    with suppress(ConnectionError):
+                        endless.sendall(begun)
+                        while sent < 100:
+                            endless.sendall(b"a" * 1024 * 1024)
+                            sent += 1
+                assert sent < 100
+            assert first.memory_info().rss - before < 20 * 1024 * 1024
+            for _ in range(520):
+                half_open = crowd.enter_context(socket.create_connection(("127.0.0.1", receiver.port), PATIENCE))
+                half_open.sendall(b"POST / HT")
+            for number in range(10):
+                body = {**REPORT, "id": f"m-{number}"}
+                assert httpx.post(receiver.callback(), json=body, trust_env=False, timeout=5).status_code == 200
+        assert len(receiver.bodies()) == 10
+
+    def test_workers_of_a_supervisor_that_was_killed_end_and_it_can_be_started_again(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2") as receiver:
+            assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).status_code == 200
+            receiver.signal(signal.SIGKILL)
+            with running(tmp_path, "--workers", "2", port=receiver.port) as again:
+                assert httpx.post(again.callback(), json={**REPORT, "id": "m-2"}, trust_env=False).status_code == 200
+                until(lambda: not receiver.started.processes())
+        assert [body["id"] for body in receiver.bodies()] == ["m-1", "m-2"]
 
 
 @pytest.mark.usefixtures("airflow_db")

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 DRAIN_SECONDS = 30
+KEEP_ALIVE_SECONDS = 5
+PORT_SECONDS = 5.0
+"""How long the port may still be taken by workers that are ending."""
+
 SWITCH_SECONDS = 0.0005
 """How long the thread that stores reports and the one that takes them let each other wait, where Python is busy."""
 
@@ -28,6 +35,8 @@ _DESCRIBED = "CPAAS_RECEIVER_DESCRIBED"
 def cpaas_receiver(args: Any) -> None:
     """Receive until a signal comes, and end with status 0, or 1 where it cannot begin."""
     import uvicorn
+
+    from cpaas_provider.delivery.bounded_http import MAX_HEAD, BoundedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
@@ -51,6 +60,11 @@ def cpaas_receiver(args: Any) -> None:
             host=args.host,
             port=args.port,
             workers=args.workers,
+            http=BoundedProtocol,
+            ws="none",
+            # For where httptools is not installed.
+            h11_max_incomplete_event_size=MAX_HEAD,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             # It would show callback URLs, which are credentials.
             access_log=False,
             log_level="warning",
@@ -63,6 +77,7 @@ def cpaas_receiver(args: Any) -> None:
 
 def application() -> FastAPI:
     """Return the application of one worker."""
+    from cpaas_provider.cli._orphans import end_with_parent
     from cpaas_provider.delivery.assembly import assemble
     from cpaas_provider.hooks.receiving import (
         connection_of_reports,
@@ -75,6 +90,9 @@ def application() -> FastAPI:
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     sys.setswitchinterval(SWITCH_SECONDS)
     publish_metrics()
+    end_with_parent()
+    # One line for each request that is none would fill the disk.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith("Invalid HTTP request"))
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
     app = assemble(
         connection_of_reports,
@@ -108,10 +126,7 @@ def _check(host: str, port: int) -> str:
         with open_store() as database:
             Inbox(database)
             where = database.url_for_people
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
+        _bind(host, port)
     except StoreError as error:
         sys.stderr.write(f"{error}\n")
     except (OSError, OverflowError) as error:
@@ -120,3 +135,21 @@ def _check(host: str, port: int) -> str:
     else:
         return where
     raise SystemExit(1)
+
+
+def _bind(host: str, port: int) -> None:
+    """See that the port can be had, once the workers of a receiver that was killed have let go of it.
+
+    :raises OSError: when it cannot
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    deadline = time.monotonic() + PORT_SECONDS
+    while True:
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                return listener.bind(address)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+        time.sleep(0.1)

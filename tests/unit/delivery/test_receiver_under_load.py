@@ -70,11 +70,12 @@ class TestSlow:
 
     def test_a_crowd_of_slow_ones_at_one_door_leaves_the_other_free(self, served: Served, door: str) -> None:
         with contextlib.ExitStack() as crowd:
-            for _ in range(BOUND):
+            for _ in range(2 * BOUND):
                 connection = crowd.enter_context(served.connect())
                 connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
+            until(lambda: served.counted()["refused.503"] == BOUND)
             here, there = (served.post, served.post_signed) if door == "callback" else (served.post_signed, served.post)
-            until(lambda: here().status_code == 503)
+            assert here().status_code == 503
             assert there().status_code == 200
         until(lambda: here().status_code == 200)
 
@@ -158,8 +159,8 @@ class TestCrowd:
 
 def test_a_refusal_for_lack_of_room_says_when_to_try_again(served: Served) -> None:
     with contextlib.ExitStack() as crowd:
-        for _ in range(BOUND):
+        for _ in range(2 * BOUND):
             connection = crowd.enter_context(served.connect())
             connection.sendall(head(served, served.callback(), 2))
-        until(lambda: served.post().status_code == 503)
+        until(lambda: served.counted()["refused.503"] == BOUND)
         assert served.post().headers["retry-after"] == "10"

@@ -1,0 +1,145 @@
+"""Limits on what a connection costs before there is a request: its size, its time, and how many such there are.
+
+uvicorn limits bodies by the application alone, and heads not at all where httptools reads them; a limit on its
+concurrency refuses everybody's requests once connections that say nothing have reached it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import weakref
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.server import ServerState
+
+MAX_HEAD = 16 * 1024
+"""Bytes of a request line with its headers; what the last read brings may come on top."""
+
+HEAD_SECONDS = 10.0
+"""How long a head may take, from the connection or the response before it."""
+
+MOST_CONNECTIONS = 2000
+"""Of one worker, where the system allows it so many files."""
+
+FILES_BESIDE = 150
+"""Files that a worker needs for all else."""
+
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def most_connections() -> int:
+    """Let this process have as many files as it may need, and return how many connections it can keep."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft - FILES_BESIDE))
+
+
+class _Headless:
+    """The connections of a server that have no request under way, the one that has waited for the longest first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.most = most_connections()
+        self._loop = loop
+        self._deadlines: dict[Limits, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, one: Limits) -> None:
+        self._deadlines.pop(one, None)
+        self._deadlines[one] = self._loop.time() + HEAD_SECONDS
+        if self._timer is None:
+            self._timer = self._loop.call_later(HEAD_SECONDS, self._sweep)
+
+    def discard(self, one: Limits) -> None:
+        self._deadlines.pop(one, None)
+
+    def displace(self) -> None:
+        """Close the one that has waited for the longest."""
+        first = next(iter(self._deadlines), None)
+        if first is not None:
+            self._deadlines.pop(first)
+            first.transport.abort()
+
+    def _sweep(self) -> None:
+        self._timer, now = None, self._loop.time()
+        for one in [one for one, deadline in self._deadlines.items() if deadline <= now]:
+            self._deadlines.pop(one)
+            one.end(_TOO_SLOW)
+        if self._deadlines:
+            left = next(iter(self._deadlines.values())) - now
+            self._timer = self._loop.call_later(max(left, HEAD_SECONDS / 100), self._sweep)
+
+
+_headless: weakref.WeakKeyDictionary[ServerState, _Headless] = weakref.WeakKeyDictionary()
+
+
+class Limits(asyncio.Protocol):
+    """What comes before a protocol of uvicorn's, to keep it within limits.
+
+    Beyond the number of connections there may be, a new one takes the place of that which has been without a request
+    for the longest: those who send theirs at once go on being served.
+    """
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    server_state: ServerState
+    connections: set[Any]
+    cycle: Any
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection."""
+        super().connection_made(transport)
+        self._head = 0
+        if self.server_state not in _headless:
+            _headless[self.server_state] = _Headless(self.loop)
+        self._others = _headless[self.server_state]
+        self._others.add(self)
+        if len(self.connections) > self._others.most:
+            self._others.displace()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, and see whether that was a whole head."""
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._has_request():
+            self._head = 0
+            self._others.discard(self)
+            return
+        self._head += len(data)
+        if self._head > MAX_HEAD:
+            self._others.discard(self)
+            self.end(_TOO_LARGE)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request on the same connection."""
+        super().on_response_complete()  # type: ignore[misc]  # of the protocol that comes after this
+        if not self.transport.is_closing() and not self._has_request():
+            self._others.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of it."""
+        self._others.discard(self)
+        super().connection_lost(exc)
+
+    def end(self, answer: bytes) -> None:
+        """Close it, with an answer if anything of a request was there."""
+        if not self.transport.is_closing():
+            if self._head:
+                self.transport.write(answer)
+            self.transport.close()
+
+    def _has_request(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+class BoundedProtocol(Limits, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen by what is installed
+    """HTTP as uvicorn speaks it, within limits."""
