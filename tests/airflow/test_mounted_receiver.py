@@ -1,4 +1,4 @@
-"""The receiver in Airflow's API server, by a real server and real connections: what those who misbehave leave in logs."""
+"""The receiver in Airflow's API server, with a real server and connections: what those who misbehave leave in logs."""
 
 from __future__ import annotations
 

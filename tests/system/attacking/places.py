@@ -1,0 +1,120 @@
+"""Where a receiver is attacked: by itself or in Airflow's API server, on a database of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import sqlalchemy
+
+from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.store.database import open_store
+from cpaas_provider.store.schema import reports
+from tests.airflow_home import settings_for, without_airflow
+from tests.ports import reserved_ports
+from tests.processes import Started
+from tests.system.delivering.places import a_store
+from tests.system.standalone import wait_for
+
+HONEST, MALLORY = "cpaas_honest", "cpaas_mallory"
+SIGNED_BY = {HONEST: "sk_honest", MALLORY: "sk_mallory"}
+WEBHOOK_SECRET = {HONEST: "of-honest-webhooks", MALLORY: "of-mallorys-webhooks"}
+HEADER = "X-Signature"
+START_SECONDS = 180.0
+
+_AIRFLOW = str(Path(sys.executable).with_name("airflow"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A receiver that answers.
+
+    :param mounted: by Airflow's API server, whose pages have to answer too
+    """
+
+    port: int
+    store: str
+    mounted: bool
+    started: Started
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def path(self, ticket: Ticket, conn_id: str = HONEST, secret: str | None = None) -> str:
+        """Return the path of a callback URL."""
+        return callback_url("/cpaas", conn_id, secret or SIGNED_BY[conn_id], ticket)
+
+    def stored(self, conn_id: str) -> list[str]:
+        """Return the bodies in the database that came for a connection."""
+        with open_store(self.store) as database, database.reading() as reading:
+            query = sqlalchemy.select(reports.c.body).where(reports.c.conn_id == conn_id)
+            return list(reading.execute(query).scalars())
+
+    def memory(self) -> int:
+        """Return what its processes take, in bytes."""
+        total = 0
+        for process in self.started.processes():
+            with contextlib.suppress(Exception):
+                total += process.memory_info().rss
+        return total
+
+
+@contextlib.contextmanager
+def receiving(folder: Path, postgres: str | None, mounted: bool) -> Iterator[Place]:
+    """Run a receiver with two connections.
+
+    :param postgres: where its database is made; ``None`` for SQLite
+    """
+    (port,) = reserved_ports(1)
+    with a_store(postgres, folder) as store:
+        environment = _environment(folder, store)
+        subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
+        log = folder / "receiver.log"
+        started = Started.start(_command(port, mounted), environment, log, Path.cwd())
+        place = Place(port, store, mounted, started, log)
+        try:
+            wait_for("the receiver to begin", lambda: _answers(place), START_SECONDS)
+            yield place
+        finally:
+            started.stop()
+
+
+def _command(port: int, mounted: bool) -> list[str]:
+    if not mounted:
+        return [_AIRFLOW, "cpaas", "receiver", "--port", str(port)]
+    served = ["airflow.api_fastapi.main:app", "--port", str(port), "--no-access-log", "--log-level", "warning"]
+    return [sys.executable, "-m", "uvicorn", *served]
+
+
+def _environment(folder: Path, store: str) -> dict[str, str]:
+    connections = {
+        f"AIRFLOW_CONN_{conn_id.upper()}": json.dumps(
+            {
+                "conn_type": "cpaas",
+                "host": "https://api.example.com",
+                "password": SIGNED_BY[conn_id],
+                "extra": {"webhook_secret": WEBHOOK_SECRET[conn_id], "signature_header": HEADER},
+            }
+        )
+        for conn_id in (HONEST, MALLORY)
+    }
+    ours = {"AIRFLOW__CPAAS__STORE": store, "NO_COLOR": "1"}
+    return {**without_airflow(os.environ), **settings_for(folder / "airflow"), **connections, **ours}
+
+
+def _answers(place: Place) -> bool | None:
+    if not place.started.alive:
+        raise RuntimeError(f"The receiver ended at once:\n{place.log.read_text()[-2000:]}")
+    with contextlib.suppress(httpx.TransportError):
+        httpx.get(f"{place.url}/cpaas/health", timeout=5, trust_env=False, verify=False)
+        return True
+    return None

@@ -1,0 +1,178 @@
+"""One run: honest reports at a steady rate, all attacks at the same time, and what is found afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import httpx
+
+from cpaas_provider.delivery.signatures import sign
+from cpaas_provider.delivery.tickets import Ticket
+from tests.system.attacking.attackers import OTHERS, OWN, Attack, attack_until_over
+from tests.system.attacking.places import HEADER, HONEST, WEBHOOK_SECRET, Place
+
+RATE = 20.0
+HONEST_TIMEOUT = 30.0
+TRIES = 10
+MOST_REFUSED = 0.01
+
+# What an attack may be answered with, where it must not be taken.
+REFUSED = {
+    "forged_token": {"404"},
+    "token_of_another_connection": {"404"},
+    "token_made_into_another_request_s": {"404"},
+    "signature_of_another_connection": {"401"},
+    "other_spelling": {"404"},
+    "slow_without_signature": {"401"},
+    "made_up_name": {"404", "503"},
+}
+
+
+@dataclass
+class Seen:
+    """What a run showed.
+
+    :param first: how honest reports were answered at their first try
+    :param lost: honest reports that were acknowledged and are not in the database
+    :param strange: what is in the database for the honest connection and was not sent for it
+    """
+
+    sent: int = 0
+    first: Counter[str] = field(default_factory=Counter)
+    unacknowledged: int = 0
+    lost: int = 0
+    strange: int = 0
+    waited: list[float] = field(default_factory=list)
+    pages: Counter[int] = field(default_factory=Counter)
+    attacks: dict[str, Counter[str]] = field(default_factory=dict)
+    memory: tuple[int, int] = (0, 0)
+    log: str = ""
+
+    def violations(self, *, mounted: bool) -> list[str]:
+        """Return what must not be, in words."""
+        refused = self.sent - self.first["200"]
+        found = [
+            (self.lost, f"{self.lost} acknowledged reports are lost"),
+            (self.unacknowledged, f"{self.unacknowledged} honest reports were never acknowledged"),
+            (self.strange, f"{self.strange} reports of others are stored for the honest connection"),
+            (refused > MOST_REFUSED * self.sent, f"{refused} of {self.sent} honest reports were refused: {self.first}"),
+            ("Traceback" in self.log, "a traceback is in the log"),
+            (OWN.reference in self.log or OTHERS.reference in self.log, "a token is in the log"),
+            (mounted and set(self.pages) != {200}, f"Airflow's pages answered {self.pages}"),
+        ]
+        for kind, allowed in REFUSED.items():
+            odd = set(self.attacks.get(kind, ())) - allowed - {"none"}
+            found.append((bool(odd), f"{kind} was answered {sorted(odd)}"))
+        return [words for is_so, words in found if is_so]
+
+    def __str__(self) -> str:
+        waited = sorted(self.waited) or [0.0]
+        lines = [
+            f"{self.sent} honest reports: first answers {dict(self.first)}, "
+            f"median {waited[len(waited) // 2] * 1000:.0f} ms, p99 {waited[int(len(waited) * 0.99)] * 1000:.0f} ms",
+            f"memory {self.memory[0] >> 20} to {self.memory[1] >> 20} MiB, log {len(self.log.splitlines())} lines",
+            *(f"  {kind}: {dict(answers)}" for kind, answers in sorted(self.attacks.items())),
+        ]
+        return "\n".join(lines)
+
+
+class _Honest:
+    """Reports on a connection of their own by turns at both doors, each sent again until it is acknowledged."""
+
+    def __init__(self, place: Place, seen: Seen) -> None:
+        self._place = place
+        self._seen = seen
+        self._path = place.path(Ticket("honest", "honest-1", 100_000))
+        self.acknowledged: set[str] = set()
+
+    async def send_at_rate(self, seconds: float) -> None:
+        limits = httpx.Limits(max_keepalive_connections=20, keepalive_expiry=2)
+        async with httpx.AsyncClient(
+            base_url=self._place.url, timeout=HONEST_TIMEOUT, trust_env=False, verify=False, limits=limits
+        ) as client:
+            begun, running = time.monotonic(), set[asyncio.Task[None]]()
+            for number in itertools.count():
+                if (due := begun + number / RATE) > begun + seconds:
+                    break
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                running.add(asyncio.create_task(self._send(client, number)))
+            await asyncio.gather(*running)
+
+    async def _send(self, client: httpx.AsyncClient, number: int) -> None:
+        said = {"id": f"honest-{number}", "recipient": f"23480300{number:05d}", "status": "delivered"}
+        body = json.dumps(said).encode()
+        headers = {"content-type": "application/json", HEADER: sign(body, WEBHOOK_SECRET[HONEST])}
+        path = self._path if number % 2 else f"/cpaas/webhook/{HONEST}"
+        self._seen.sent += 1
+        for attempt in range(TRIES):
+            begun = time.monotonic()
+            try:
+                answer = str((await client.post(path, content=body, headers=headers)).status_code)
+            except httpx.TransportError as error:
+                answer = type(error).__name__
+            if attempt == 0:
+                self._seen.first[answer] += 1
+                self._seen.waited.append(time.monotonic() - begun)
+            if answer == "200":
+                self.acknowledged.add(body.decode())
+                return
+            await asyncio.sleep(0.5)
+        self._seen.unacknowledged += 1
+
+
+async def _look_at_pages(place: Place, seen: Seen, over: asyncio.Event) -> None:
+    async with httpx.AsyncClient(base_url=place.url, timeout=HONEST_TIMEOUT, trust_env=False, verify=False) as client:
+        while not over.is_set():
+            try:
+                seen.pages[(await client.get("/api/v2/version")).status_code] += 1
+            except httpx.TransportError:
+                seen.pages[0] += 1
+            await asyncio.sleep(0.5)
+
+
+def attacked(place: Place, seconds: float) -> Seen:
+    """Attack a receiver while honest reports come in, and return what was seen.
+
+    The attackers have a thread of their own, lest they keep the honest ones from their clock.
+    """
+    seen = Seen()
+    honest = _Honest(place, seen)
+    before = place.memory()
+    attack: list[tuple[asyncio.AbstractEventLoop, Attack]] = []
+    begun = threading.Event()
+
+    async def attacking() -> None:
+        attack.append((asyncio.get_running_loop(), Attack(place, asyncio.Event())))
+        begun.set()
+        await attack_until_over(attack[0][1])
+
+    async def being_honest() -> None:
+        over = asyncio.Event()
+        pages = asyncio.create_task(_look_at_pages(place, seen, over)) if place.mounted else None
+        await honest.send_at_rate(seconds)
+        over.set()
+        if pages:
+            await pages
+
+    attackers = threading.Thread(target=lambda: asyncio.run(attacking()), daemon=True)
+    attackers.start()
+    begun.wait()
+    try:
+        asyncio.run(being_honest())
+    finally:
+        loop, given = attack[0]
+        loop.call_soon_threadsafe(given.over.set)
+        attackers.join(60)
+    seen.attacks = given.answers
+    seen.memory = before, place.memory()
+    stored = set(place.stored(HONEST))
+    seen.lost = len(honest.acknowledged - stored)
+    seen.strange = len(stored - honest.acknowledged)
+    seen.log = place.log.read_text(errors="replace")
+    return seen
