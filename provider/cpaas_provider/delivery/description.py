@@ -10,7 +10,7 @@ CALLBACK_PATH = "/callback/{conn_id}/{ticket}"
 WEBHOOK_PATH = "/webhook/{conn_id}"
 
 _REFUSALS = {
-    404: "No such connection, a URL that is not one of ours, or a door that is closed; which is not told.",
+    404: "No such connection, a URL that is not one of ours or has expired, or a door that is closed; which is not told.",
     405: "Not a POST.",
     408: f"The body did not come within {BODY_SECONDS:g} s.",
     413: f"The body is larger than {MAX_BODY} bytes.",
@@ -18,6 +18,7 @@ _REFUSALS = {
     422: "Not JSON in UTF-8.",
     503: "More than can be stored now, or the store or the connection cannot be reached; try again later.",
 }
+_SPENT = {429: "The URL has brought all the reports that its request may have."}
 _UNSIGNED = {401: "The signature is missing or wrong."}
 _CONNECTION = ("conn_id", "Id of the Airflow connection of type cpaas.", ".+")
 _TICKET = ("ticket", "What proves the URL ours: made anew for every request that is sent.", "[^/]+")
@@ -33,7 +34,7 @@ def describe_doors(prefix: str) -> dict[str, Any]:
         "A delivery report to the callback URL of one request",
         "Stored for good before the answer; a repeat changes nothing. Of a handshake's URL, which store reports go to.",
         (_CONNECTION, _TICKET),
-        _REFUSALS,
+        _REFUSALS | _SPENT,
         {"oneOf": [_object("status", const="kept"), _object("store")]},
     )
     webhook = _operation(

@@ -211,8 +211,8 @@ class TestFile:
         all_of_them = to(*others, ADA)
         with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as receiver:
             kept(receiver, *(report(one, "sent", ticket=all_of_them) for one in others))
-            kept(receiver, *(report(f"+{ADA}", "sent", ticket=to(), reason=f"no {one}") for one in range(80)))
-            kept(receiver, *(report(one, "failed", ticket=to(), reason="x" * 200) for one in others))
+            kept(receiver, *(report(f"+{ADA}", "sent", ticket=all_of_them, reason=f"no {one}") for one in range(80)))
+            kept(receiver, *(report(one, "failed", ticket=all_of_them, reason="x" * 200) for one in others))
             assert found_in(path) >= 80
             erased = erase(database, ADA)
             assert (erased.rows, erased.leftovers) == (81, False)
