@@ -10,7 +10,7 @@ CALLBACK_PATH = "/callback/{conn_id}/{ticket}"
 WEBHOOK_PATH = "/webhook/{conn_id}"
 
 _REFUSALS = {
-    404: "No such connection, a URL that is not one of ours or has expired, or a door that is closed; which is not told.",
+    404: "No such connection, a URL that is not ours or has expired, or a door that is closed; which is not told.",
     405: "Not a POST.",
     408: f"The body did not come within {BODY_SECONDS:g} s.",
     413: f"The body is larger than {MAX_BODY} bytes.",
