@@ -91,7 +91,12 @@ class Inbox:
         if not refused:
             return self._store(arrivals, connection)
         # One that is stored already takes no room, and whoever repeats it is told so.
-        digests = {place: _digest(arrivals[place], _place_of(arrivals[place])) for place in refused}
+        tickets = {place: arrivals[place].ticket for place in refused}
+        digests = {
+            place: _digest(arrivals[place], _Place(reference=ticket.reference))
+            for place, ticket in tickets.items()
+            if ticket is not None
+        }
         stored = _known(connection, digests.values())
         for place in [one for one, digest in digests.items() if digest in stored and refused[one] is Kept.TOO_MANY]:
             del refused[place]
@@ -154,7 +159,7 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
     def place_of(arrival: Arrival) -> _Place:
         ticket, report, conn_id = arrival.ticket, arrival.report, arrival.conn_id
         if ticket is not None:
-            return _place_of(arrival)
+            return _Place(ticket.campaign, ticket.reference, ticket.recipients)
         if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
             return found
         if report.reference and _OURS.fullmatch(report.reference):
@@ -162,12 +167,6 @@ def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]
         return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
 
     return [place_of(arrival) for arrival in arrivals]
-
-
-def _place_of(arrival: Arrival) -> _Place:
-    """Return whose a report is by its ticket."""
-    ticket = arrival.ticket
-    return _Place(ticket.campaign, ticket.reference, ticket.recipients) if ticket is not None else _Place()
 
 
 def _noted(

@@ -1,0 +1,103 @@
+"""A SQLite file that is moved, deleted or replaced while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+from cpaas_provider.store import schema
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import StoreError
+from tests.unit.store.versions import all_of_them, versions
+
+
+class TestMoved:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "home" / "store.db"
+
+    @pytest.fixture
+    def opened(self, path: Path) -> Iterator[Database]:
+        with open_store(f"sqlite:///{path}") as database:
+            note(database, "before")
+            yield database
+
+    def test_nothing_is_written_to_or_read_from_a_file_that_was_moved(self, opened: Database, path: Path) -> None:
+        elsewhere = move(path, "elsewhere")
+        for use in (lambda: note(opened, "after"), lambda: names(opened), lambda: opened.identity):
+            with pytest.raises(StoreError, match=r"was moved or deleted while it was in use\. Nothing is stored until"):
+                use()
+        assert not path.exists()
+        with open_store(f"sqlite:///{elsewhere}") as moved:
+            assert names(moved) == ["before"]
+
+    def test_a_file_that_is_put_in_its_place_is_opened_anew(self, opened: Database, path: Path) -> None:
+        before = opened.identity
+        move(path, "elsewhere")
+        open_store(f"sqlite:///{path}").close()
+        note(opened, "after")
+        assert names(opened) == ["after"]
+        assert opened.identity != before
+
+    def test_one_of_an_earlier_version_is_brought_up_to_date(
+        self, opened: Database, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        move(path, "elsewhere")
+        with monkeypatch.context() as patched:
+            patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+            open_store(f"sqlite:///{path}").close()
+        assert names(opened) == []
+        assert versions(opened) == all_of_them()
+
+    def test_a_log_that_belongs_to_the_file_before_is_not_mixed_with_another(
+        self, opened: Database, path: Path, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.db"
+        open_store(f"sqlite:///{other}").close()
+        other.replace(path)
+        with pytest.raises(StoreError, match=r"store\.db-wal beside it still belongs to the one before"):
+            note(opened, "after")
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink()
+        note(opened, "after")
+        assert names(opened) == ["after"]
+
+    def test_what_is_written_while_it_is_moved_is_not_taken_for_stored(self, opened: Database, path: Path) -> None:
+        def work(connection: sqlalchemy.Connection) -> None:
+            connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="meanwhile", term=1))
+            move(path, "elsewhere")
+
+        with pytest.raises(StoreError, match="it has to be written again"):
+            opened.write(work)
+
+    def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:
+        move(path, "elsewhere")
+        path.write_text("customers\n" * 1000)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="file is not a database"):
+                note(opened, "after")
+        path.unlink()
+        open_store(f"sqlite:///{path}").close()
+        note(opened, "after")
+
+
+def note(database: Database, name: str) -> None:
+    insertion = sqlalchemy.insert(schema.campaigns).values(campaign=name, term=1)
+    database.write(lambda connection: connection.execute(insertion))
+
+
+def names(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return list(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
+
+
+def move(path: Path, folder: str) -> Path:
+    """Move a database with all its files, and return where it is now."""
+    there = path.parent.parent / folder
+    there.mkdir(exist_ok=True)
+    for one in list(path.parent.glob(f"{path.name}*")):
+        one.rename(there / one.name)
+    return there / path.name
