@@ -49,8 +49,8 @@ def cpaas_store_forget(args: Any) -> None:
     )
     if erased.leftovers:
         _fail(
-            "The database's file may still hold what was deleted, as another process is reading it. Run the same "
-            "command again."
+            "The database's file may still hold what was deleted: it could not be cleaned while another process reads "
+            "it, or for lack of room. Run the same command again."
         )
 
 

@@ -34,7 +34,7 @@ class Erased:
 
     :param rows: how many rows named the recipient
     :param read_as: what the recipient was read as, in words that do not show it
-    :param leftovers: whether the file may still hold what was deleted, as another process kept it from being cleaned
+    :param leftovers: whether the file may still hold what was deleted, as it could not be cleaned now
     """
 
     rows: int

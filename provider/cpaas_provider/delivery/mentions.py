@@ -27,6 +27,9 @@ _BETWEEN = r"[\s().\-/_\u00b7\u2010-\u2015\u2212]{0,3}"
 _DATE = re.compile(
     r"(?<!\d)[12]\d{3}[-/.][01]?\d[-/.][0-3]?\d(?!\d)(?:[T ]{1,2}[0-2]?\d[:.h][0-5]\d(?:[:.][0-5]\d(?:[.,]\d+)?)?)?"
 )
+_ABROAD = re.compile(r"(?:\+|(?<!\d)00)[\s(]{0,2}([1-9][\d\s().\-/]{0,6})\Z")
+"""A country code, and what may stand between it and the rest of a number."""
+
 _NO_DIGIT = re.compile(r"\D")
 _POWER = re.compile(r"\d[eE][+-]?\d")
 _PLAIN_DIGITS = re.compile(r"\d+")
@@ -55,6 +58,7 @@ class Wanted:
     :param hint: what every form of it holds: a number's digits at home, or the address
     :param in_full: finds an address, or a number with its country code
     :param in_short: finds a number as it is written at home, where that is long enough to be told from other figures
+    :param code: a number's country code
     """
 
     keys: frozenset[str]
@@ -62,6 +66,7 @@ class Wanted:
     hint: str
     in_full: re.Pattern[str]
     in_short: re.Pattern[str] | None = None
+    code: str = ""
 
     @property
     def may_be_left_in(self) -> bytes:
@@ -93,11 +98,17 @@ class Wanted:
         return self.hint in _NO_DIGIT.sub("", text) or bool(_POWER.search(text))
 
     def _is_in(self, text: str, field: str) -> bool:
+        text = _DATE.sub(" ", text)
         if self.in_full.search(text):
             return True
         if self.in_short is None or (field in _NO_NUMBERS and _PLAIN_DIGITS.fullmatch(text.strip())):
             return False
-        return bool(self.in_short.search(_DATE.sub(" ", text)))
+        return any(self._is_at_home(text, found.start()) for found in self.in_short.finditer(text))
+
+    def _is_at_home(self, text: str, start: int) -> bool:
+        """Tell whether what begins there is more than the end of a number of another country."""
+        before = _ABROAD.search(text, 0, start)
+        return before is None or before[1].startswith(self.code)
 
 
 def find(recipient: str, region: str | None = None) -> Wanted:
@@ -150,7 +161,7 @@ def _number(text: str, region: str | None) -> Wanted:
     short = re.compile(rf"(?<!\d){extra}{spaced}(?!\d)") if len(national) >= SHORTEST_NATIONAL else None
     keys = {digits, f"{code}{trunk}{national}"}
     keys |= {national, f"{trunk}{national}"} if short else set()
-    return Wanted(frozenset(keys), f"a phone number of {home}", national, re.compile(full), short)
+    return Wanted(frozenset(keys), f"a phone number of {home}", national, re.compile(full), short, code)
 
 
 def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) -> str:

@@ -176,26 +176,23 @@ class Database:
     def wipe(self, pattern: bytes) -> bool:
         """Overwrite what was deleted, as far as that is in a file of SQLite; tell whether nothing of it is left.
 
-        It is not while another process reads what was there before. A database server keeps what was deleted until it
-        makes use of the room.
+        It is not while another process reads what was there before, or where there is no room to rewrite the file. A
+        database server keeps what was deleted until it makes use of the room.
 
         :param pattern: a regular expression that the bytes of what was deleted match
-        :raises StoreError: when the database cannot be used
         """
         if self._file is None:
             return True
-        emptied = self._empty_log()
         try:
+            emptied = self._empty_log()
             # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
             # rearranged.
             if any_left(self._file.path, pattern):
                 with self.reading() as connection:
                     connection.exec_driver_sql("VACUUM")
                 emptied = self._empty_log()
-        except OSError as error:
-            raise StoreError(
-                f"It is deleted from the tables of the store {self.url_for_people}, but {error}."
-            ) from None
+        except (OSError, StoreError):
+            return False
         return emptied
 
     def _empty_log(self) -> bool:

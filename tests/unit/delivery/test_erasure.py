@@ -100,6 +100,7 @@ class TestForms:
         [
             lambda form: {"recipient": form, "status": "delivered"},
             lambda form: {"about": [{"person": form}]},
+            lambda form: {"from": f"+44 20 7946 0958, {form}"},
             lambda form: {"status": "failed", "reason": f"{form} is switched off."},
             lambda form: {"status": "failed", "message_id": f"sms-{form}-17"},
             lambda form: {str(form): "delivered"},
@@ -129,6 +130,7 @@ class TestForms:
     @pytest.mark.parametrize(
         "body",
         [{"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"to": "+2348030000002"}, {"to": "+448030000001"},
+         {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"}, {"of": "for +1 (803) 0000001"},
          {"at": "2026-05-01 12:00:00"}, {"timestamp": 8030000001}, {"of": 0.5}, {"of": "joann@example.com"}],
     )  # fmt: skip
     def test_a_report_stays_that_only_looks_like_it(self, database: Database, body: Any) -> None:
@@ -137,9 +139,14 @@ class TestForms:
             assert erase(database, one).rows == 0
         assert bodies(database) == [json.dumps(body)]
 
+    def test_an_address_is_found_beside_a_number(self, database: Database) -> None:
+        kept(database, arrival({"from": "+44 ann@example.com"}, ticket=to(campaign="odd")))
+        assert erase(database, "ann@example.com").rows == 1
+
     def test_a_date_is_nobody_s_number(self, database: Database) -> None:
         kept(database, arrival({"at": "2026-05-01 12:00:00"}, ticket=to(campaign="odd")))
-        assert erase(database, "+1 202 605 0112").rows == 0
+        for number in ("+1 202 605 0112", "+20 26050112"):
+            assert erase(database, number).rows == 0
 
     def test_the_rows_of_others_lose_what_names_the_recipient(self, database: Database) -> None:
         kept(
