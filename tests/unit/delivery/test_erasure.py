@@ -158,7 +158,7 @@ class TestForms:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: note_send(connection, send))
         made = [NotedRequest("pack", 2, "0803.000.0001"), NotedRequest("other", 2, "m2")]
-        database.write(lambda connection: note_requests(connection, "spring", made))
+        database.write(lambda connection: note_requests(connection, "spring", "shop", made))
         erase(database, ADA)
         left = re.sub(r"[^0-9]", "", everything(database))
         assert "8030000001" not in left
@@ -170,7 +170,7 @@ class TestForms:
     def test_all_pages_are_looked_through(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(erasure, "AT_ONCE", 3)
         others = [f"23480400000{number:02}" for number in range(10)]
-        kept(database, *(report(one, "delivered", ticket=to()) for one in (*others, ADA)))
+        kept(database, *(report(one, "delivered", ticket=to(*others, ADA)) for one in (*others, ADA)))
         kept(database, *(report(ADA, "delivered", ticket=to(campaign=f"c{number}")) for number in range(5)))
         assert erase(database, ADA).rows == 12
         assert len(bodies(database)) == 10
@@ -196,7 +196,7 @@ class TestInFlight:
     def test_a_late_report_of_the_same_message_is_counted_once(self, database: Database) -> None:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: note_send(connection, send))
-        database.write(lambda connection: note_requests(connection, "spring", [NotedRequest("pack", 1, "m1")]))
+        database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 1, "m1")]))
         database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
