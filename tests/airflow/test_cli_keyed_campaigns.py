@@ -18,6 +18,7 @@ from cpaas_provider.store.registry import CampaignKey
 from tests.airflow import test_cli_journal as of_single_requests
 from tests.airflow.campaigns import counts, digits, reached, rows, small_packs, sms
 from tests.airflow.stage import Stage, fault
+from tests.airflow.test_campaign_once import parts
 from tests.airflow.test_cli_journal import Journal
 from tests.airflow.tries import Run
 
@@ -197,6 +198,23 @@ class TestElsewhere:
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db/none.db")
         said = journal("list")
         assert (said.status, said.err.count("lie in the database [cpaas] store names")) == (1, 1)
+
+
+def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal) -> None:
+    run = parts(stage, 2, rows(6), **KEY)
+    run.once(map_index=0)
+    stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    assert run.once(map_index=1).state == "failed"
+    (line,) = journal("list", "--output", "json").lines
+    assert (line["map_index"], line["state"]) == (1, "unknown")
+    assert journal("mark-sent", *ids(run), "--map-index", "1", "--yes").status == 0
+    assert run.clear(map_index=1).once(map_index=1).state == "success"
+    assert reached(stage) == Counter(digits(6))
+    # A run that finds all done stores nothing that names its partition.
+    later = parts(stage, 2, rows(6), **KEY)
+    later.once(map_index=0)
+    said = journal("show", *ids(later), "--map-index", "0")
+    assert (said.status, "which is sent in 2 partitions" in said.err) == (1, True)
 
 
 def test_run_that_requested_nothing_is_said_to_have_no_journal(stage: Stage, journal: Journal) -> None:
