@@ -137,8 +137,14 @@ class TestASend:
         webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", "webhook_secret": "of-webhooks"}
         stage.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
         done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
-        # Nothing was noted of it, and the report waits under the reference we gave it.
-        received.comes_to(done.result["references"][0], 2)
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 2)
+        assert [(one.campaign, one.conn_id, one.expected) for one in received.rows(sends)] == [
+            (reference, "cpaas_default", 2)
+        ]
+        # Who knows the reference and has another connection's secret changes nothing of it.
+        kept(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
+        assert received.counts(reference) == (2, 0, 0)
 
     def test_can_have_its_recipients_noted(self, stage: Stage, received: Received) -> None:
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})

@@ -222,6 +222,9 @@ def _count(connection: Connection, members: Mapping[Request, _Members]) -> None:
             one.number, one.tracked = number, bool(tracked)
 
 
+_NAME = tuple(deliveries.primary_key.columns)
+
+
 class _Find:
     """Queries for a list of names, given as JSON, each of which the database finds by the primary key."""
 
@@ -238,19 +241,17 @@ class _Find:
         self._parts = [type_coerce(part, String()) for part in parts]
 
     def _among(self, number: int) -> ColumnElement[bool]:
-        there = deliveries.c
-        columns = (there.campaign, there.conn_id, there.reference, there.recipient)
-        return and_(*(column == part for column, part in zip(columns[:number], self._parts, strict=False)))
+        return and_(*(column == part for column, part in zip(_NAME[:number], self._parts, strict=False)))
 
     @functools.cached_property
     def all_of(self) -> Select[Any]:
         """Who has a row in these requests."""
-        return select(deliveries).select_from(self._wanted.join(deliveries, self._among(3)))
+        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(3)))
 
     @functools.cached_property
     def one_of(self) -> Select[Any]:
         """Which of these recipients have one."""
-        return select(deliveries).select_from(self._wanted.join(deliveries, self._among(4)))
+        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(4)))
 
     @functools.cached_property
     def count(self) -> Select[Any]:

@@ -56,8 +56,6 @@ class Tracking:
         *,
         recipients: bool = False,
     ) -> None:
-        if connection.callback_url is None:
-            raise ValueError("a connection without callback_url has nothing to track")
         instance: Any = context["ti"]
         self._place = {
             "operation": operation,
@@ -67,10 +65,17 @@ class Tracking:
             "task_id": instance.task_id,
             "map_index": -1 if instance.map_index is None else instance.map_index,
         }
-        self._receiver = Receiver(connection.callback_url, conn_id, connection.journal_secrets[0], connection.options)
+        self._connection = connection
         self.conn_id = conn_id
         self._open = open_things
         self._recipients = recipients
+
+    @cached_property
+    def _receiver(self) -> Receiver:
+        connection = self._connection
+        if connection.callback_url is None:
+            raise ValueError("a connection without callback_url has no receiver")
+        return Receiver(connection.callback_url, self.conn_id, connection.journal_secrets[0], connection.options)
 
     @cached_property
     def database(self) -> Database:

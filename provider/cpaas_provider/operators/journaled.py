@@ -105,9 +105,7 @@ class JournaledOperator(CpaasOperator):
         """Return which endpoint the delivery reports of this send reach; ``None`` where none can come."""
         if self.tracking is not None:
             return "callback"
-        # A report on the account's webhook names the request by our reference, unless the author gave one of his own.
-        by_webhook = self.__dict__.get("_has_webhook") and self.__dict__.get("external_ref") is None
-        return "webhook" if by_webhook else None
+        return None if self.__dict__.get("_by_webhook") is None else "webhook"
 
     def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
         """Return where the delivery reports of a request go: the author's own place, or the connection's receiver.
@@ -121,13 +119,16 @@ class JournaledOperator(CpaasOperator):
 
     def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
         """Have delivery reports received where the connection says, unless the author has his own place for them."""
-        self.__dict__["_tracking"] = None
-        self.__dict__["_has_webhook"] = bool(connection.webhook_secret and connection.signature_header)
-        if self.operation is None or connection.callback_url is None or self.private("callback") is not None:
+        self.__dict__["_tracking"] = self.__dict__["_by_webhook"] = None
+        by_callback = connection.callback_url is not None and self.private("callback") is None
+        # A report on the account's webhook names the request by our reference, unless the author gave one of his own.
+        has_webhook = connection.webhook_secret and connection.signature_header
+        by_webhook = has_webhook and self.__dict__.get("external_ref") is None
+        if self.operation is None or not (by_callback or by_webhook):
             return
         from cpaas_provider.operators._tracking import Tracking
 
-        self.__dict__["_tracking"] = Tracking(
+        self.__dict__["_tracking" if by_callback else "_by_webhook"] = Tracking(
             self.operation,
             self.cpaas_conn_id,
             connection,
@@ -196,6 +197,9 @@ class JournaledOperator(CpaasOperator):
 
             self.tracking.note_outcome(outcome, deed.recipients)
             lead(self, [entry.reference for entry in outcome.settled])
+        elif (by_webhook := self.__dict__.get("_by_webhook")) is not None:
+            # Or nobody could tell on which connection the reports of it are genuine.
+            by_webhook.note_outcome(outcome, deed.recipients)
 
     def _listen(self) -> Stop:
         """Return what says when to end, which ``on_kill`` tells from now on."""

@@ -222,7 +222,7 @@ class TestDeadline:
 
 class TestOnePoller:
     async def test_whoever_waits_is_read_for_by_one_query_a_round(self, store: Database) -> None:
-        with asked(*LOOKS) as looks, asked(*ROUNDS) as rounds, asked("cpaas_deliveries") as all_of_them:
+        with asked(*LOOKS) as looks, asked(*ROUNDS) as rounds, asked("cpaas_deliveries", "count(CASE") as all_of_them:
             names = [f"one{number}" for number in range(1200)]
             waiting = [asyncio.create_task(told(trigger(name))) for name in names]
             await until(lambda: len(rounds) >= 5)
