@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.connection import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import delete
 
 from tests.sandbox import Sandbox
 
@@ -19,14 +22,17 @@ COMMAND = Path(sys.executable).with_name("airflow")
 
 
 @pytest.fixture
-def airflow(airflow_db: Path) -> Airflow:
+def airflow(airflow_db: Path) -> Iterator[Airflow]:
     """Run ``airflow ...`` as a program of its own, with more in its environment where that is given."""
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command, env = [str(COMMAND), *arguments], {**os.environ, **environment}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
-    return call
+    yield call
+    # Their passwords are written with the key of a program that has ended; nobody in this process can read them.
+    with create_session() as session:
+        session.execute(delete(Connection))
 
 
 @pytest.fixture
