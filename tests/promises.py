@@ -339,9 +339,13 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
     ),
     "erasing takes one recipient's traces away and leaves those of others": (
-        f"{_DELIVERY}test_retention.py::TestForgetting::test_takes_somebody_s_number_away_and_keeps_the_counts",
-        f"{_DELIVERY}test_retention.py::TestForgetting::test_takes_addresses_away_whatever_their_case",
-        f"{_DELIVERY}test_retention.py::TestForgetting::test_of_everybody_else_nothing_is_lost",
+        f"{_DELIVERY}test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
+        f"{_DELIVERY}test_erasure.py::TestWho::test_what_is_not_understood_deletes_nothing",
+        f"{_DELIVERY}test_erasure.py::TestWho::test_an_address_goes_whatever_its_case_and_none_that_ends_like_it",
+        f"{_DELIVERY}test_erasure.py::TestWho::test_of_everybody_else_nothing_is_lost",
+        f"{_DELIVERY}test_erasure.py::TestForms::test_a_report_goes_that_writes_the_number_in_any_form",
+        f"{_DELIVERY}test_erasure.py::TestForms::test_a_report_stays_that_only_looks_like_it",
+        f"{_DELIVERY}test_erasure.py::TestFile::test_nothing_is_left_in_the_file_and_its_log",
     ),
 }
 
@@ -399,7 +403,7 @@ BOTH_DATABASES: Tests = (
     f"{_DELIVERY}test_tally.py::test_each_campaign_is_counted_by_what_became_of_its_recipients",
     f"{_DELIVERY}test_happenings.py::TestCampaignFinished::test_is_told_once_everybody_is_known_to_be_reached_or_not",
     f"{_DELIVERY}test_retention.py::TestPruning::test_deletes_what_is_old_and_nothing_else",
-    f"{_DELIVERY}test_retention.py::TestForgetting::test_takes_somebody_s_number_away_and_keeps_the_counts",
+    f"{_DELIVERY}test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
 )
 
 _CONTACTS = f"{_AIRFLOW}test_operators_contacts.py::"

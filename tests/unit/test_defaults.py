@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from cpaas_provider.cli import get_cli_commands
-from cpaas_provider.delivery import answers
+from cpaas_provider.delivery import answers, tickets
 from cpaas_provider.hooks.connection import read_connection
 from cpaas_provider.operators._campaign_terms import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
@@ -61,8 +61,11 @@ def test_how_long_reports_are_kept() -> None:
     (ours,) = (one for one in get_cli_commands() if one.name == "cpaas")
     (store,) = (one for one in ours.subcommands if one.name == "store")  # type: ignore[union-attr]
     (prune,) = (one for one in store.subcommands if one.name == "prune")  # type: ignore[union-attr]
-    (days,) = (one for one in prune.args if one.flags == ("--days",))  # type: ignore[union-attr]
-    assert days.kwargs["default"] == 90
+    default = {one.flags[0]: one.kwargs.get("default") for one in prune.args}  # type: ignore[union-attr]
+    assert default["--days"] == 90
+    assert default["--lookup-days"] == 365
+    # Beyond that, what was deleted could not be told from what is new.
+    assert timedelta(days=90) == tickets.LIFETIME
 
 
 def test_what_the_receiver_takes() -> None:

@@ -23,7 +23,22 @@ from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.schema import deliveries, events, reports, requests
 from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
 
-FORMS = [f"+{ADA}", f"00{ADA}", "+234 803 000 0001", "+234 (0) 803-000-0001", "0803 000 0001", "(0803) 000.0001"]
+FORMS: list[Any] = [
+    f"+{ADA}",
+    f"00{ADA}",
+    "+234 803 000 0001",
+    "+234 (0) 803-000-0001",
+    "0803 000 0001",
+    "(0803) 000.0001",
+]
+FORMS += [int(ADA), float(ADA), "8030000001"]
+
+# What only looks like it: longer numbers, those of other countries, figures of their own, dates.
+OTHERS: list[Any] = [
+    {"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"timestamp": 8030000001}, {"of": 0.5},
+    {"to": "+2348030000002"}, {"to": "+448030000001"}, {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"},
+    {"of": "for +1 (803) 0000001"}, {"of": "joann@example.com"}, {"at": "2026-05-01 12:00:00"},
+]  # fmt: skip
 
 # As East Asian keyboards write it.
 WIDE = "".join(chr(0xFF10 + int(digit)) for digit in ADA)
@@ -94,7 +109,6 @@ class TestWho:
 
 
 class TestForms:
-    @pytest.mark.parametrize("form", [*FORMS, int(ADA), float(ADA), "8030000001"])
     @pytest.mark.parametrize(
         "write",
         [
@@ -108,10 +122,11 @@ class TestForms:
         ],
     )
     def test_a_report_goes_that_writes_the_number_in_any_form(
-        self, sqlite_url: str, form: Any, write: Callable[[Any], Any]
+        self, sqlite_url: str, write: Callable[[Any], Any]
     ) -> None:
         with open_store(sqlite_url) as database:
-            kept(database, arrival(write(form), ticket=to(campaign="odd")), report(OBI, "delivered", ticket=to()))
+            kept(database, *(arrival(write(form), ticket=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)))
+            kept(database, report(OBI, "delivered", ticket=to()))
             erase(database, ADA)
             assert [OBI in body for body in bodies(database)] == [True]
 
@@ -127,26 +142,15 @@ class TestForms:
         assert erase(database, ADA).rows == 1
         assert bodies(database) == []
 
-    @pytest.mark.parametrize(
-        "body",
-        [{"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"to": "+2348030000002"}, {"to": "+448030000001"},
-         {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"}, {"of": "for +1 (803) 0000001"},
-         {"at": "2026-05-01 12:00:00"}, {"timestamp": 8030000001}, {"of": 0.5}, {"of": "joann@example.com"}],
-    )  # fmt: skip
-    def test_a_report_stays_that_only_looks_like_it(self, database: Database, body: Any) -> None:
-        kept(database, arrival(body, ticket=to(campaign="odd")))
-        for one in (ADA, "ann@example.com", "+12026050112"):
+    def test_a_report_stays_that_only_looks_like_it(self, database: Database) -> None:
+        kept(database, *(arrival(body, ticket=to(campaign="odd")) for body in OTHERS))
+        for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
             assert erase(database, one).rows == 0
-        assert bodies(database) == [json.dumps(body)]
+        assert sorted(bodies(database)) == sorted(map(json.dumps, OTHERS))
 
     def test_an_address_is_found_beside_a_number(self, database: Database) -> None:
         kept(database, arrival({"from": "+44 ann@example.com"}, ticket=to(campaign="odd")))
         assert erase(database, "ann@example.com").rows == 1
-
-    def test_a_date_is_nobody_s_number(self, database: Database) -> None:
-        kept(database, arrival({"at": "2026-05-01 12:00:00"}, ticket=to(campaign="odd")))
-        for number in ("+1 202 605 0112", "+20 26050112"):
-            assert erase(database, number).rows == 0
 
     def test_the_rows_of_others_lose_what_names_the_recipient(self, database: Database) -> None:
         kept(
