@@ -76,7 +76,7 @@ async def _dripped(attack: Attack, kind: str, path: str, headers: Mapping[str, s
         writer.write(head(path, 10_000, headers) + b"{")
         answered = asyncio.create_task(reader.read(200))
         while not answered.done() and not attack.over.is_set():
-            await asyncio.wait({answered}, timeout=0.5)
+            await asyncio.wait({answered}, timeout=1.0)
             writer.write(b" ")
         if answered.done():
             attack.note(kind, answered.result())
@@ -216,16 +216,16 @@ ATTACKS: dict[Callable[[Attack], Awaitable[None]], tuple[int, float]] = {
     signature_of_another_connection: (2, 0.05),
     other_spelling: (2, 0.05),
     odd_body: (2, 0.1),
-    slow_without_signature: (100, 0.1),
-    slow_with_signature: (100, 0.1),
-    slow_with_token: (100, 0.1),
+    slow_without_signature: (1100, 5.0),
+    slow_with_signature: (1100, 1.0),
+    slow_with_token: (300, 1.0),
     made_up_name: (8, 0.05),
     hang_up: (8, 0.05),
-    half_open: (200, 0.5),
+    half_open: (600, 1.0),
     endless_head: (1, 0.5),
     flood: (8, 0.1),
 }
-"""How many do it at a time, and how long each pauses before it does it again."""
+"""How many do it at a time, and how long each pauses before it does it again: more than there is room for."""
 
 
 async def attack_until_over(attack: Attack) -> None:

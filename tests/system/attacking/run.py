@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import resource
 import threading
 import time
 from collections import Counter
@@ -22,14 +23,14 @@ HONEST_TIMEOUT = 30.0
 TRIES = 10
 MOST_REFUSED = 0.01
 
-# What an attack may be answered with, where it must not be taken.
+# How an attack may be answered that must not be taken; 503 too, as long as it is the attacked connection's own crowd.
 REFUSED = {
-    "forged_token": {"404"},
-    "token_of_another_connection": {"404"},
-    "token_made_into_another_request_s": {"404"},
-    "signature_of_another_connection": {"401"},
-    "other_spelling": {"404"},
-    "slow_without_signature": {"401"},
+    "forged_token": {"404", "503"},
+    "token_of_another_connection": {"404", "503"},
+    "token_made_into_another_request_s": {"404", "503"},
+    "signature_of_another_connection": {"401", "503"},
+    "other_spelling": {"404", "503"},
+    "slow_without_signature": {"401", "503"},
     "made_up_name": {"404", "503"},
 }
 
@@ -126,6 +127,14 @@ class _Honest:
         self._seen.unacknowledged += 1
 
 
+def allow_files(count: int) -> None:
+    """Let this process have as many files as its attackers need connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 async def _look_at_pages(place: Place, seen: Seen, over: asyncio.Event) -> None:
     async with httpx.AsyncClient(base_url=place.url, timeout=HONEST_TIMEOUT, trust_env=False, verify=False) as client:
         while not over.is_set():
@@ -141,6 +150,7 @@ def attacked(place: Place, seconds: float) -> Seen:
 
     The attackers have a thread of their own, lest they keep the honest ones from their clock.
     """
+    allow_files(8000)
     seen = Seen()
     honest = _Honest(place, seen)
     before = place.memory()
