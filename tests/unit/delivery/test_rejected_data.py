@@ -59,8 +59,10 @@ def test_report_of_recipient_that_grows_in_lower_case_is_stored_raw(database: Da
 
 
 async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(strict: Database) -> None:
-    guilty = report(OBI, "failed", ticket=PACK, reason="forbidden")
-    honest = [report(f"23480311{number:05d}", "delivered", ticket=PACK) for number in range(20)]
+    others = [f"23480311{number:05d}" for number in range(20)]
+    pack = to(OBI, *others)
+    guilty = report(OBI, "failed", ticket=pack, reason="forbidden")
+    honest = [report(one, "delivered", ticket=pack) for one in others]
     desk = Desk(Inbox(strict).keep)
     try:
         given = [*honest[:13], guilty, *honest[13:]]
