@@ -81,10 +81,8 @@ class _Members:
 
     @property
     def may_grow(self) -> bool:
-        """Whether a row is to be made, which another process may make at the same time."""
-        if self.most == 1 and self.the_one is not None:
-            return bool(self.asked - self.there - {nobody(self.reference)})
-        return bool(self.asked - self.there)
+        """Whether it matters how many have a row."""
+        return self.most > 1 and bool(self.asked - self.there)
 
     def name_for(self, recipient: str) -> str | None:
         """Return the recipient a report is about, ``None`` where he is none of the request's."""
@@ -114,16 +112,16 @@ def admit(connection: Connection, arrived: Sequence[tuple[Row, int]]) -> list[Ro
     :param arrived: rows as reports name their recipients, each with how many recipients its request has; a name may be
         empty where that is one
     """
+    if not arrived:
+        return []
     members: dict[Request, _Members] = {}
     for row, most in arrived:
         one = members.setdefault(request_of(row), _Members(row["reference"], most))
         one.most = max(one.most, most)
         one.asked.add(row["recipient"] or nobody(one.reference))
+    lock(connection, members)
     _look(connection, members)
-    if growing := {request: one for request, one in members.items() if one.may_grow}:
-        if lock(connection, growing):
-            _look(connection, growing)
-        _count(connection, growing)
+    _count(connection, {request: one for request, one in members.items() if one.may_grow})
     lone = {request: set(one.there) for request, one in members.items() if one.most == 1}
     found = [(row, members[request_of(row)].name_for(row["recipient"])) for row, _ in arrived]
     # Who the one recipient is may be told by a later report than the first.
@@ -192,14 +190,12 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
             write_deliveries(connection, [{**row, "recipient": name, "touched": now}])
 
 
-def lock(connection: Connection, changing: Iterable[Request]) -> bool:
-    """Let no other process make rows of these requests meanwhile; return whether one may have until now."""
-    if connection.dialect.name != "postgresql":
-        return False  # SQLite has one writer at a time
-    names = (json.dumps(request).encode() for request in changing)
-    numbers = sorted({sha256(name).digest()[0] for name in names})
-    connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
-    return True
+def lock(connection: Connection, changing: Iterable[Request]) -> None:
+    """Let no other process make rows of these requests meanwhile; SQLite has one writer at a time anyway."""
+    if connection.dialect.name == "postgresql":
+        # In one order, or two processes could wait for each other.
+        numbers = sorted({sha256(json.dumps(request).encode()).digest()[0] for request in changing})
+        connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
 
 
 def _look(connection: Connection, members: Mapping[Request, _Members]) -> None:
@@ -215,7 +211,7 @@ def _look(connection: Connection, members: Mapping[Request, _Members]) -> None:
 
 def _count(connection: Connection, members: Mapping[Request, _Members]) -> None:
     """See how many have one, and whether they are all there are."""
-    for some in batched(request for request, one in members.items() if one.most > 1):
+    for some in batched(members):
         query = _find(connection.dialect.name).count
         for campaign, conn_id, reference, number, tracked in connection.execute(query, {"wanted": json.dumps(some)}):
             one = members[campaign, conn_id, reference]
