@@ -25,6 +25,9 @@ GRACE_SECONDS = 2.0
 LEAST_BYTES_A_SECOND = 32 * 1024
 """How slowly a body may come, after a while of grace."""
 
+TURNS = 8
+"""Parts that the time of grace is counted in."""
+
 DISPLACED_AFTER = 0.5
 """Seconds after which one whose body is not there makes room for others."""
 
@@ -41,14 +44,15 @@ class SenderGoneError(Exception):
 class Posted:
     """A request that is being read."""
 
-    __slots__ = ("_guest", "_headers", "_moved", "_receive", "_since", "_timeout", "read_whole")
+    __slots__ = ("_guest", "_headers", "_limit", "_moved", "_receive", "_size", "_waited", "read_whole")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
         self._guest: Guest | None = None
-        self._timeout: asyncio.Timeout | None = None
-        self._since = 0.0
+        self._limit: asyncio.Timeout | None = None
+        self._size = 0
+        self._waited = 0.0
         self._moved = False
         self.read_whole = False
 
@@ -57,7 +61,6 @@ class Posted:
 
         :raises RefusalError: when there is none
         """
-        self._since = asyncio.get_running_loop().time()
         self._guest = Guest(room, conn_id, self._is_slow, self._send_away)
 
     def done(self) -> None:
@@ -83,15 +86,20 @@ class Posted:
         # A number this long may be of more digits than Python reads.
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
             raise RefusalError(TOO_LARGE)
+        piece = min(GRACE_SECONDS, BODY_SECONDS) / TURNS
         try:
-            async with asyncio.timeout_at(self._deadline(0)) as self._timeout:
-                return await self._pieces(self._timeout)
+            async with asyncio.timeout(None) as self._limit:
+                timer = _Turns(piece, self._waits_on)
+                try:
+                    return await self._pieces()
+                finally:
+                    timer.end()
         except TimeoutError:
             raise RefusalError(FULL if self._moved else TOO_SLOW) from None
         finally:
-            self._timeout = None
+            self._limit = None
 
-    async def _pieces(self, limit: asyncio.Timeout) -> bytes:
+    async def _pieces(self) -> bytes:
         guest, body = self._guest, bytearray()
         if guest is None:
             raise RuntimeError("A body is read once the request has a place.")
@@ -104,23 +112,29 @@ class Posted:
                 raise RefusalError(TOO_LARGE)
             guest.take(len(piece))
             body += piece
+            self._size = len(body)
             self.read_whole = not message.get("more_body", False)
-            if not self.read_whole and not self._moved:
-                limit.reschedule(self._deadline(len(body)))
         guest.stay()
         return bytes(body)
 
-    def _deadline(self, size: int) -> float:
-        """Return by when more has to be there, so that a body comes at no less than so many bytes a second."""
-        return self._since + min(BODY_SECONDS, GRACE_SECONDS + size / LEAST_BYTES_A_SECOND)
+    def _waits_on(self, seconds: float) -> bool:
+        """Count how long it has been waited for, and tell whether it may be for longer."""
+        self._waited += seconds
+        if self._waited < min(BODY_SECONDS, GRACE_SECONDS + self._size / LEAST_BYTES_A_SECOND):
+            return True
+        self._end_wait()
+        return False
+
+    def _end_wait(self) -> None:
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
     def _is_slow(self) -> bool:
-        return asyncio.get_running_loop().time() - self._since >= DISPLACED_AFTER
+        return self._waited >= DISPLACED_AFTER
 
     def _send_away(self) -> None:
         self._moved = True
-        if self._timeout is not None:
-            self._timeout.reschedule(0)
+        self._end_wait()
 
     def check_type(self) -> None:
         """See that the body says it is JSON.
@@ -134,6 +148,32 @@ class Posted:
         media_type = media_type.partition(";")[0].strip().lower()
         if not _JSON_TYPE.fullmatch(media_type) or (encoding and encoding.strip().lower() != "identity"):
             raise RefusalError(NO_JSON_TYPE)
+
+
+class _Turns:
+    """Counts time in small parts, each of them once, however late it is.
+
+    So what the server itself takes, where it has more to do than it can, is not counted against a sender whose body
+    may have been there for long.
+
+    :param count: is told of each part, and says whether to go on
+    """
+
+    __slots__ = ("_count", "_loop", "_seconds", "_timer")
+
+    def __init__(self, seconds: float, count: Callable[[float], bool]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._count = count
+        self._timer = self._loop.call_later(seconds, self._turn)
+
+    def end(self) -> None:
+        """Count no more."""
+        self._timer.cancel()
+
+    def _turn(self) -> None:
+        if self._count(self._seconds):
+            self._timer = self._loop.call_later(self._seconds, self._turn)
 
 
 def read_json(raw: bytes) -> tuple[str, Any]:

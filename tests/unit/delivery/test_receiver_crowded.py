@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from cpaas_provider.delivery import doors, posted
 from cpaas_provider.delivery import keys as key_module
 from cpaas_provider.delivery.keys import ConnectionKeys
+from cpaas_provider.delivery.rooms import Room
 from cpaas_provider.store.database import Database
 from tests.unit.delivery.receiving import REPORT, SHOP, Served, serving, until
 from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
@@ -146,3 +149,26 @@ class TestMadeUpNames:
             assert answers == [404] * 20 + [503] * 30
             assert len(read) == 20
             assert served.post().status_code == 200
+
+
+async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(posted, "GRACE_SECONDS", 0.08)
+    arrived = asyncio.Event()
+
+    async def receive() -> dict[str, object]:
+        await arrived.wait()
+        # As where it passes through the layers of a server that mounts us.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    coming = posted.Posted({"headers": []}, receive)
+    coming.enter(Room(1, 1000), "shop")
+    reading = asyncio.create_task(coming.body())
+    await asyncio.sleep(0)
+    arrived.set()
+    # For this long, the loop has no turn for anybody.
+    time.sleep(0.2)  # noqa: ASYNC251 - on purpose, and much longer than the time of grace
+    assert await reading == b"{}"
