@@ -86,7 +86,7 @@ def reported(store: Database) -> None:
 
     store.write(note)
     kept(store, *(report(DONE, "delivered", ticket=pack(name)) for name in ("noted", "ended")))
-    store.write(lambda connection: track(connection, "erased", "cpaas_default", "erased-pack", [DONE, ERASED]))
+    store.write(lambda connection: track(connection, "erased", "shop", "erased-pack", [DONE, ERASED]))
     kept(store, report(DONE, "delivered", ticket=pack("erased", 2)))
     erase(store, ERASED)
 

@@ -234,6 +234,9 @@ class Database:
             with self._limited(seconds, writes) as running:
                 yield
         except (ValueError, OverflowError) as error:
+            if not writes:
+                # Of whoever reads: it is done in his own words.
+                raise
             # A driver that cannot send a value says so in Python's own way.
             raise _rejected(type(error).__name__) from None
         except SQLAlchemyError as error:
