@@ -30,14 +30,17 @@ TOLD = 30
 PLACES = {
     "system": ("tests/system/",),
     "slow": (
+        "tests/airflow/test_callbacks_airtime.py",
         "tests/airflow/test_campaign_answers.py",
         "tests/airflow/test_campaign_attacked.py",
+        "tests/airflow/test_campaign_before.py",
         "tests/airflow/test_campaign_circuit.py",
         "tests/airflow/test_campaign_large.py",
         "tests/airflow/test_campaign_partitions.py",
         "tests/airflow/test_campaign_privacy.py",
         "tests/airflow/test_cli.py",
         "tests/airflow/test_cli_campaigns.py",
+        "tests/airflow/test_cli_keyed_campaigns.py",
         "tests/airflow/test_cli_receiver.py",
         "tests/airflow/test_cli_store.py",
         "tests/airflow/test_example_campaign.py",

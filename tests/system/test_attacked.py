@@ -19,7 +19,7 @@ SECONDS = 300.0 if os.environ.get("TORTURE") else 15.0
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_honest_reports_are_stored_whatever_others_do(request, tmp_path, capsys, kind, mounted):
     where = request.getfixturevalue("postgres") if kind == "postgresql" else None
-    with receiving(tmp_path, where, mounted) as place:
+    with receiving(tmp_path, where, mounted=mounted) as place:
         seen = attacked(place, SECONDS)
     with capsys.disabled():
         print(f"\n{kind}, {'mounted' if mounted else 'by itself'}: {seen}")

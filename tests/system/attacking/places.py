@@ -32,7 +32,7 @@ START_SECONDS = 180.0
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Place:
     """A receiver that answers.
 
@@ -42,8 +42,14 @@ class Place:
     port: int
     store: str
     mounted: bool
-    started: Started
+    command: list[str]
+    environment: dict[str, str]
     log: Path
+    started: Started
+
+    def start_again(self) -> None:
+        """Start it anew at the same port, once it has ended."""
+        self.started = Started.start(self.command, self.environment, self.log, Path.cwd())
 
     @property
     def url(self) -> str:
@@ -69,28 +75,30 @@ class Place:
 
 
 @contextlib.contextmanager
-def receiving(folder: Path, postgres: str | None, mounted: bool) -> Iterator[Place]:
+def receiving(folder: Path, postgres: str | None, *, mounted: bool = False, workers: int = 1) -> Iterator[Place]:
     """Run a receiver with two connections.
 
     :param postgres: where its database is made; ``None`` for SQLite
+    :param workers: processes that take reports, of one that runs by itself
     """
     (port,) = reserved_ports(1)
     with a_store(postgres, folder) as store:
         environment = _environment(folder, store)
         subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
         log = folder / "receiver.log"
-        started = Started.start(_command(port, mounted), environment, log, Path.cwd())
-        place = Place(port, store, mounted, started, log)
+        command = _command(port, mounted, workers)
+        started = Started.start(command, environment, log, Path.cwd())
+        place = Place(port, store, mounted, command, environment, log, started)
         try:
-            wait_for("the receiver to begin", lambda: _answers(place), START_SECONDS)
+            wait_for("the receiver to begin", lambda: answers(place), START_SECONDS)
             yield place
         finally:
-            started.stop()
+            place.started.stop()
 
 
-def _command(port: int, mounted: bool) -> list[str]:
+def _command(port: int, mounted: bool, workers: int) -> list[str]:
     if not mounted:
-        return [_AIRFLOW, "cpaas", "receiver", "--port", str(port)]
+        return [_AIRFLOW, "cpaas", "receiver", "--port", str(port), "--workers", str(workers)]
     served = ["airflow.api_fastapi.main:app", "--port", str(port), "--no-access-log", "--log-level", "warning"]
     return [sys.executable, "-m", "uvicorn", *served]
 
@@ -111,7 +119,7 @@ def _environment(folder: Path, store: str) -> dict[str, str]:
     return {**without_airflow(os.environ), **settings_for(folder / "airflow"), **connections, **ours}
 
 
-def _answers(place: Place) -> bool | None:
+def answers(place: Place) -> bool | None:
     if not place.started.alive:
         raise RuntimeError(f"The receiver ended at once:\n{place.log.read_text()[-2000:]}")
     with contextlib.suppress(httpx.TransportError):

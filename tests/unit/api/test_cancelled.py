@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -61,4 +62,6 @@ async def test_after_a_request_cancelled_at_any_point_the_next_is_answered(conne
             if not cancelled:
                 break
         assert point > 3, "the points a request waits at were not found"
+        # Older versions of anyio leave a connection that came about too late to whoever collects garbage.
+        gc.collect()
         until(lambda: not server.open)
