@@ -73,26 +73,28 @@ async def _run(place: Place, kills: int, chance: random.Random, sender: _Sender)
     over = asyncio.Event()
     sending = asyncio.create_task(sender.send_at_rate(over))
     try:
-        for _ in range(kills):
+        for number in range(kills):
             await asyncio.sleep(chance.uniform(*QUIET))
-            await _kill(place, chance, sender)
+            await _kill(place, chance, sender, whole=bool(number % 2))
     finally:
         over.set()
     await sending
 
 
-async def _kill(place: Place, chance: random.Random, sender: _Sender) -> None:
+async def _kill(place: Place, chance: random.Random, sender: _Sender, *, whole: bool) -> None:
+    """Kill one of the workers, where there are any, or the first process, which is then started again."""
     workers = _workers(place)
-    victim = chance.choice(["all", "worker"]) if workers else "all"
-    if victim == "worker":
+    if workers and not whole:
+        victim = "worker"
         chance.choice(workers).kill()
     else:
+        victim = "first process"
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(place.started.session).kill()
         place.start_again()
     begun, before = time.monotonic(), sender.number
     # One that was sent after the kill, so that it is not one which had been stored already.
-    while max(sender.last_acknowledged, 0) <= before:
+    while sender.last_acknowledged <= before:
         if time.monotonic() > begun + PATIENCE:
             raise TimeoutError(f"no report was taken within {PATIENCE:g} s of a kill ({victim})")
         await asyncio.sleep(0.02)
