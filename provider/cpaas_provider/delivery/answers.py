@@ -33,14 +33,20 @@ class Answer:
         fixed = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
         return cls(status, fixed + more, body)
 
-    async def say(self, send: Send, *, close: bool) -> None:
+    async def say(self, send: Send, *, take_rest: Callable[[], Awaitable[None]] | None = None) -> None:
         """Send it.
 
-        :param close: let the connection go afterwards, as not all of the request was read
+        :param take_rest: reads for a moment on where not all of the request was read. The connection is let go
+            afterwards; with a part of the request unread that would be a reset, and the answer might be lost
         """
-        headers = [*self.headers, (b"connection", b"close")] if close else list(self.headers)
+        headers = [*self.headers, (b"connection", b"close")] if take_rest else list(self.headers)
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.body})
+        if take_rest:
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await take_rest()
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send({"type": "http.response.body", "body": self.body})
 
 
 class RefusalError(Exception):

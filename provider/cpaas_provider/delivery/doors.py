@@ -66,22 +66,20 @@ class _Way:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        posted: Posted | None = None
+        posted = Posted(scope, receive)
         try:
             try:
                 if scope["method"] != "POST":
                     raise RefusalError(ONLY_POST)
-                posted = Posted(scope, receive)
                 answer = await self._answer(scope["path_params"], posted)
             except SenderGoneError:
                 # It reaches nobody, but a server that mounts us takes no answer for an error of ours.
                 answer = self._refusal(RefusalError(HUNG_UP))
             except Exception as error:  # noqa: BLE001 - whoever sent it is told nothing of our insides
                 answer = self._refusal(error)
-            await answer.say(send, close=posted is None or not posted.read_whole)
+            await answer.say(send, take_rest=None if posted.read_whole else posted.take_rest)
         finally:
-            if posted is not None:
-                posted.done()
+            posted.done()
 
     async def _answer(self, place: dict[str, str], posted: Posted) -> Answer:
         raise NotImplementedError

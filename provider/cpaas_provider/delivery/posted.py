@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,9 @@ TURNS = 8
 
 DISPLACED_AFTER = 0.5
 """Seconds after which one whose body is not there makes room for others."""
+
+REST_SECONDS = 0.2
+"""How long what is left of a refused request is read."""
 
 Receive = Callable[[], Awaitable[Message]]
 Scope = dict[str, Any]
@@ -65,8 +69,9 @@ class Posted:
 
     def done(self) -> None:
         """Give back the place it took."""
-        if self._guest is not None:
-            self._guest.leave()
+        guest, self._guest = self._guest, None
+        if guest is not None:
+            guest.leave()
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its name in lower case, or ``None``."""
@@ -98,6 +103,17 @@ class Posted:
             raise RefusalError(FULL if self._moved else TOO_SLOW) from None
         finally:
             self._limit = None
+
+    async def take_rest(self) -> None:
+        """Read on for a moment, and keep nothing of it: what was sent together with the head is there by then."""
+        self.done()
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                while not self.read_whole and size <= MAX_BODY:
+                    message = await self._receive()
+                    size += len(message.get("body", b""))
+                    self.read_whole = not message.get("more_body", False)
 
     async def _pieces(self) -> bytes:
         guest, body = self._guest, bytearray()

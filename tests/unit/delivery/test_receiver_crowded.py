@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from cpaas_provider.delivery import keys as key_module
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.rooms import Room
 from cpaas_provider.store.database import Database
-from tests.unit.delivery.receiving import REPORT, SHOP, Served, serving, until
+from tests.unit.delivery.receiving import PATIENCE, REPORT, SHOP, Served, serving, until
 from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
 
 BOUND = 10
@@ -55,6 +56,15 @@ class TestUnproved:
         with served.connect() as connection:
             connection.sendall(head(served, served.callback(secret="wrong"), 10_000))
             assert answer_of(connection).startswith(b"HTTP/1.1 404")
+
+    @pytest.mark.parametrize("door", DOORS)
+    def test_answer_is_not_lost_where_the_body_comes_after_it(self, served: Served, door: str) -> None:
+        url = served.url_of("webhook") if door == "webhook" else served.callback(secret="wrong")
+        with served.connect() as connection:
+            connection.sendall(head(served, url, 2))
+            assert select.select([connection], [], [], PATIENCE)[0]
+            connection.sendall(b"{}")
+            assert answer_of(connection).startswith(b"HTTP/1.1 40")
 
     def test_names_that_are_looked_up_slowly_take_no_room_from_known_ones(self, database: Database) -> None:
         answering = threading.Event()
