@@ -17,7 +17,9 @@ from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.hooks.receiving import connection_of_reports
 from cpaas_provider.links.delivery import DeliveryLink, lead
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.store.database import Database, open_store
@@ -179,6 +181,21 @@ class TestWhatTheResultSaysOfReports:
         assert once(stage, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
         assert once(stage, SendSmsOperator, **given, external_ref="mine").result["delivery_reports"] is None
         assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+
+    @pytest.mark.parametrize(
+        ("operator", "given"),
+        [
+            (RequestOtpOperator, {"recipient": "08031234567"}),
+            (CreateContactRowOperator, {"columns": {"Name": "Ada"}}),
+        ],
+    )
+    def test_of_what_is_not_reported_on_nothing_is_awaited(
+        self, stage: Stage, received: Received, operator: type, given: dict[str, Any]
+    ) -> None:
+        done = once(stage, operator, **given)
+        assert (done.state, done.error) == ("success", "")
+        assert "delivery_reports" not in done.result
+        assert received.rows(sends) == []
 
 
 class TestTheLink:

@@ -120,11 +120,13 @@ class JournaledOperator(CpaasOperator):
     def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
         """Have delivery reports received where the connection says, unless the author has his own place for them."""
         self.__dict__["_tracking"] = self.__dict__["_by_webhook"] = None
+        if self.operation is None:
+            return
         by_callback = connection.callback_url is not None and self.private("callback") is None
         # A report on the account's webhook names the request by our reference, unless the author gave one of his own.
         has_webhook = connection.webhook_secret and connection.signature_header
         by_webhook = has_webhook and self.__dict__.get("external_ref") is None
-        if self.operation is None or not (by_callback or by_webhook):
+        if not (by_callback or by_webhook):
             return
         from cpaas_provider.operators._tracking import Tracking
 
