@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,18 @@ import pytest
 
 from tests.airflow.examples import read_examples, run_to_its_end
 from tests.sandbox import Sandbox, connection_json
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """In whatever order tests run, look at what a module played before another stage is set up in the sandbox."""
+    yield
+    modules = [list(some) for _, some in itertools.groupby(items, key=lambda item: item.path)]
+    items[:] = [item for some in modules for item in sorted(some, key=_after_what_was_played)]
+
+
+def _after_what_was_played(item: pytest.Item) -> bool:
+    return "played" not in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

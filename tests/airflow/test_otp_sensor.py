@@ -200,7 +200,7 @@ class TestArguments:
 
 class TestDeferral:
     @pytest.fixture
-    def sensor(self, sandbox_process: Sandbox) -> Iterator[OtpStatusSensor]:
+    def sensor(self, airflow_db: object, sandbox_process: Sandbox) -> Iterator[OtpStatusSensor]:
         with on_stage(sandbox_process):
             with CpaasClient(sandbox_process.url, sandbox_process.api_key) as client:
                 otp_id = client.request_otp(f"+{digits('waiting')}").id
