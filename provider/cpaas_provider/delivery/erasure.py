@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, select, tuple_, update
 
 from cpaas_provider.delivery.inbox import ORPHAN
+from cpaas_provider.delivery.membership import NOT_NAMED, nobody
 from cpaas_provider.delivery.mentions import Wanted, find
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.store.batches import batched
@@ -84,12 +85,12 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
 
 def _new_name(connection: Connection, row: Row[Any]) -> str:
     """Return a name that says nothing: of the only recipient of a request, that of reports which name nobody."""
-    nameless = f"#{row.reference}"
+    nameless = nobody(row.reference)
     alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
     taken = select(deliveries.c.state).where(*_is(deliveries, row, recipient=nameless))
     if connection.execute(alone).first() is not None and connection.execute(taken).first() is None:
         return nameless
-    return f"#erased-{secrets.token_hex(8)}"
+    return f"{NOT_NAMED}erased-{secrets.token_hex(8)}"
 
 
 def _is_about(wanted: Wanted, row: Row[Any]) -> bool:
