@@ -49,6 +49,7 @@ def phone_of(customer_id):
 )
 def airtime_rewards():
     """Describe the order of the steps."""
+    # [start howto_airtime]
     purchases = BuyAirtimeOperator.partial(
         task_id="buy_airtime",
         cpaas_conn_id="{{ params.cpaas_conn_id }}",
@@ -60,6 +61,7 @@ def airtime_rewards():
         retry_delay=timedelta(seconds=10),
     ).expand_kwargs(draw_winners())
     report(purchases.output)
+    # [end howto_airtime]
 
 
 @task(retries=2, retry_delay=timedelta(seconds=10))

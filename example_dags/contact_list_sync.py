@@ -46,6 +46,7 @@ def row_id_at(map_index):
 )
 def contact_list_sync():
     """Describe the order of the steps."""
+    # [start howto_upsert_contacts]
     upsert = UpsertContactRowOperator.partial(
         task_id="upsert",
         cpaas_conn_id="{{ params.cpaas_conn_id }}",
@@ -57,6 +58,7 @@ def contact_list_sync():
     ).expand(row_id=gone)
     upsert >> gone
     delete >> forget(gone)
+    # [end howto_upsert_contacts]
 
 
 @task(trigger_rule="all_done")

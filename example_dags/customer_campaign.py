@@ -45,11 +45,13 @@ To hear no more of us, just answer with STOP.
 # staging they have to be among its allowed_recipients.
 COLLEAGUES = [{"phone": "+234 803 555 0100", "email": "ada.colleague@example.com", "name": "Ada"}]
 
+# [start howto_campaign_guards]
 GUARDS = {
     "max_recipients": 5_000,
     "max_charge": 20_000,  # for each of the two, in the account's currency
     "max_failure_ratio": 0.05,  # bad rows and rejected recipients together; 0 where none is to be tolerated
 }
+# [end howto_campaign_guards]
 
 # Some phones are off for days; after this time the campaign is judged by what is known.
 DELIVERED_WITHIN = timedelta(hours=6)
@@ -76,6 +78,7 @@ PARAMS = {
 }
 
 
+# [start howto_custom_source]
 class Customers(CsvSource):
     """Our CSV, with two things that only we know of it; the rows go through one by one, however many they are."""
 
@@ -112,6 +115,9 @@ class CustomerTable:
                     yield BadRow(row.number, f"phone {error}")
                     continue
             yield Row(row.number, tuple(values))
+
+
+# [end howto_custom_source]
 
 
 def run_folder(params, run_id):
@@ -159,6 +165,7 @@ def shared_folder(params):
 )
 def customer_campaign():
     """Describe the order of the steps."""
+    # [start howto_campaign]
     campaign = {
         "cpaas_conn_id": "{{ params.cpaas_conn_id }}",
         "results_path": "{{ run_folder(params, run_id) }}/{{ task.task_id }}.jsonl",
@@ -189,8 +196,10 @@ def customer_campaign():
     reports_come() >> delivered
     check >> upsert_contacts() >> [send_sms, send_email]
     [send_sms, send_email, *delivered] >> summarise()
+    # [end howto_campaign]
 
 
+# [start howto_wait_for_delivery]
 def wait_for_delivery(send):
     """Describe the wait for what one task sent; the triggerer waits, so that no worker has to."""
     return DeliverySensor(
@@ -203,6 +212,9 @@ def wait_for_delivery(send):
         soft_fail=True,
         execution_timeout=None,
     )
+
+
+# [end howto_wait_for_delivery]
 
 
 @task.short_circuit(ignore_downstream_trigger_rules=False)

@@ -39,6 +39,7 @@ def run_folder(params, run_id):
     return f"{folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
 
 
+# [start howto_start_on_delivery]
 @dag(
     schedule=on_campaign_finished("cpaas_default"),
     catchup=False,
@@ -77,3 +78,4 @@ def was_sms_that_failed(triggering_asset_events=None):
 
 
 email_the_undelivered()
+# [end howto_start_on_delivery]

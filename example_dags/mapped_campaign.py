@@ -65,6 +65,7 @@ def run_folder(params, run_id):
 )
 def mapped_campaign():
     """Describe the order of the steps."""
+    # [start howto_partitions]
     send = SmsCampaignOperator.partial(
         task_id="send",
         cpaas_conn_id="{{ params.cpaas_conn_id }}",
@@ -77,6 +78,7 @@ def mapped_campaign():
         max_failure_ratio=0.1,
     ).expand(partition=partitions(PARTS))
     send >> sum_up()
+    # [end howto_partitions]
 
 
 @task(trigger_rule="all_done", retries=0)

@@ -40,6 +40,7 @@ OTP_ID = "{{ ti.xcom_pull(task_ids='request_otp')['id'] }}"
 )
 def otp_onboarding():
     """Describe the order of the steps."""
+    # [start howto_passcodes]
     request = RequestOtpOperator(
         task_id="request_otp",
         recipient="{{ params.phone }}",
@@ -61,6 +62,7 @@ def otp_onboarding():
     )
     revoke = RevokeOtpOperator(task_id="revoke_otp", otp_id=OTP_ID, skip_if_missing=True, trigger_rule="all_failed")
     request >> wait >> [welcome, revoke]
+    # [end howto_passcodes]
 
 
 otp_onboarding()

@@ -34,6 +34,7 @@ def taskflow_hook():
     may_be_disturbed() >> greet()
 
 
+# [start howto_taskflow_hook]
 @task.short_circuit
 def may_be_disturbed():
     """Look the number up with the sync client."""
@@ -54,6 +55,9 @@ async def greet():
         message = await client.send_sms(params["phone"], params["sender_id"], params["text"])
     estimate = message.meta.estimate if message.meta else None
     return {"id": message.id, "charge": estimate.charge if estimate else None}
+
+
+# [end howto_taskflow_hook]
 
 
 taskflow_hook()
