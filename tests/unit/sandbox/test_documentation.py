@@ -1,4 +1,4 @@
-"""docs/sandbox.md names every fault, setting, option and call, and none that is not there."""
+"""docs/getting-started/sandbox.md names every fault, setting, option and call, and none that is not there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cpaas_provider.sandbox.faults import KINDS
 from cpaas_provider.sandbox.settings import SETTINGS
 
-DOC = (Path(__file__).parents[3] / "docs" / "sandbox.md").read_text(encoding="utf-8")
+DOC = (Path(__file__).parents[3] / "docs" / "getting-started" / "sandbox.md").read_text(encoding="utf-8")
 
 
 def table_names(heading: str) -> set[str]:
