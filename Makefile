@@ -84,8 +84,9 @@ bench-waiting: setup ## What 10,000 waiting triggers cost, beside one poll each 
 bench-receiver: setup ## How fast delivery reports are taken, beside a bare route (ARGS="--rounds 1 --body webhook" narrows it)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
-docs: setup ## Write the reference part of README.md from the code
-	$(BIN)/python docs/reference.py
+docs: setup ## Build the documentation site into build/docs; warnings are errors
+	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet --jobs auto docs build/docs
+	@echo "The site is in build/docs. Open build/docs/index.html."
 
 lint: setup ## Style, formatting and which part may import which
 	$(BIN)/ruff check .

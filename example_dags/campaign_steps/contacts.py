@@ -70,7 +70,7 @@ async def _update_or_create(client: AsyncCpaasClient, row_id: str | None, cells:
 
 
 def cell_for(column_type: str, text: str) -> Any:
-    """Return a field as the cell of a contact column (INTERFACE.md 2.5, docs/contract.md "Cell formats").
+    """Return a field as the cell of a contact column (INTERFACE.md 2.5, contract.md "Cell formats").
 
     :raises ValueError: when it cannot be one; says why without the value
     """

@@ -1,4 +1,4 @@
-"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, docs/contract.md)."""
+"""Phone numbers as the service wants them: international digits without a plus (INTERFACE.md 4.1, contract.md)."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
 
 
 def revoke_otp(id: str) -> Call[None]:
-    """Make a passcode useless (INTERFACE.md 4.8; path and answer by docs/contract.md).
+    """Make a passcode useless (INTERFACE.md 4.8; path and answer by contract.md).
 
     :param id: the passcode's id
     :raises CpaasNotFoundError: when there is none of that id
@@ -226,7 +226,7 @@ def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
 
 
 def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
-    """Change cells of a row; the others are kept (INTERFACE.md 4.12, docs/contract.md).
+    """Change cells of a row; the others are kept (INTERFACE.md 4.12, contract.md).
 
     :param row_id: the row's id
     :param columns: cell by column id; ``None`` clears a cell

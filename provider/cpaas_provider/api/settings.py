@@ -124,7 +124,7 @@ class ClientSettings:
 
     @property
     def authorization(self) -> str:
-        """The value of the ``Authorization`` header (docs/contract.md: the scheme is never doubled)."""
+        """The value of the ``Authorization`` header (contract.md: the scheme is never doubled)."""
         return f"{self.auth_scheme} {self.api_key}" if self.auth_scheme else self.api_key
 
     @property

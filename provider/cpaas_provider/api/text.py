@@ -1,4 +1,4 @@
-"""How a text travels as SMS: its encoding, its length and the pages it is charged for (docs/contract.md, "SMS pages").
+"""How a text travels as SMS: its encoding, its length and the pages it is charged for (contract.md, "SMS pages").
 
 A local estimate made before a send; the ``meta.estimate`` of the service's answer wins afterwards.
 """
@@ -68,7 +68,7 @@ def _pages_without_splits(text: str, wide: frozenset[str], part: int) -> int:
 
 
 def substitute(content: str, substitutions: Mapping[str, object], placeholder_format: str = "{name}") -> str:
-    """Return a text with its placeholders filled, as the service is taken to do it (docs/contract.md, placeholders).
+    """Return a text with its placeholders filled, as the service is taken to do it (contract.md, placeholders).
 
     :param placeholder_format: how the placeholder called ``name`` is written, e.g. ``{name}`` or ``%name%``
     """

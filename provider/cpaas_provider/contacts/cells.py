@@ -1,4 +1,4 @@
-"""Typed cells: what each column type takes, and how it goes on the wire (docs/contract.md, cell formats)."""
+"""Typed cells: what each column type takes, and how it goes on the wire (contract.md, cell formats)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The eight column types of INTERFACE.md 2.5 and what a cell of each may hold (docs/contract.md, "Cells")."""
+"""The eight column types of INTERFACE.md 2.5 and what a cell of each may hold (contract.md, "Cells")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for an OTP to be verified (INTERFACE.md 3, 4.6; docs/contract.md, OTP status)."""
+"""Waiting for an OTP to be verified (INTERFACE.md 3, 4.6; contract.md, OTP status)."""
 
 from __future__ import annotations
 

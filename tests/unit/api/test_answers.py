@@ -1,4 +1,4 @@
-"""What comes back: every outcome README promises, and every line of docs/contract.md on answers."""
+"""What comes back: every outcome README promises, and every line of contract.md on answers."""
 
 from __future__ import annotations
 

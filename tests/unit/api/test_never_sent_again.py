@@ -1,6 +1,6 @@
 """What a service may have accepted is never sent again, whatever it answers: a product over all forms of an answer.
 
-The oracle here is a second reading of PROMISES.md and docs/contract.md, and knows nothing of the code that is tested.
+The oracle here is a second reading of PROMISES.md and contract.md, and knows nothing of the code that is tested.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What leaves: every request's fields, checked before anything is sent (INTERFACE.md section 4, docs/contract.md)."""
+"""What leaves: every request's fields, checked before anything is sent (INTERFACE.md section 4, contract.md)."""
 
 from __future__ import annotations
 

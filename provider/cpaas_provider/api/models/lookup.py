@@ -12,7 +12,7 @@ class LookupPhoneRequest(WireRequest):
 
 
 class PhoneLookup(WireResource):
-    """What is known of a number; only ``msisdn`` is sure to be there (docs/contract.md)."""
+    """What is known of a number; only ``msisdn`` is sure to be there (contract.md)."""
 
     msisdn: str
     operator: str | None = None

@@ -87,7 +87,7 @@ class OtpToken(WireResource):
         success: Collection[str] = SUCCESS_STATUSES,
         failure: Collection[str] = FAILURE_STATUSES,
     ) -> OtpOutcome:
-        """Return how the passcode stands, decided by ``status_desc`` without regard to case (docs/contract.md).
+        """Return how the passcode stands, decided by ``status_desc`` without regard to case (contract.md).
 
         :param success: descriptions that mean verified
         :param failure: descriptions that end the wait without success; one the service is not known to use
@@ -101,7 +101,7 @@ class OtpToken(WireResource):
         return OtpOutcome.PENDING
 
     def expires_at(self, expires_in: int) -> pendulum.DateTime:
-        """Return the moment the passcode stops being valid; the record does not carry it (docs/contract.md).
+        """Return the moment the passcode stops being valid; the record does not carry it (contract.md).
 
         :param expires_in: minutes, as given when the passcode was requested
         """

@@ -1,0 +1,29 @@
+"""Sphinx configuration. Build with ``make docs``."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+_project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = "CPaaS provider for Apache Airflow"
+author = "The airflow-provider-cpaas maintainers"
+project_copyright = author
+version = release = _project["version"]
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+exclude_patterns = ["_ext", "campaigns.md", "delivery.md", "journal.md", "sandbox.md"]
+nitpicky = True
+
+html_theme = "furo"
+html_title = project
+html_baseurl = _project["urls"]["Documentation"]
+html_copy_source = False
+html_show_sphinx = False
