@@ -19,7 +19,7 @@ version = release = _project["version"]
 extensions = ["myst_parser"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
-exclude_patterns = ["_ext", "campaigns.md", "delivery.md", "journal.md", "sandbox.md"]
+exclude_patterns = ["_ext"]
 nitpicky = True
 
 html_theme = "furo"

@@ -1,4 +1,4 @@
-"""Waiting for what was sent to be delivered (docs/delivery.md)."""
+"""Waiting for what was sent to be delivered (docs/guides/delivery-tracking.md)."""
 
 from __future__ import annotations
 

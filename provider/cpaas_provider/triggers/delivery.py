@@ -1,4 +1,4 @@
-"""Waiting on the triggerer for messages to be delivered (docs/delivery.md)."""
+"""Waiting on the triggerer for messages to be delivered (docs/guides/delivery-tracking.md)."""
 
 from __future__ import annotations
 
