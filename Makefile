@@ -28,7 +28,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs pictures lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ bench-receiver: setup ## How fast delivery reports are taken, beside a bare rout
 docs: setup ## Build the documentation site into build/docs; warnings are errors
 	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet --jobs auto docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
+
+pictures: setup ## Make the pictures of README and docs from a run of the demo; needs chromium and chromedriver
+	@$(RUN) $(BIN)/python -m tests.system.pictures
 
 lint: setup ## Style, formatting and which part may import which
 	$(BIN)/ruff check .

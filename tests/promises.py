@@ -232,7 +232,7 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_journal_lateness.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
         f"{_AIRFLOW}test_campaign_lateness.py::test_a_late_run_is_skipped",
     ),
-    "the README says that a try given up may still arrive, and that state goes with the run": (
+    "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
         "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
     ),
     "what is unknown is inspected and resolved from the command line": (

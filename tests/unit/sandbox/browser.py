@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 import subprocess
@@ -42,6 +43,15 @@ class Browser:
     def open(self, url: str) -> None:
         """Load a page."""
         self._ask("POST", "url", {"url": url})
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the page this size in pixels."""
+        frame = self.run("return [outerWidth - innerWidth, outerHeight - innerHeight]")
+        self._ask("POST", "window/rect", {"width": width + frame[0], "height": height + frame[1]})
+
+    def screenshot(self) -> bytes:
+        """Return a PNG of what the window shows."""
+        return base64.b64decode(self._ask("GET", "screenshot"))
 
     def run(self, script: str) -> Any:
         """Return what a script returns in the page."""

@@ -1,0 +1,103 @@
+"""The pictures of README and the documentation, made from a real run of the demo: ``make pictures``.
+
+``inbox.png`` is the sandbox's inbox page in a headless Chromium. ``campaign-log.svg`` is the task log of the SMS
+campaign: the lines of the provider as they are, with the repository's folder left out of paths.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tests.system.demo import DAG_ID, REPOSITORY, Demo
+from tests.system.demo_view import View
+from tests.system.standalone import wait_for
+from tests.unit.sandbox.browser import browsing
+
+FOLDER = REPOSITORY / "docs" / "pictures"
+LARGEST = 200_000  # bytes of one picture
+TASK_ID = "send_sms"
+OURS = ("cpaas_provider.", "airflow.task.operators.cpaas_provider.")
+WIDTH, HEIGHT = 1120, 640  # of the browser's window; above the callback URL, which is a credential
+COLUMNS = 116  # of the log
+
+# Opens the emails, and the newest of them that was opened by its recipient.
+SHOW_AN_EMAIL = """
+const rows = [...document.querySelectorAll("#items li")];
+const row = rows.find((one) => one.textContent.includes("opened"));
+if (row) row.click();
+return Boolean(row);
+"""
+
+
+def main() -> int:
+    """Run the demo and write both pictures; return the exit status."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        demo = Demo(Path(folder) / "demo", View())
+        try:
+            if not demo.run(keep=True):
+                return 1
+            pictures = {
+                "inbox.png": inbox(demo.sandbox.url, Path(folder) / "profile"),
+                "campaign-log.svg": log(demo).encode(),
+            }
+        finally:
+            demo.stop()
+    FOLDER.mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        if len(picture) > LARGEST:
+            print(f"{name} has {len(picture):,} bytes; {LARGEST:,} are allowed.", file=sys.stderr)
+            return 1
+        (FOLDER / name).write_bytes(picture)
+        print(f"{FOLDER / name}: {len(picture):,} bytes")
+    return 0
+
+
+def inbox(url: str, profile: Path) -> bytes:
+    """Return a picture of the inbox page with an email and its delivery reports."""
+    with browsing(profile) as browser:
+        browser.resize(WIDTH, HEIGHT)
+        browser.open(url)
+        wait_for("the page to list messages", lambda: browser.texts("#items li") or None, 20)
+        browser.run('document.getElementById("tab-email").click()')
+        wait_for("an email that was opened", lambda: browser.run(SHOW_AN_EMAIL) or None, 20)
+        wait_for("its detail", lambda: [text for text in browser.texts("#detail") if "Dear" in text] or None, 20)
+        return browser.screenshot()
+
+
+def log(demo: Demo) -> str:
+    """Return the task's log as an SVG."""
+    result = json.loads((demo.home / "result.json").read_text(encoding="utf-8"))
+    folder = demo.airflow.home / "logs" / f"dag_id={DAG_ID}" / f"run_id={result['run_id']}" / f"task_id={TASK_ID}"
+    with Path("/dev/null").open("w") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        table = Table.grid(padding=(0, 1))
+        for time, level, event in lines(max(folder.glob("attempt=*.log"))):
+            table.add_row(Text(time, "dim"), Text(level, "green"), Text(event))
+        console.print(table)
+        svg = console.export_svg(title=f"{DAG_ID} / {TASK_ID}")
+    # Whoever looks at it asks no other host for a font.
+    svg = re.sub(r"@font-face\s*{.*?}\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
+
+
+def lines(file: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield time, level and event of each line that the provider logged."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if str(entry.get("logger", "")).startswith(OURS):
+            event = str(entry["event"]).replace(f"{REPOSITORY}/", "")
+            event = re.sub(r"file://\S*/demo/campaign/", "file://.../campaign/", event)
+            yield str(entry["timestamp"])[11:19], str(entry["level"]), event
+
+
+if __name__ == "__main__":
+    sys.exit(main())
