@@ -204,8 +204,8 @@ class _Reader:
             if id(node) in skipped or id(node) in inner or not isinstance(node, (ast.JoinedStr, ast.Constant)):
                 continue
             inner.update(map(id, ast.walk(node)))
-            for text in self.texts(node):
-                text = " ".join(_PERCENT.sub(GAP, _BRACES.sub(GAP, text)).split())
+            for found in self.texts(node):
+                text = " ".join(_PERCENT.sub(GAP, _BRACES.sub(GAP, found)).split())
                 if len(text) > _SHORTEST_SENTENCE and text[0].isupper() and text.endswith(".") and " " in text:
                     yield text
 
