@@ -85,7 +85,7 @@ bench-receiver: setup ## How fast delivery reports are taken, beside a bare rout
 	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
 docs: setup ## Build the documentation site into build/docs; warnings are errors
-	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet --jobs auto docs build/docs
+	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
 
 pictures: setup ## Make the pictures of README and docs from a run of the demo; needs chromium and chromedriver
@@ -102,6 +102,7 @@ format: setup ## Put the code into its format
 
 types: setup ## Static types, strict
 	$(BIN)/mypy
+	MYPYPATH=provider:docs/_ext $(BIN)/mypy -p cpaas_docs
 
 check: lint types test ## Style, types and the fast tests
 

@@ -16,7 +16,7 @@ author = "The airflow-provider-cpaas maintainers"
 project_copyright = author
 version = release = _project["version"]
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "cpaas_docs"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 exclude_patterns = ["_ext"]
@@ -25,5 +25,7 @@ nitpicky = True
 html_theme = "furo"
 html_title = project
 html_baseurl = _project["urls"]["Documentation"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

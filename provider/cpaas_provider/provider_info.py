@@ -4,6 +4,21 @@ from __future__ import annotations
 
 DEFAULT_CONN_ID = "cpaas_default"
 
+# As [project.urls] of pyproject.toml has it; a test compares the two.
+DOCUMENTATION = "https://airflow-provider-cpaas.readthedocs.io/en/stable/"
+_GUIDES = (
+    "sms-and-email",
+    "campaigns",
+    "passcodes",
+    "airtime",
+    "contacts",
+    "delivery-tracking",
+    "dags-on-delivery",
+    "scaling-out",
+    "publish-the-receiver",
+    "moving-from-an-http-operator",
+)
+
 _NAME = "CPaaS"
 _MODULES = ("sms", "email", "sms_campaign", "email_campaign", "otp", "airtime", "contacts", "lookup")
 
@@ -85,7 +100,14 @@ def get_provider_info() -> dict[str, object]:
         "package-name": "airflow-provider-cpaas",
         "name": _NAME,
         "description": "SMS, email, one-time passcodes, airtime, contacts and phone lookup by one messaging service.",
-        "integrations": [{"integration-name": _NAME, "external-doc-url": "", "tags": ["service"]}],
+        "integrations": [
+            {
+                "integration-name": _NAME,
+                "external-doc-url": DOCUMENTATION,
+                "how-to-guide": [f"{DOCUMENTATION}guides/{guide}.html" for guide in _GUIDES],
+                "tags": ["service"],
+            }
+        ],
         "operators": [
             {
                 "integration-name": _NAME,

@@ -1,4 +1,4 @@
-"""From an answer to a resource or an error: the outcomes README promises, decided without a socket.
+"""From an answer to a resource or an error: the outcomes that are promised, decided without a socket.
 
 One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
 resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes somebody get a message twice.

@@ -83,7 +83,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
 
 
 def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Generator[Step, Reply, T_co]:
-    """Carry one call through, repeated where that is safe (README, "What a failure means").
+    """Carry one call through, repeated where that is safe (docs: concepts/outcomes-and-errors).
 
     :param pacer: the client's rate limit, which is told when the service asks to wait; the client keeps to it
     :raises CpaasError: what became of the call when it did not succeed

@@ -38,7 +38,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Effect(Enum):
-    """What a request does to the world, and so when it may be made again (README, "What a failure means")."""
+    """What a request does to the world, and so when it may be made again (docs: concepts/outcomes-and-errors)."""
 
     READ = "read"
     """Changes nothing: repeated on everything but a rejection."""

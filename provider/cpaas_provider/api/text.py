@@ -24,7 +24,12 @@ _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)
 
 @dataclass(frozen=True, slots=True)
 class SmsLength:
-    """What a text costs in the air: ``units`` are septets (GSM-7) or 16-bit code units (UCS-2)."""
+    """How long a text is as SMS.
+
+    :param encoding: ``GSM-7`` or ``UCS-2``
+    :param units: septets (GSM-7) or 16-bit code units (UCS-2)
+    :param pages: the pages (SMS segments) it is charged for
+    """
 
     encoding: Encoding
     units: int

@@ -75,7 +75,7 @@ class CpaasConnection:
 
 
 def read_connection(connection: Connection) -> CpaasConnection:
-    """Read an Airflow connection (README, "The connection").
+    """Read an Airflow connection (docs: reference/connection).
 
     An extra that is empty counts as not given; one the provider does not know is named in a warning and goes nowhere.
 

@@ -26,7 +26,7 @@ class CpaasHook(BaseHook):
         with CpaasHook("cpaas_default").get_conn() as client:
             client.lookup_phone("+234 803 123 4567")
 
-    :param cpaas_conn_id: the Airflow connection that holds base URL, API key and options (README, "The connection")
+    :param cpaas_conn_id: the Airflow connection that holds base URL, API key and options
     """
 
     conn_name_attr = "cpaas_conn_id"

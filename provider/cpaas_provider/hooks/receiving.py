@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection
-
-METRICS = "cpaas.delivery"
+from cpaas_provider.hooks.metrics import DELIVERY
 
 _IN_ENVIRONMENT = "AIRFLOW_CONN_"
 
@@ -67,9 +66,9 @@ def observe(name: str, value: int | float) -> None:
     from airflow.observability import stats
 
     if isinstance(value, float):
-        stats.timing(f"{METRICS}.{name}", timedelta(seconds=value))
+        stats.timing(f"{DELIVERY}.{name}", timedelta(seconds=value))
     else:
-        stats.incr(f"{METRICS}.{name}", value)
+        stats.incr(f"{DELIVERY}.{name}", value)
 
 
 def publish_metrics() -> None:

@@ -388,8 +388,10 @@ def _publish(tags: Mapping[str, str], figures: Mapping[str, float]) -> None:
     """Publish figures as metrics of Airflow."""
     from airflow.sdk.observability import stats
 
+    from cpaas_provider.hooks.metrics import CAMPAIGN
+
     for name, value in figures.items():
-        stats.gauge(f"cpaas.campaign.{name}", value, tags=dict(tags))
+        stats.gauge(f"{CAMPAIGN}.{name}", value, tags=dict(tags))
 
 
 def _tags(context: Context) -> dict[str, str]:

@@ -36,7 +36,7 @@ _BEGUN = "An earlier try had sent, or may have: its report is in the XCom `repor
 
 
 class JournaledOperator(CpaasOperator):
-    """Base of operators whose request must not be made twice (README, "What is promised about sending").
+    """Base of operators whose request must not be made twice (docs: concepts/guarantees).
 
     What is about to be requested is stored in the task's state before it leaves, and what became of it afterwards. A
     later try returns what was done without a request, and does what was surely not done. Where nobody knows, it looks

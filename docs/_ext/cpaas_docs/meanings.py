@@ -1,0 +1,44 @@
+"""What the columns and values of results files mean. The names themselves come from the code.
+
+A name without a meaning here fails the build.
+"""
+
+from __future__ import annotations
+
+COLUMNS = {
+    "row": "Number of the row in the source, from 1. 0 is a test recipient.",
+    "recipient": "The phone number as international digits, or the email address. Empty for a row that cannot be used.",
+    "outcome": "One of the values below.",
+    "reference": "Reference of the request. Logs, errors and the journal use the same.",
+    "message_id": "The service's id of the message.",
+    "pages": "Billable pages (SMS segments) of the message. Empty for email.",
+    "reason": "Why the recipient was rejected or left out, or what a delivery report says.",
+    "campaign": "Reference of the campaign, or of the request where it belongs to no campaign.",
+    "status": "The service's word in the delivery report.",
+    "conflict": "Whether reports say both delivered and not delivered.",
+    "reported": "The time the report names.",
+}
+
+CAMPAIGN_OUTCOMES = {
+    0: "No request for this recipient was accepted yet. A retry sends to it.",
+    1: "The service accepted the message.",
+    2: "The service rejected the message. It was not sent.",
+    3: "The provider cannot tell whether the service accepted the message.",
+    4: "The row cannot be used, for example because it holds no valid number.",
+    5: "Another row has the same recipient.",
+    6: "`allowed_recipients` of the connection does not list the recipient.",
+    7: "The suppression list names the recipient.",
+    8: "The phone lookup says do not disturb (`skip_dnd`).",
+    9: "The phone lookup failed, and `on_lookup_error` is `skip`.",
+}
+"""By the value of the member, which is stored and so never changes."""
+
+DELIVERY_OUTCOMES = {
+    0: "Nothing final is reported yet.",
+    10: "The message was not delivered.",
+    20: "The message was delivered.",
+    30: "The email bounced after it was delivered. It counts as undelivered.",
+    40: "The email was opened. It counts as delivered.",
+    50: "A link was clicked. It counts as delivered.",
+}
+"""By the value of the member: where reports differ, the highest counts."""

@@ -1,0 +1,46 @@
+"""Every metric the provider publishes among Airflow's. The reference is made from this table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DELIVERY = "cpaas.delivery"
+CAMPAIGN = "cpaas.campaign"
+
+
+class Metric(NamedTuple):
+    """One metric.
+
+    :param name: its whole name; ``<status>`` stands for an HTTP status
+    :param kind: ``counter``, ``timer`` or ``gauge``
+    """
+
+    name: str
+    kind: str
+    meaning: str
+
+
+METRICS = (
+    Metric(f"{CAMPAIGN}.done", "gauge", "recipients of this try that are dealt with, whatever the outcome"),
+    Metric(f"{CAMPAIGN}.left", "gauge", "recipients of this try that are not dealt with yet"),
+    Metric(f"{CAMPAIGN}.sent", "gauge", "recipients the service accepted in this try"),
+    Metric(f"{CAMPAIGN}.rejected", "gauge", "recipients the service rejected in this try"),
+    Metric(f"{CAMPAIGN}.unknown", "gauge", "recipients of requests of unknown outcome in this try"),
+    Metric(f"{CAMPAIGN}.requests", "gauge", "requests made in this try"),
+    Metric(f"{CAMPAIGN}.recipients_per_second", "gauge", "recipients dealt with, by the second"),
+    Metric(f"{CAMPAIGN}.charge", "gauge", "cost so far, in the account's currency, where the service names it"),
+    Metric(f"{CAMPAIGN}.balance", "gauge", "the account's balance as last reported, where the service names it"),
+    Metric(f"{DELIVERY}.received", "counter", "delivery reports stored, repeated and unreadable ones included"),
+    Metric(f"{DELIVERY}.repeated", "counter", "of those, reports that were stored before"),
+    Metric(f"{DELIVERY}.unreadable", "counter", "of those, reports that could not be read; they are stored raw"),
+    Metric(
+        f"{DELIVERY}.excess",
+        "counter",
+        "of those, reports on a recipient that the request of the callback URL does not have; they are stored raw, and "
+        "change and start nothing",
+    ),
+    Metric(f"{DELIVERY}.expired", "counter", "reports refused (404) because their callback URL has expired"),
+    Metric(f"{DELIVERY}.too_many", "counter", "reports refused (429) because their callback URL has used up its quota"),
+    Metric(f"{DELIVERY}.refused.<status>", "counter", "requests to the receiver that were answered with this status"),
+    Metric(f"{DELIVERY}.lag", "timer", "time from the moment a report names until it was stored"),
+)

@@ -1,0 +1,19 @@
+"""The documentation: what it names is there, what is there it names, and what it shows works."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = sorted(page for page in DOCS.rglob("*.md"))
+
+if str(DOCS / "_ext") not in sys.path:
+    sys.path.insert(0, str(DOCS / "_ext"))
+
+
+def named(page: Path) -> str:
+    """Return how a page is called in the name of a test."""
+    return str(page.relative_to(ROOT))

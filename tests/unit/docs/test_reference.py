@@ -1,0 +1,265 @@
+"""The reference has an entry for every public name and every parameter, each as the code has it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.delivery.arrivals import Kept
+from cpaas_provider.delivery.reports import State
+from cpaas_provider.hooks import metrics
+from cpaas_provider.hooks.connection import _CONVERSIONS
+from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
+from cpaas_provider.sending.campaign.outcomes import OF_A_CAMPAIGN
+from cpaas_provider.sending.campaign.plan import Fate
+from cpaas_provider.sending.campaign.progress import Progress
+from cpaas_provider.sensors._delivery_results import COLUMNS
+from tests.unit.docs import DOCS, PAGES, ROOT
+
+from cpaas_docs import commands, docstrings, examples, meanings, signatures  # isort: skip
+from cpaas_docs.pages import BLOCK, expanded  # isort: skip
+
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+PUBLIC = [(package, name) for package, names in signatures.public_names().items() for name in names]
+OTHERS = ("cpaas_provider.hooks.cpaas.CpaasHook", "cpaas_provider.hooks.retry_policy.CpaasRetryPolicy")
+TRIGGERS = [
+    f"{module}.{name}"
+    for kind in get_provider_info()["triggers"]  # type: ignore[attr-defined]
+    for module in kind["python-modules"]
+    for name in vars(importlib.import_module(module))
+    if name.endswith("Trigger") and vars(importlib.import_module(module))[name].__module__ == module
+]
+CLASSES = [
+    kind
+    for package, name in PUBLIC
+    if package in ("operators", "sensors", "sources")
+    and inspect.isclass(kind := signatures.find(f"cpaas_provider.{package}.{name}"))
+]
+
+
+@functools.cache
+def text_of(page: Path) -> str:
+    return expanded(page.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def reference() -> str:
+    return "\n".join(text_of(page) for page in REFERENCE)
+
+
+def entry(name: str) -> str:
+    """Return what stands below the heading of a name."""
+    found = re.search(
+        rf"^\({re.escape(name.lower())}\)=\n(#+) .*?\n(.*?)(?=^\([\w-]+\)=|^#|\Z)", reference(), re.M | re.S
+    )
+    assert found, f"{name} has no entry in docs/reference"
+    return found[2]
+
+
+@pytest.mark.parametrize(("package", "name"), PUBLIC, ids=lambda part: part)
+def test_every_public_name_has_an_entry(package: str, name: str) -> None:
+    text = entry(name)
+    is_error = inspect.isclass(kind := signatures.find(f"cpaas_provider.{package}.{name}")) and issubclass(
+        kind, Exception
+    )
+    assert is_error or f"`from cpaas_provider.{package} import {name}`" in text
+
+
+@pytest.mark.parametrize("path", [*OTHERS, *TRIGGERS])
+def test_hook_retry_policy_and_triggers_have_an_entry(path: str) -> None:
+    assert path.rpartition(".")[0] in entry(path.rpartition(".")[2])
+
+
+def test_there_are_triggers() -> None:
+    assert len(TRIGGERS) >= 3
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_parameter_has_an_entry_with_its_default(kind: type) -> None:
+    """Either at the class or in a section of shared arguments that the class links to."""
+    own = entry(kind.__name__)
+    text = own + "".join(entry(f"shared-{name}") for name in re.findall(r"\(#shared-(\w+)\)", own))
+    for one in signatures.arguments(kind):
+        default = "required" if one.default is inspect.Parameter.empty else f"default {signatures.shown(one.default)}"
+        assert re.search(rf"^`{one.name}`.* · {re.escape(default)}\n: \S", text, re.M), one.name
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_no_docstring_describes_what_is_no_parameter(kind: type) -> None:
+    taken = {one.name for one in signatures.arguments(kind)}
+    assert set(docstrings.read(kind).params) <= taken | {"cpaas_conn_id"}
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_templated_is_said_of_what_is_templated(kind: type) -> None:
+    said = {name for name, text in signatures._documentation(kind).items() if text.endswith("(templated)")}
+    assert said & {one.name for one in signatures.arguments(kind)} == set(getattr(kind, "template_fields", ()))
+
+
+def test_every_base_with_arguments_has_a_section() -> None:
+    for name in signatures.shared_bases():
+        assert entry(f"shared-{name}")
+
+
+def test_every_client_and_hook_method_has_an_entry() -> None:
+    for path in ("cpaas_provider.api.CpaasClient", "cpaas_provider.hooks.cpaas.CpaasHook"):
+        kind = signatures.find(path)
+        assert len(signatures.method_names(kind)) > 5
+        for name in signatures.method_names(kind):
+            assert entry(f"{kind.__name__}.{name}")
+
+
+def test_both_clients_have_the_same_operations() -> None:
+    sync, asynchronous = (signatures.find(f"cpaas_provider.api.{name}") for name in ("CpaasClient", "AsyncCpaasClient"))
+    assert set(signatures.method_names(sync)) - {"close"} == set(signatures.method_names(asynchronous)) - {"aclose"}
+
+
+@pytest.mark.parametrize("name", signatures.find("cpaas_provider.api.settings.ClientSettings").__dataclass_fields__)
+def test_every_client_option_has_an_entry(name: str) -> None:
+    options = reference().partition("### Options")[2].partition("### Operations")[0]
+    assert re.search(rf"^`{name}` ", options, re.M)
+
+
+def test_every_connection_field_has_an_entry_and_is_read() -> None:
+    text = text_of(DOCS / "reference" / "connection.md")
+    assert set(CONNECTION_FIELDS) == set(_CONVERSIONS)
+    for name in ("host", "password", *CONNECTION_FIELDS):
+        assert re.search(rf"^(?:.* )?`{name}` · .*\n: \S", text, re.M), name
+
+
+def test_the_defaults_of_connection_fields_are_those_of_the_client() -> None:
+    real = inspect.signature(signatures.find("cpaas_provider.api.settings.ClientSettings")).parameters
+    for name in set(CONNECTION_FIELDS) & set(real):
+        documented = CONNECTION_FIELDS[name]["schema"].get("default")  # type: ignore[attr-defined]
+        default = real[name].default
+        if documented is not None:
+            shown = ", ".join(default) if isinstance(default, tuple) else default
+            assert documented == shown or documented == str(shown).lower(), name
+
+
+def test_every_option_of_the_configuration_has_an_entry() -> None:
+    text = text_of(DOCS / "reference" / "configuration.md")
+    options = get_provider_info()["config"]["cpaas"]["options"]  # type: ignore[index]
+    for name in options:
+        assert f"## `[cpaas] {name}`" in text
+        assert f"`AIRFLOW__CPAAS__{name.upper()}`" in text
+
+
+@pytest.mark.parametrize("program", ["airflow", "cpaas-sandbox"])
+def test_every_command_and_option_has_an_entry(program: str) -> None:
+    text = text_of(DOCS / "reference" / "cli.md")
+    leaves = list(commands.leaves(commands.parser_of(program)))
+    assert leaves
+    for parser, _ in leaves:
+        below = re.split(r"^\([\w-]+\)=", text.partition(f" `{parser.prog}`\n")[2], flags=re.M)[0]
+        for option in (option for action in parser._actions for option in action.option_strings):
+            assert option in ("-h", "--help") or f"`{option}" in below, f"{parser.prog} {option}"
+
+
+def test_metrics_are_those_that_are_published() -> None:
+    """Of a campaign every figure; of the receiver every kind of report, and what it counts beside."""
+    progress = Progress(10, sent=1)
+    figures = {f"{metrics.CAMPAIGN}.{name}" for name in progress.figures(1.0, 2.0)}
+    counted = {kept.value for kept in Kept if kept is not Kept.NEW} | {"received", "lag", "refused.<status>"}
+    table = [metric.name for metric in metrics.METRICS]
+    assert set(table) == figures | {f"{metrics.DELIVERY}.{name}" for name in counted}
+    assert len(set(table)) == len(table)
+    text = text_of(DOCS / "reference" / "metrics.md")
+    assert all(f"| `{name}` | " in text for name in table)
+
+
+def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
+    text = text_of(DOCS / "reference" / "results-file.md")
+    for column in (*OF_A_CAMPAIGN, *COLUMNS):
+        assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
+    assert set(meanings.COLUMNS) == {*OF_A_CAMPAIGN, *COLUMNS}
+    for member in (*Fate, *State):
+        assert re.search(rf"^\| `{member.name.lower()}` \| \S", text, re.M), member
+    assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in Fate}
+    assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in State}
+
+
+def test_every_example_dag_is_shown() -> None:
+    shown = {
+        (page.parent / path).resolve()
+        for page in PAGES
+        if "{literalinclude}" in page.read_text(encoding="utf-8") or page.name == "example-dags.md"
+        for path in re.findall(r"^```\{literalinclude\} (\S+)", text_of(page), re.M)
+    }
+    assert len(examples.files()) >= 7
+    assert set(examples.files()) <= shown
+
+
+def test_the_base_of_the_documentation_is_named_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["urls"]["Documentation"] == DOCUMENTATION
+    (integration,) = get_provider_info()["integrations"]  # type: ignore[misc]
+    assert integration["external-doc-url"] == DOCUMENTATION
+    guides = {page.stem for page in (DOCS / "guides").glob("*.md")}
+    assert {f"{DOCUMENTATION}guides/{name}.html" for name in guides} == set(integration["how-to-guide"])
+
+
+def test_what_is_not_there_fails_the_build() -> None:
+    for block in ("class cpaas_provider.operators.SendPigeonOperator", "shared PigeonOperator", "pigeons"):
+        page = f"```{{reference}} {block}\n```"
+        assert BLOCK.search(page)
+        with pytest.raises(LookupError):
+            expanded(page)
+
+
+def test_a_parameter_without_a_sentence_fails_the_build() -> None:
+    class Silent:
+        """It takes something.
+
+        :param told: what is told
+        """
+
+        def __init__(self, told: int, untold: int) -> None: ...
+
+    said = docstrings.read(Silent).params
+    with pytest.raises(LookupError, match="untold"):
+        list(signatures.parameters(inspect.signature(Silent).parameters.values(), said, "Silent"))
+
+
+def test_a_docstring_is_taken_apart() -> None:
+    def documented() -> None:
+        """Do it, see ``that`` (INTERFACE.md 4.3).
+
+        .. code-block:: python
+
+            documented()
+
+        :param one: the first,
+            of two
+        :return: ``None``
+        :raises ValueError: never
+        """
+
+    found = docstrings.read(documented)
+    assert found.text == "Do it, see `that`.\n\n```python\ndocumented()\n```"
+    assert found.params == {"one": "the first, of two"}
+    assert found.returned == "`None`"
+    assert found.raised == {"ValueError": "never"}
+
+
+@pytest.mark.parametrize(
+    ("default", "shown"),
+    [
+        (timedelta(days=1), "1 day"),
+        (timedelta(days=30), "30 days"),
+        (timedelta(minutes=10), "10 minutes"),
+        (None, "`None`"),
+        ("", "empty"),
+        ("sms", "`sms`"),
+        (4.0, "`4.0`"),
+    ],
+)
+def test_a_default_is_shown_as_a_person_writes_it(default: object, shown: str) -> None:
+    assert signatures.shown(default) == shown

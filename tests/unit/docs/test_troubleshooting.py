@@ -1,0 +1,93 @@
+"""Every message of the code has its entry on the troubleshooting page."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.docs import DOCS
+
+from cpaas_docs import messages  # isort: skip
+from cpaas_docs.pages import expanded  # isort: skip
+
+SENTENCE = re.compile(r"[A-Z][^%{}]{20,}")
+# Errors of programmers, and of HTTP, which have no text of their own.
+UNSEEN = {"NotImplementedError", "AssertionError", "AttributeError", "RuntimeError", "TypeError", "RefusalError"}
+
+
+@functools.cache
+def page() -> str:
+    return expanded((DOCS / "operations" / "troubleshooting.md").read_text(encoding="utf-8"))
+
+
+def test_every_message_has_an_entry() -> None:
+    found = messages.collect()
+    assert len(found) > 300
+    for message in found:
+        assert message.text in page() or messages._escaped(message.text) in page(), message
+
+
+def test_what_a_raise_says_in_plain_text_is_on_the_page() -> None:
+    """A second, simpler walk: the literal parts of every text that is raised."""
+    missed = []
+    for path in messages.SOURCE.rglob("*.py"):
+        if "sandbox" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+                continue
+            name = ast.unparse(node.exc.func).rpartition(".")[2]
+            for part in ast.walk(node.exc.args[0]) if name not in UNSEEN else ():
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    missed += [
+                        (path.name, node.lineno, words)
+                        for words in SENTENCE.findall(" ".join(part.value.split()))
+                        if words.strip() not in page()
+                    ]
+    assert missed == []
+
+
+def test_every_section_of_the_code_is_on_the_page() -> None:
+    raw = (DOCS / "operations" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^```\{reference\} messages (\S+)$", raw, re.M)) == set(messages.subjects())
+
+
+def test_code_without_a_section_fails_the_build() -> None:
+    with pytest.raises(LookupError, match="SUBJECTS"):
+        _ = messages.Message("It is so.", "text", "pigeons/loft.py", "").subject
+
+
+def test_each_way_of_speaking_is_collected(tmp_path: Path) -> None:
+    source = tmp_path / "connection.py"
+    source.write_text(
+        'def one(name):\n    raise ValueError(f"The host of {name} is not there. Give one.")\n'
+        'def two(log, name):\n    log.warning("The host %r is slow today: %.1f s.", name, 1.0)\n'
+        'def three(log, error):\n    log.warning("%s", f"The host went {error} away.")\n'
+        'def four():\n    return "The host is kept for another time."\n'
+        'def five(log):\n    log.info("The host is there and all is well.")\n'
+        'def six():\n    """The docstring of a function is no message."""\n    raise AssertionError("The host is mad, mad.")\n',
+        encoding="utf-8",
+    )
+    found = {(one.kind, one.text) for one in messages.messages_of(source, "hooks/connection.py")}
+    assert found == {
+        ("ValueError", "The host of … is not there. Give one."),
+        ("warning", "The host … is slow today: … s."),
+        ("warning", "The host went … away."),
+        ("text", "The host is kept for another time."),
+    }
+
+
+def test_an_error_of_ours_says_what_it_does_by_its_docstring() -> None:
+    found = next(one for one in messages.collect() if one.kind == "CpaasConfigurationError")
+    assert found.effect.startswith("`CpaasConfigurationError`: ")
+    assert found.effect in page()
+
+
+def test_anchors_are_unique() -> None:
+    anchors = re.findall(r"^\((message-[\w-]+)\)=$", page(), re.M)
+    assert len(anchors) == len(set(anchors)) > 300
+    assert {one["target"] for one in messages.as_json()} <= set(anchors)
