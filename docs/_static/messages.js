@@ -5,6 +5,7 @@
   const LEAST_WORDS = 3;
   const LEAST_SHARE = 0.5;
   const MOST_SHOWN = 3;
+  const NEARLY_AS_GOOD = 0.6;
 
   const wordsOf = (text) => text.toLowerCase().match(/[a-z0-9_]+/g) ?? [];
 
@@ -34,7 +35,8 @@
       const share = common / Math.min(whole, sum(known, weigh));
       if (share >= LEAST_SHARE) found.push({ message, score: share * common });
     }
-    return found.sort((one, other) => other.score - one.score).slice(0, MOST_SHOWN);
+    found.sort((one, other) => other.score - one.score);
+    return found.slice(0, MOST_SHOWN).filter(({ score }) => score >= NEARLY_AS_GOOD * found[0].score);
   };
 
   const show = (found) => {

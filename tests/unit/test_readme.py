@@ -1,10 +1,7 @@
-"""README and the documentation: commands that exist, programs that import what there is, links that lead somewhere."""
+"""What README says. Its programs and links are checked with those of the documentation."""
 
 from __future__ import annotations
 
-import ast
-import importlib
-import re
 from pathlib import Path
 
 import pytest

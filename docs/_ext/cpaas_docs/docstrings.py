@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ def read(documented: Any) -> Docstring:
 
 def as_markdown(text: str) -> str:
     """Return the text of a docstring as Markdown: code blocks fenced, double backticks single."""
-    text = _CODE.sub(lambda block: f"```{block[1]}\n{inspect.cleandoc(block[2])}\n```\n", text.strip() + "\n")
+    text = _CODE.sub(lambda block: f"```{block[1]}\n{textwrap.dedent(block[2]).strip()}\n```\n", text.strip() + "\n")
     return _CONTRACT.sub("", _DOUBLE_TICKS.sub("`", text)).strip()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from cpaas_docs import commands, examples, messages, signatures, tables
+from cpaas_docs import commands, examples, layers, messages, signatures, tables
 
 BLOCK = re.compile(r"^```\{reference\} (?P<kind>[\w-]+) ?(?P<rest>.*)\n```$", re.MULTILINE)
 
@@ -30,6 +30,7 @@ _MAKERS: dict[str, Callable[..., Iterator[str]]] = {
     "commands": commands.commands,
     "examples": examples.examples,
     "messages": messages.section,
+    "layers": layers.layers,
 }
 
 

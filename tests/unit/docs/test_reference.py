@@ -56,11 +56,10 @@ def reference() -> str:
 
 def entry(name: str) -> str:
     """Return what stands below the heading of a name."""
-    found = re.search(
-        rf"^\({re.escape(name.lower())}\)=\n(#+) .*?\n(.*?)(?=^\([\w-]+\)=|^#|\Z)", reference(), re.M | re.S
-    )
+    target = rf"^\({re.escape(name.lower())}\)=\n#+ .*?\n"
+    found = re.search(rf"{target}(.*?)(?=^\([\w-]+\)=|^#|\Z)", reference(), re.M | re.S)
     assert found, f"{name} has no entry in docs/reference"
-    return found[2]
+    return found[1]
 
 
 @pytest.mark.parametrize(("package", "name"), PUBLIC, ids=lambda part: part)
@@ -234,7 +233,8 @@ def test_a_docstring_is_taken_apart() -> None:
 
         .. code-block:: python
 
-            documented()
+            with documented():
+                pass
 
         :param one: the first,
             of two
@@ -243,7 +243,7 @@ def test_a_docstring_is_taken_apart() -> None:
         """
 
     found = docstrings.read(documented)
-    assert found.text == "Do it, see `that`.\n\n```python\ndocumented()\n```"
+    assert found.text == "Do it, see `that`.\n\n```python\nwith documented():\n    pass\n```"
     assert found.params == {"one": "the first, of two"}
     assert found.returned == "`None`"
     assert found.raised == {"ValueError": "never"}

@@ -69,7 +69,7 @@ def test_each_way_of_speaking_is_collected(tmp_path: Path) -> None:
         'def three(log, error):\n    log.warning("%s", f"The host went {error} away.")\n'
         'def four():\n    return "The host is kept for another time."\n'
         'def five(log):\n    log.info("The host is there and all is well.")\n'
-        'def six():\n    """The docstring of a function is no message."""\n    raise AssertionError("The host is mad, mad.")\n',
+        'def six():\n    """The docstring is no message."""\n    raise AssertionError("The host is mad.")\n',
         encoding="utf-8",
     )
     found = {(one.kind, one.text) for one in messages.messages_of(source, "hooks/connection.py")}

@@ -1,0 +1,75 @@
+"""Links lead somewhere: to files of the repository, to pages of the site, or to hosts that are known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from cpaas_provider.provider_info import DOCUMENTATION
+from tests.unit.docs import DOCS, PAGES, README, ROOT, named
+
+# Hosts that README and the pages may link to. Nothing is fetched from them, neither by a test nor by a page.
+OUTSIDE = {
+    "airflow.apache.org": "Airflow's own documentation",
+    "semver.org": "what the versions mean",
+}
+# Names that RFC 2606 keeps for examples, and this machine.
+_EXAMPLES = re.compile(r"(^|\.)(example(\.(com|org|net))?|test|invalid|localhost)$|^127\.0\.0\.1$|^host$")
+_LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.M)
+_URL = re.compile(r"https?://[^\s)>\"'`\]]+")
+
+
+def without_programs(page: Path) -> str:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def links_of(page: Path) -> list[str]:
+    return [one or other for one, other in _LINK.findall(without_programs(page))]
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", *PAGES], ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links_of(page):
+        parts = urlsplit(link)
+        if link.startswith(DOCUMENTATION):
+            path = link.removeprefix(DOCUMENTATION).partition("#")[0] or "index.html"
+            assert (DOCS / path).with_suffix(".md").is_file(), link
+        elif parts.scheme in ("http", "https"):
+            assert parts.hostname in OUTSIDE or _EXAMPLES.search(parts.hostname or ""), link
+        elif parts.scheme:
+            assert parts.scheme == "mailto", link
+        elif parts.path:
+            # A heading that a page lacks is a warning of Sphinx, and so an error of the build.
+            target = (page.parent / parts.path).resolve()
+            assert target.is_relative_to(ROOT), link
+            assert target.exists(), link
+            assert page is not README or not parts.fragment or parts.fragment in headings(target), link
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=named)
+def test_a_heading_that_readme_links_to_is_there(page: Path) -> None:
+    inner = [link.removeprefix("#") for link in links_of(page) if link.startswith("#")]
+    assert page is not README or set(inner) <= headings(page)
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=named)
+def test_urls_of_programs_are_examples(page: Path) -> None:
+    """No program that is copied from here reaches a host of somebody else."""
+    known = {*OUTSIDE, urlsplit(DOCUMENTATION).hostname}
+    for url in _URL.findall(page.read_text(encoding="utf-8")):
+        host = urlsplit(url).hostname or ""
+        assert host in known or _EXAMPLES.search(host) or not re.fullmatch(r"[\w.-]+", host), url
+
+
+def test_every_outside_host_is_linked_to() -> None:
+    linked = {urlsplit(link).hostname for page in (README, ROOT / "CHANGELOG.md", *PAGES) for link in links_of(page)}
+    assert set(OUTSIDE) <= linked
+
+
+def headings(page: Path) -> set[str]:
+    lines = re.findall(r"^#+ (.*)$", re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
