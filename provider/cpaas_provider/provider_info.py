@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 DEFAULT_CONN_ID = "cpaas_default"
 
 # As [project.urls] of pyproject.toml has it; a test compares the two.
@@ -92,6 +96,19 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     ),
     "otp_revoke_path": _text("Revoke path", "Path of the revoke operation; holds {id}.", default="/otp/{id}"),
 }
+
+
+def with_documentation(kind: type, page: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a task's arguments with a link to its entry in the reference, unless the author documents the task.
+
+    :param kind: the operator; of a class of the author's own, the entry is that of the class it is made from
+    :param page: the page of the reference
+    """
+    if any(arguments.get(field) for field in ("doc", "doc_md", "doc_json", "doc_yaml", "doc_rst")):
+        return arguments
+    name = next(base.__name__ for base in kind.__mro__ if base.__module__.startswith("cpaas_provider."))
+    link = f"[Documentation of {name}]({DOCUMENTATION}reference/{page}.html#{name.lower()})"
+    return {**arguments, "doc_md": link}
 
 
 def get_provider_info() -> dict[str, object]:

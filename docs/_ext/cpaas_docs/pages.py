@@ -18,6 +18,7 @@ BLOCK = re.compile(r"^```\{reference\} (?P<kind>[\w-]+) ?(?P<rest>.*)\n```$", re
 _MAKERS: dict[str, Callable[..., Iterator[str]]] = {
     "class": signatures.described,
     "function": signatures.described,
+    "package": signatures.package,
     "shared": lambda name, *title: signatures.shared(name, " ".join(title)),
     "methods": signatures.methods,
     "options": signatures.options,

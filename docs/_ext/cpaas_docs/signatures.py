@@ -65,6 +65,13 @@ def described(path: str, level: int = 3) -> Iterator[str]:
         yield ""
 
 
+def package(name: str, level: int = 3) -> Iterator[str]:
+    """Yield the entry of every name that a public package exports, classes first."""
+    paths = [f"{PACKAGE}.{name}.{one}" for one in public_names()[name]]
+    for path in sorted(paths, key=lambda one: not inspect.isclass(find(one))):
+        yield from described(path, level)
+
+
 def shared(name: str, title: str) -> Iterator[str]:
     """Yield the arguments that a base class gives to all of its public subclasses."""
     bases = [base for base in _bases_with_arguments() if base.__name__ == name]

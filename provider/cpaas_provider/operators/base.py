@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.provider_info import DEFAULT_CONN_ID
+from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
 
 if TYPE_CHECKING:
     import jinja2
@@ -44,7 +44,7 @@ class CpaasOperator(BaseOperator):
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**with_documentation(type(self), "operators", kwargs))
         self.cpaas_conn_id = cpaas_conn_id
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> Any:

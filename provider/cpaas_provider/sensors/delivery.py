@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from cpaas_provider.api import bounds
+from cpaas_provider.provider_info import with_documentation
 from cpaas_provider.sensors._beginnings import begins
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class DeliverySensor(BaseSensorOperator):
         if poke_interval is None:
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
         _refuse_out_of_bounds(kwargs.get("task_id"), poke_interval, results_path)
+        kwargs = with_documentation(type(self), "sensors", kwargs)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.sent = sent
         self.min_delivered = min_delivered

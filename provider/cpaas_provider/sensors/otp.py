@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.provider_info import DEFAULT_CONN_ID
+from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
 from cpaas_provider.sensors._beginnings import begins
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class OtpStatusSensor(BaseSensorOperator):
             bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES))("expires_in", expires_in)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
+        kwargs = with_documentation(type(self), "sensors", kwargs)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.otp_id = otp_id
         self.expires_in = expires_in

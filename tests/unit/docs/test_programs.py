@@ -58,7 +58,7 @@ def test_a_program_that_cannot_work_is_found(text: str) -> None:
 def test_a_program_that_works_passes() -> None:
     check_python(
         "from cpaas_provider.hooks.cpaas import CpaasHook\n"
-        "SendSmsOperator(task_id='a', recipients='1', content='x', retries=3, pool='sms', stop_grace=2) >> other\n"
+        "SendSmsOperator(task_id='a', recipients='1', content='x', retries=3, allow_backfill=True) >> other\n"
         "OtpStatusSensor(task_id='b', otp_id='1', mode='reschedule', deferrable=True)\n"
         "with CpaasHook('c').get_conn() as client:\n    client.send_sms('1', sender_id='x', content='y')\n"
         "await something()\n"
