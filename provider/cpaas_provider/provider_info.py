@@ -131,7 +131,7 @@ def get_provider_info() -> dict[str, object]:
                     "store": {
                         "description": (
                             "Where the provider's own database is, in which it keeps delivery reports, campaigns that "
-                            "happen once (campaign_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
+                            "happen once (idempotency_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
                             "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db "
                             "in Airflow's home. Workers, triggerer and API server need the same one; where they share "
                             "no disk, that is PostgreSQL."

@@ -154,7 +154,10 @@ class TestTelling:
         assert len(runs_of(dag_id)) == 2
 
     def test_takes_no_single_send_for_a_campaign_unless_told_to(self, store, scheduled):
-        campaigns, both = scheduled(on_campaign_finished()), scheduled(on_campaign_finished(single_sends=True))
+        campaigns, both = (
+            scheduled(on_campaign_finished()),
+            scheduled(on_campaign_finished(include_single_messages=True)),
+        )
         finished(store, "spring", "alone")
         store.write(lambda c: note_requests(c, "alone", "shop", [NotedRequest("alone", 2, "m1")]))
         assert look() == 3
@@ -341,5 +344,7 @@ class TestNames:
 
     def test_of_a_campaign_are_read_as_they_are_written(self):
         assert read_uri(campaign_finished("shop").uri) == AssetName("campaign_finished", "shop")
-        assert read_uri(campaign_finished(single_sends=True).uri) == AssetName("campaign_finished", single_sends=True)
+        assert read_uri(campaign_finished(include_single_messages=True).uri) == AssetName(
+            "campaign_finished", include_single_messages=True
+        )
         assert read_uri("s3://campaign_finished/shop") is None

@@ -281,7 +281,7 @@ class TestEvidence:
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
-            SendSmsOperator(task_id="send", settle_timeout=dt.timedelta(0), **SMS)
+            SendSmsOperator(task_id="send", unknown_timeout=dt.timedelta(0), **SMS)
         done = Run(stage, dag).once()
         assert done.state == "failed"
         assert "Nobody knows" in done.error
@@ -357,7 +357,7 @@ class TestACampaign:
         small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        done = campaigns.sms(stage, rows(6, 700), if_unknown="skip", settle_timeout=dt.timedelta(0)).once()
+        done = campaigns.sms(stage, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).once()
         assert (done.result["sent"], done.result["unknown"]) == (4, 2)
         assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
         (lost,) = done.result["unknown_references"]
@@ -394,7 +394,7 @@ class TestACampaign:
         people = rows(8, 400)
         references = set()
         for part in range(2):
-            given = {"partition": {"part": part, "of": 2}, "campaign_key": f"in parts {stage.sandbox.url}"}
+            given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {stage.sandbox.url}"}
             done = campaigns.sms(stage, people, **given).once()
             references.add(done.result["reference"])
             received.comes_to(done.result["reference"], done.result["sent"])

@@ -12,7 +12,7 @@ import pytest
 from cpaas_provider.delivery.arrivals import Arrival
 from cpaas_provider.operators._tracking import PurchaseEvidence
 from cpaas_provider.sending import once as once_module
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.store.database import open_store
@@ -114,11 +114,11 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
 
 def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
-    world = World(policy=IfUnknown.RESEND)
+    world = World(policy=OnUnknown.RESEND)
     world.source = world.source[:1]
     world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
     world.clear(dropped=False)
-    world.policy, world.looks = IfUnknown.FAIL, True
+    world.policy, world.looks = OnUnknown.FAIL, True
 
     def refuted(client: Any, entry: Entry) -> None:
         raise RefutedError("A report says failed.")

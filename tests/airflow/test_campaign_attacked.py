@@ -27,7 +27,7 @@ from tests.airflow.test_campaign_once import parts
 from tests.airflow.test_campaign_people import disturbing
 from tests.airflow.tries import Run, new_dag
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ class TestOfACampaignThatHappensOnce:
         run = sms(stage, rows(4), **KEY)
         run.once()
         accept_all(stage)
-        run.change(campaign_key=None).clear().once()
+        run.change(idempotency_key=None).clear().once()
         assert reached(stage) == Counter(digits(2))
 
     def test_a_retry_on_a_worker_with_a_store_of_its_own_does_not_begin_anew(
@@ -122,7 +122,7 @@ def test_a_test_recipient_who_is_in_another_part_gets_one_message(stage: Stage) 
 
 def test_a_resend_after_a_lost_journal_disturbs_nobody_who_must_not_be(stage: Stage) -> None:
     disturbing(stage, digits(3)[1])
-    run = sms(stage, rows(3), skip_dnd=True, if_unknown="resend")
+    run = sms(stage, rows(3), skip_dnd=True, on_unknown="resend")
     run.once()
     run.clear(drop_state=True).once()
     assert reached(stage)[digits(3)[1]] == 0

@@ -19,7 +19,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
     write(source, "ada", "bo")
     with new_dag() as dag:
         SmsCampaignOperator(
-            task_id="c", source=str(source), content="Hello", if_unknown="resend", results_path=str(outcomes)
+            task_id="c", source=str(source), content="Hello", on_unknown="resend", results_path=str(outcomes)
         )
     run = Run(stage, dag)
     stage.sandbox.control(*fault("send_sms", "error_500"))
@@ -41,7 +41,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
 def test_a_resend_that_is_rejected_is_not_repeated_and_ends_for_good(stage: Stage) -> None:
     with new_dag() as dag:
         SmsCampaignOperator(
-            task_id="c", source=[phone("ada"), phone("bo")], content="Hello", if_unknown="resend", max_failure_ratio=0.9
+            task_id="c", source=[phone("ada"), phone("bo")], content="Hello", on_unknown="resend", max_failure_ratio=0.9
         )
     run = Run(stage, dag)
     stage.sandbox.control(*fault("send_sms", "cut_before", times=1))

@@ -126,7 +126,7 @@ def test_a_request_of_unknown_outcome_is_not_resent_outside_of_the_hours(stage: 
     run = sms(stage, rows(2), **window(-1, 1))
     assert run.once().state == "failed"
     hours(3)
-    again = run.change(if_unknown="resend").clear().once()
+    again = run.change(on_unknown="resend").clear().once()
     assert (again.state, requests(stage)) == ("deferred", 1)
 
 
@@ -141,7 +141,7 @@ def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked) * HOUR)})
     monkeypatch.setattr(packer, "datetime", clock)
-    deferred = run.change(if_unknown="resend").clear().once()
+    deferred = run.change(on_unknown="resend").clear().once()
     assert deferred.state == "deferred"
     assert 4 < requests(stage) < 8
     monkeypatch.undo()

@@ -16,7 +16,7 @@ from tests.airflow.test_campaign_people import store as store
 def test_at_most_a_hundred_references_are_named(stage: Stage) -> None:
     stage.connect("cpaas_default", recipients_per_request=1, max_concurrency=16)
     stage.sandbox.control(*fault("send_sms", "error_500_after", rate=0.6, seed=3))
-    *_, last = sms(stage, rows(220), if_unknown="skip").to_the_end()
+    *_, last = sms(stage, rows(220), on_unknown="skip").to_the_end()
     report = last.result or last.report
     assert report["unknown"] > 100
     assert len(report["unknown_references"]) == 100

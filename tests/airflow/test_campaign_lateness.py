@@ -71,5 +71,5 @@ def test_what_is_unknown_is_not_resent_late(stage: Stage) -> None:
     stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
     run = sms(stage, rows(2))
     run.once()
-    failed = run.change(if_unknown="resend").age(days=30).clear().once()
+    failed = run.change(on_unknown="resend").age(days=30).clear().once()
     assert (failed.state, requests(stage)) == ("failed", 1)

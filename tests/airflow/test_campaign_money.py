@@ -63,14 +63,14 @@ class TestMaxCharge:
     def test_requests_nobody_knows_of_are_taken_for_charged(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        failed = sms(stage, rows(10), max_charge=5 * PRICE, if_unknown="skip").once()
+        failed = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip").once()
         assert counts(failed.report) == {"sent": 3, "unknown": 2, "not_reached": 5}
         assert "for requests nobody knows of" in failed.error
 
     def test_and_they_still_are_in_the_tries_that_follow(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        run = sms(stage, rows(10), max_charge=5 * PRICE, if_unknown="skip", price_per_page=PRICE)
+        run = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
         run.once()
         again = run.clear().once()
         assert (again.state, requests(stage)) == ("failed", 5)
@@ -147,11 +147,11 @@ class TestMaxRecipients:
     ("name", "value"),
     [
         ("max_charge", -1), ("max_charge", "5"), ("min_balance", float("inf")), ("price_per_page", True),
-        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview", -1), ("journal_window", 0),
+        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview", -1), ("max_pending_requests", 0),
         ("dry_run", "yes"), ("test_only", 1), ("progress_interval", -1), ("on_lookup_error", "perhaps"),
         ("on_rejected_batch", "halve"), ("on_missing_charge", "hope"), ("on_invalid_suppression", "hope"),
         ("max_identical_rejections", 0),
-        ("channel", "fax"), ("if_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
+        ("channel", "fax"), ("on_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_where_the_dag_is_written(stage: Stage, name: str, value: object) -> None:

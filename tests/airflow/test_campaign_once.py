@@ -29,7 +29,7 @@ from tests.airflow.campaigns import (
 from tests.airflow.stage import Stage, fault
 from tests.airflow.tries import Run, new_dag
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ class TestOnce:
 
     def test_another_key_is_another_campaign_and_the_key_is_a_template(self, stage: Stage) -> None:
         for _ in range(2):
-            sms(stage, rows(2), campaign_key="spring-{{ dag.dag_id }}").once()
+            sms(stage, rows(2), idempotency_key="spring-{{ dag.dag_id }}").once()
         assert reached(stage) == Counter(digits(2) * 2)
 
     def test_what_was_unknown_stays_so_in_another_run(self, stage: Stage) -> None:
@@ -91,7 +91,7 @@ class TestOnce:
         assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 4}, 1)
 
     def test_nothing_private_lies_in_the_store_or_the_state(self, stage: Stage, store: Path) -> None:
-        run = sms(stage, rows(4), campaign_key="spring for everybody")
+        run = sms(stage, rows(4), idempotency_key="spring for everybody")
         run.once()
         lies = b"".join(one.read_bytes() for one in store.parent.glob("store.db*")) + stored_words(run).encode()
         assert not [one for one in (*digits(4), "Person 1", "order", "everybody") if one.encode() in lies]
@@ -107,7 +107,7 @@ class TestOnce:
 
     @pytest.mark.parametrize("key", ["", "  ", 5])
     def test_a_key_that_is_none_is_refused(self, stage: Stage, key: Any) -> None:
-        failed = sms(stage, rows(2), campaign_key=key).once()
+        failed = sms(stage, rows(2), idempotency_key=key).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
 
     def test_to_send_again_takes_another_key(self, stage: Stage) -> None:

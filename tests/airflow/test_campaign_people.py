@@ -45,7 +45,7 @@ class TestStaging:
         run = sms(stage, rows(2))
         run.once()
         stage.connect("cpaas_default", allowed_recipients=SIX[5])
-        again = run.change(if_unknown="resend").clear().once()
+        again = run.change(on_unknown="resend").clear().once()
         assert (requests(stage), again.report["unknown"]) == (1, 2)
 
 
@@ -95,7 +95,7 @@ class TestSuppression:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(stage, rows(2))
         run.once()
-        again = run.change(if_unknown="resend", suppression=[f"+{SIX[0]}"]).clear().once()
+        again = run.change(on_unknown="resend", suppression=[f"+{SIX[0]}"]).clear().once()
         assert requests(stage) == 2
         assert reached(stage) == Counter({SIX[0]: 1, SIX[1]: 2})
         assert (again.state, again.report["unknown"]) == ("failed", 1)

@@ -77,12 +77,12 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
                 for trouble in ("cut_after", "broken_json", "error_under_200", "unauthorized", "error_500_after"):
                     play(trouble, fault(operation, trouble))
                 play("busy", fault(operation, "rate_limit", times=ATTEMPTS, retry_after=0))
-                play("resent", fault(operation, "cut_after", times=1), if_unknown="resend", max_failure_ratio=1)
+                play("resent", fault(operation, "cut_after", times=1), on_unknown="resend", max_failure_ratio=1)
                 play("staging", cpaas_conn_id="cpaas_staging")
                 play("dry", dry_run=True)
                 play("no_columns", content="{{ secret('body') }} {surname}")
                 play("broken", content="{{ secret('body').nothing.at.all }}")
-                play("once", campaign_key="spring", max_failure_ratio=1)
+                play("once", idempotency_key="spring", max_failure_ratio=1)
                 play("no_sender", sender_id="Much too long a name")
                 play("no_file", source=str(folder / "nothing.csv"))
             SmsCampaignOperator(

@@ -44,7 +44,7 @@ def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way
     small_packs(stage, max_concurrency=2)
     stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=4))
     stopper.when(lambda: len(reached(stage)) >= 5)
-    run = sms(stage, rows(10), pre_execute=stopper.begins, stop_grace=0.3, if_unknown="skip")
+    run = sms(stage, rows(10), pre_execute=stopper.begins, stop_grace_period=0.3, on_unknown="skip")
     stopped = run.once()
     found = counts(stopped.report)
     assert (stopped.state, found["sent"]) == ("up_for_retry", 4)

@@ -148,7 +148,7 @@ class TestUnknown:
     def test_skipped_it_succeeds_and_is_a_count_of_its_own(self, stage: Stage, tmp_path: Path) -> None:
         small_packs(stage)
         lose(stage, "cut_after", after=2, times=1)
-        done = sms(stage, rows(6), if_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
+        done = sms(stage, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown": 1})
         assert (requests(stage), len(done.result["unknown_references"])) == (6, 1)
         assert Counter(outcomes(tmp_path / "o.jsonl").values()) == {"sent": 5, "unknown": 1}
@@ -157,7 +157,7 @@ class TestUnknown:
     def test_resent_nobody_is_missing(self, stage: Stage, how: str) -> None:
         small_packs(stage)
         lose(stage, how, after=2, times=1)
-        done = sms(stage, rows(6), if_unknown="resend").once()
+        done = sms(stage, rows(6), on_unknown="resend").once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 6})
         assert set(reached(stage)) == set(SIX)
         assert requests(stage) == 7
@@ -165,7 +165,7 @@ class TestUnknown:
     def test_resent_in_vain_it_leaves_it_to_the_retries(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cpaas_provider.sending.campaign.campaign.random.uniform", lambda low, high: 0.0)
         lose(stage, "cut_after", times=5)
-        run = sms(stage, rows(2), if_unknown="resend")
+        run = sms(stage, rows(2), on_unknown="resend")
         first = run.once()
         assert (first.state, requests(stage)) == ("up_for_retry", 5)
         assert (run.once().state, requests(stage)) == ("success", 6)
@@ -174,7 +174,7 @@ class TestUnknown:
         lose(stage, "cut_after", times=1)
         run = sms(stage, rows(2))
         assert run.once().state == "failed"
-        run.change(if_unknown="resend")
+        run.change(on_unknown="resend")
         before = requests(stage)
         changed = run.change(content="Come, {name}").clear().once()
         assert (changed.state, requests(stage)) == ("failed", before)
@@ -191,7 +191,7 @@ class TestUnknown:
     def test_ten_after_each_other_end_the_try_and_the_retries_go_on(self, stage: Stage) -> None:
         small_packs(stage)
         lose(stage, "cut_before", times=10)
-        run = sms(stage, rows(14), if_unknown="skip")
+        run = sms(stage, rows(14), on_unknown="skip")
         first = run.once()
         assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown": 10, "not_reached": 4})
         second = run.once()
@@ -326,13 +326,13 @@ class TestClears:
             assert (again.state, again.result) == ("success", first.result)
 
     def test_of_a_lost_journal_is_resent_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), if_unknown="resend")
+        run = sms(stage, rows(3), on_unknown="resend")
         run.once()
         again = run.clear(drop_state=True).once()
         assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 3}, 2)
 
     def test_of_a_lost_journal_is_skipped_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), if_unknown="skip")
+        run = sms(stage, rows(3), on_unknown="skip")
         run.once()
         again = run.clear(drop_state=True).once()
         assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown": 3}, 1)

@@ -186,7 +186,7 @@ class TestMarkUnsent:
         assert sum(campaign.arrived()) == 3
 
     def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi", if_unknown="resend").loses_answers(20)
+        campaign = Campaign(stage, "ada", "obi", on_unknown="resend").loses_answers(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
         assert len(campaign.states[reference]) > 1

@@ -161,7 +161,7 @@ class TestMarkSent:
         assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
 
     def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"), if_unknown="skip")
+        send = Send(stage, phone("ada"), on_unknown="skip")
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert send.run.once().state == "success"
         assert "there is nothing left to do" in journal("mark-sent", *send.ids, "--yes").out

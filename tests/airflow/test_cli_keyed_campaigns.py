@@ -25,7 +25,7 @@ from tests.airflow.tries import Run
 stage = of_single_requests.stage
 journal = of_single_requests.journal
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 NAME = f"{CampaignKey('cpaas_default', 'spring', '').name}/0"
 
 
@@ -75,7 +75,7 @@ class TestSeen:
     def test_show_says_in_which_database_it_lies(self, run: Run, journal: Journal, database: Database) -> None:
         said = journal("show", *ids(run), "--output", "json")
         assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("settled", 2)]
-        assert f"(campaign_key), and lies in the database {database.url_for_people}." in said.err
+        assert f"(idempotency_key), and lies in the database {database.url_for_people}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
     def test_show_of_a_run_that_found_all_done_is_the_same_journal(
@@ -194,7 +194,7 @@ class TestElsewhere:
     def test_one_that_cannot_be_opened_is_named_once(
         self, stage: Stage, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sms(stage, rows(1), campaign_key="summer").once()
+        sms(stage, rows(1), idempotency_key="summer").once()
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db/none.db")
         said = journal("list")
         assert (said.status, said.err.count("lie in the database [cpaas] store names")) == (1, 1)

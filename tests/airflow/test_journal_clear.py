@@ -46,7 +46,7 @@ def test_it_stays_so_until_somebody_decides(stage: Stage) -> None:
     run.once()
     run.clear(drop_state=True).once()
     assert run.clear().once().state == "failed"
-    run.change(if_unknown="skip").clear()
+    run.change(on_unknown="skip").clear()
     skipped = run.once()
     assert (skipped.state, skipped.result["unknown"], skipped.result["recipients"]) == ("success", 1, 0)
     assert SMS.requests(stage) == 1
@@ -173,7 +173,7 @@ def test_with_resend_on_clear_what_was_unknown_is_sent_again_as_all_else(stage: 
 
 
 def test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate(stage: Stage) -> None:
-    run = AIRTIME.run(stage, if_unknown="resend")
+    run = AIRTIME.run(stage, on_unknown="resend")
     run.once()
     again = run.clear(drop_state=True).once()
     assert (again.state, again.result["status"], len(AIRTIME.arrived(stage))) == ("success", "duplicate", 1)

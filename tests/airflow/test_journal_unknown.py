@@ -18,7 +18,7 @@ KIND_AND_LOSS = pytest.mark.parametrize(("kind", "how"), BY_CASE.values(), ids=B
 # What was accepted, what was not, and an answer that came but cannot be read.
 SOME = {name: case for name, case in BY_CASE.items() if case[1] in ("cut_after", "cut_before", "broken_json")}
 KIND_AND_SOME_LOSS = pytest.mark.parametrize(("kind", "how"), SOME.values(), ids=SOME)
-SOON = {"settle_timeout": 0}
+SOON = {"unknown_timeout": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_by_default_it_fails_for_good_and_names_the_request(stage: Stage, kind: 
 @KIND_AND_SOME_LOSS
 def test_with_skip_it_succeeds_and_counts_it_apart(stage: Stage, kind: Kind, how: str) -> None:
     kind.lose(stage, how)
-    run = kind.run(stage, if_unknown="skip", post_execute=FailsAfterwards(1), **SOON)
+    run = kind.run(stage, on_unknown="skip", post_execute=FailsAfterwards(1), **SOON)
     first, second = run.to_the_end()
     (reference,) = run.journal()
     assert (first.state, second.state, second.report) == ("up_for_retry", "success", None)
@@ -61,7 +61,7 @@ def test_with_skip_it_succeeds_and_counts_it_apart(stage: Stage, kind: Kind, how
 @KIND_AND_SOME_LOSS
 def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind, how: str) -> None:
     kind.lose(stage, how, times=1)
-    run = kind.run(stage, if_unknown="resend", **SOON)
+    run = kind.run(stage, on_unknown="resend", **SOON)
     (done,) = run.to_the_end()
     assert (done.state, done.result["unknown"]) == ("success", 0)
     assert kind.requests(stage) == 2
@@ -76,7 +76,7 @@ def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind
 
 def test_a_duplicate_nobody_asked_for_is_no_purchase(stage: Stage) -> None:
     AIRTIME.run(stage).once()
-    failed = AIRTIME.run(stage, if_unknown="resend").once()
+    failed = AIRTIME.run(stage, on_unknown="resend").once()
     assert (failed.state, failed.number) == ("failed", 1)
     assert "not buy it again" in failed.error
 
@@ -92,7 +92,7 @@ def test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error(stag
 
 def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Stage) -> None:
     SMS.lose(stage, "error_500")
-    run = SMS.run(stage, if_unknown="resend", retries=1)
+    run = SMS.run(stage, on_unknown="resend", retries=1)
     first, second = run.to_the_end()
     assert (first.state, second.state) == ("up_for_retry", "failed")
     assert f"sent {once.RESENDS} times more" in first.error
@@ -103,7 +103,7 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Sta
 def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage: Stage) -> None:
     SMS.lose(stage, "cut_after", times=1)
     stage.sandbox.control(*fault("send_sms", "error_under_200", times=1))
-    run = SMS.run(stage, if_unknown="resend")
+    run = SMS.run(stage, on_unknown="resend")
     failed = run.once()
     (reference,) = run.journal()
     assert (failed.state, failed.report["unknown_references"]) == ("failed", [reference])
@@ -116,10 +116,10 @@ def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage
 def test_a_repetition_that_surely_did_not_leave_says_nothing_either(stage: Stage) -> None:
     SMS.lose(stage, "cut_after", times=1)
     stage.sandbox.control(*fault("send_sms", "rate_limit", retry_after=0, times=5))
-    run = SMS.run(stage, if_unknown="resend")
+    run = SMS.run(stage, on_unknown="resend")
     first = run.once()
     assert (first.state, first.report["unknown"]) == ("up_for_retry", 1)
-    run.change(if_unknown="fail")
+    run.change(on_unknown="fail")
     assert run.once().state == "failed"
     assert len(SMS.arrived(stage)) == 1
 
@@ -164,7 +164,7 @@ class TestPasscodes:
 
     def test_without_a_new_record_it_waits_for_one_and_then_does_what_the_author_wants(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        run = OTP.run(stage, settle_timeout=20)
+        run = OTP.run(stage, unknown_timeout=20)
         waiting = run.once()
         assert (waiting.state, waiting.number) == ("deferred", 1)
         assert waiting.trigger[0] == "cpaas_provider.triggers.wait.WaitTrigger"
@@ -173,7 +173,7 @@ class TestPasscodes:
 
     def test_with_resend_it_is_asked_for_again_once_that_time_is_over(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        run = OTP.run(stage, settle_timeout=20, if_unknown="resend")
+        run = OTP.run(stage, unknown_timeout=20, on_unknown="resend")
         waiting = run.once()
         done = run.requested_earlier(seconds=20).fires(early=True).once()
         assert (waiting.state, done.state, done.number) == ("deferred", "success", 1)

@@ -89,7 +89,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             UpdateContactRowOperator(task_id="from_task", row_id="row_from_task", columns=cells_of_customer())
             UpdateContactRowOperator(task_id="clear", row_id="row_clear", columns={"Points": None})
             UpdateContactRowOperator(
-                task_id="clear_empty", row_id="row_clear_empty", columns={"Points": None}, clear_as="empty"
+                task_id="clear_empty", row_id="row_clear_empty", columns={"Points": None}, empty_cell_value="empty"
             )
             UpdateContactRowOperator(task_id="update_gone", row_id="row_nobody_has", columns={"Name": "After"})
             UpdateContactRowOperator(

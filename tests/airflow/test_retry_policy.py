@@ -34,7 +34,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 hook = CpaasHook()
                 connection = hook.read_connection().without_repeats()
                 # So that the policy sees what the service asks, not the client.
-                options = {**connection.options, "retry_after_cap": 0}
+                options = {**connection.options, "max_retry_after": 0}
                 with CpaasClient(connection.base_url, connection.api_key, **options) as client:
                     return client.send_sms(number, "Shop", "Hello").id
 

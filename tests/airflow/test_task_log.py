@@ -47,7 +47,7 @@ class TestACampaign:
         line = logged(done.log, "SmsCampaignOperator begins")
         for words in (
             "connection 'cpaas_default'", "at most 100 recipients a request", "50 requests a second", "2 at a time",
-            "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "if_unknown fail",
+            "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "on_unknown fail",
         ):  # fmt: skip
             assert words in line
 
@@ -104,10 +104,10 @@ class TestWhatAnEarlierTrySent:
 
     def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
-        run = sms(stage, rows(3), campaign_key="summer")
+        run = sms(stage, rows(3), idempotency_key="summer")
         run.once()
         line = logged(run.clear().once().log, "An earlier try sent everything; nothing is sent again")
-        assert "another campaign_key" in line
+        assert "another idempotency_key" in line
         assert "resend_on_clear" not in line
 
     def test_a_cleared_send_says_so(self, stage: Stage) -> None:

@@ -78,11 +78,11 @@ SENT = (line(1, ADA), line(2, BO))
 
 
 def story(
-    if_unknown="fail", state="success", lines=SENT, tries=2, reached=(ADA, BO), text="Hello", strikes=(), **report
+    on_unknown="fail", state="success", lines=SENT, tries=2, reached=(ADA, BO), text="Hello", strikes=(), **report
 ):
     crowd = Crowd(0, email=False, chance=random.Random(0))
     crowd.names = {who: {"Ada"} for who in (ADA, BO, CY, DEE)}
-    campaign = Campaign("list", False, None, crowd, "sms", if_unknown, False, "pace_50", None, 0.2)
+    campaign = Campaign("list", False, None, crowd, "sms", on_unknown, False, "pace_50", None, 0.2)
     earlier, present = ([Row(who, who, "Ada") for who in people] for people in ((CY, DEE, ADA, BO), (ADA, BO)))
     campaign.versions = [Version(earlier, 0.0, 10.0), Version(present, 10.0)]
     outcomes = Counter(one["outcome"] for one in lines)

@@ -54,8 +54,8 @@ def test_240_kills(killing, capsys):
     assert outcome.twice_without_journal() >= 1
 
 
-def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log="", id_="0"):
-    case = Case("sms", if_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
+def story(on_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log="", id_="0"):
+    case = Case("sms", on_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
     return Story(
         case=case,
         state=state,

@@ -40,8 +40,8 @@ def test_what_a_connection_leaves_open() -> None:
 @pytest.mark.parametrize("kind", SENDS, ids=lambda kind: kind.__name__)
 def test_what_a_send_leaves_open(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
-    assert (made.if_unknown, made.stop_grace) == ("fail", 4)
-    assert made.settle_timeout == timedelta(minutes=10)
+    assert (made.on_unknown, made.stop_grace_period) == ("fail", 4)
+    assert made.unknown_timeout == timedelta(minutes=10)
     assert (made.allow_backfill, made.max_lateness) == (False, timedelta(days=1))
     assert made.resend_on_clear is False
 

@@ -52,7 +52,7 @@ def refused_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) ->
     return tuple(recipient for recipient in recipients if recipient in named)
 
 
-def blames_message(items: Sequence[ErrorItem], fields: Mapping[str, Any]) -> bool:
+def is_message_error(items: Sequence[ErrorItem], fields: Mapping[str, Any]) -> bool:
     """Tell whether there are items and all of them name a field that is not about recipients."""
     return bool(items) and all(_is_about_message(item, fields) for item in items)
 

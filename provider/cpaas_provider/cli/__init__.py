@@ -166,7 +166,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
             help="Delete old delivery reports, deliveries, requests and look-ups",
             description=(
                 "Delete delivery reports, what they came to, and requests that last changed longer ago than --days; "
-                "look-ups older than --lookup-days. Campaigns that happen once (campaign_key) stay. May run while "
+                "look-ups older than --lookup-days. Campaigns that happen once (idempotency_key) stay. May run while "
                 "reports come in, and be ended with Ctrl-C at any time."
             ),
             func=_command("cpaas_provider.cli.store.cpaas_store_prune"),
@@ -227,7 +227,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             name="forget",
             help="Let a task begin anew whose campaign's journal is gone with its database",
             description=(
-                "Forget that a task instance has sent a campaign with a campaign_key. For one that refuses to send "
+                "Forget that a task instance has sent a campaign with an idempotency_key. For one that refuses to send "
                 "because the database has nothing of it, when the database that had it is gone for good. Once cleared, "
                 "the task sends again to everybody that [cpaas] store does not have. Exit status 0 when it is "
                 "forgotten, 1 if not."

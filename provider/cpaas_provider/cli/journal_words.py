@@ -58,7 +58,7 @@ def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *,
     if left := decided.left:
         return (
             f"In doubt still: {counts(left)} ({named([entry.reference for entry in left])}). Until they are decided, "
-            "too, the task fails again unless its if_unknown says otherwise."
+            "too, the task fails again unless its on_unknown says otherwise."
         )
     if instance.state == "success" and decision is Decision.SENT:
         return "The task has succeeded; there is nothing left to do."
@@ -117,7 +117,7 @@ def where_it_lies(found: Found) -> str:
     """Say whose the journal of a campaign with a key is, and where it lies."""
     at_work = f" {found.taken_by} works on it now." if found.taken_by else ""
     return (
-        "The journal is the campaign's, whatever run asks for it (campaign_key), and lies in the database "
+        "The journal is the campaign's, whatever run asks for it (idempotency_key), and lies in the database "
         f"{found.database}.{at_work}"
     )
 

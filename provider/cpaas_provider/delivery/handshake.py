@@ -76,7 +76,7 @@ class Receiver:
 
     def _ask(self) -> Answer:
         way = {name: value for name, value in self.options.items() if name in _WAY}
-        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_answer_bytes": _LONGEST_ANSWER}
+        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_response_bytes": _LONGEST_ANSWER}
         try:
             settings = ClientSettings(self.base, "none", **cast("ClientOptions", {**way, **bounds}))
             transport = SyncTransport(settings)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ADVICE = {
-    PartitionsChangedError: "Use the number of partitions it was begun in, or another campaign_key.",
-    OtherServiceError: "Have the connection lead there again, or use another campaign_key.",
+    PartitionsChangedError: "Use the number of partitions it was begun in, or another idempotency_key.",
+    OtherServiceError: "Have the connection lead there again, or use another idempotency_key.",
 }
 
 
@@ -40,7 +40,7 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
     :raises AirflowException: when another task is at it, or the database cannot be used
     """
     if not isinstance(key.key, str) or not key.key.strip():
-        raise AirflowFailException("campaign_key must be text that is not empty. Nothing was sent.")
+        raise AirflowFailException("idempotency_key must be text that is not empty. Nothing was sent.")
     witness = task_state(context)
     if witness is None:
         raise AirflowFailException("This task has no state to note its campaign in. Nothing was sent.")

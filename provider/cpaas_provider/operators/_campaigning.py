@@ -149,7 +149,7 @@ class Campaigning:
             may_begin=self._may_begin,
             evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),
-            part=self._partition.part if operator.campaign_key is not None and self._partition.of > 1 else None,
+            part=self._partition.part if operator.idempotency_key is not None and self._partition.of > 1 else None,
         )
         planner = Planner(
             plan,
@@ -226,14 +226,14 @@ class Campaigning:
         store: Store | None
         secrets = self._connection.journal_secrets
         self._refuse_lost_key()
-        if operator.campaign_key is not None:
+        if operator.idempotency_key is not None:
             from cpaas_provider.operators._campaign_state import campaign_state
             from cpaas_provider.store.registry import CampaignKey
 
-            key = CampaignKey(operator.cpaas_conn_id, operator.campaign_key, self._connection.base_url)
+            key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
             store = keyed = campaign_state(key, self._partition, context, self._open)
             # Its own, as with a new API key everybody would else be unknown.
-            identity, secrets = campaign_identity(operator.campaign_key), (keyed.secret,)
+            identity, secrets = campaign_identity(operator.idempotency_key), (keyed.secret,)
             # What is kept there is not dropped by a clear, and each run tries the rejected again.
             tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=run_of(context))
         else:
@@ -249,11 +249,11 @@ class Campaigning:
     def _has_siblings(self) -> bool:
         """Whether other task instances send the rest of the campaign, and nothing but they know their number."""
         operator = self._operator
-        return self._partition.of > 1 and operator.campaign_key is None and not operator.resend_on_clear
+        return self._partition.of > 1 and operator.idempotency_key is None and not operator.resend_on_clear
 
     def _refuse_lost_key(self) -> None:
-        if self._operator.keyed and self._operator.campaign_key is None:
-            raise AirflowFailException("campaign_key is None once it is rendered. Nothing was sent.")
+        if self._operator.keyed and self._operator.idempotency_key is None:
+            raise AirflowFailException("idempotency_key is None once it is rendered. Nothing was sent.")
 
     def _may_begin(self) -> None:
         if not self._operator.__dict__.get("_begun"):

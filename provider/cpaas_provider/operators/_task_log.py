@@ -26,7 +26,7 @@ _OF_A_RESULT = (
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (
     "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel", "sms_channel",
-    "if_unknown", "max_lateness",
+    "on_unknown", "max_lateness",
 )  # fmt: skip
 _BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")
 _MONEY = frozenset({"amount", "charge", "balance", "max_charge", "min_balance", "price_per_page", "max_recipients"})
@@ -108,8 +108,8 @@ def every_count(report: Mapping[str, Any]) -> str:
 def nothing_left(operator: Any) -> str:
     """Return what to say where an earlier try did everything."""
     what = "sent everything" if hasattr(operator, "source") else "did this"
-    key = operator.__dict__.get("campaign_key")
-    how = "give it another campaign_key" if key is not None else "clear the task with resend_on_clear=True"
+    key = operator.__dict__.get("idempotency_key")
+    how = "give it another idempotency_key" if key is not None else "clear the task with resend_on_clear=True"
     return f"An earlier try {what}; nothing is sent again. To send again, {how}."
 
 

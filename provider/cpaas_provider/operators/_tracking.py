@@ -171,7 +171,7 @@ class ReportEvidence:
     """
 
     patience = timedelta(hours=24)
-    """The service repeats reports for so long; a task waits no longer than its ``settle_timeout``."""
+    """The service repeats reports for so long; a task waits no longer than its ``unknown_timeout``."""
 
     def __init__(self, tracking: Tracking, campaign: Callable[[], str] | None = None) -> None:
         self._tracking = tracking

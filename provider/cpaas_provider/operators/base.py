@@ -117,7 +117,7 @@ class CpaasOperator(BaseOperator):
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None
-            if error.retry_after is not None and error.retry_after > client.settings.retry_after_cap:
+            if error.retry_after is not None and error.retry_after > client.settings.max_retry_after:
                 self._wait(error, error.retry_after, give_up_at)
             raise
 

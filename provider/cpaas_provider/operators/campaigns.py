@@ -91,8 +91,8 @@ class CampaignOperator(SendOperator):
     :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words,
         and none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
-    :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
-    :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
+    :param idempotency_key: a name under which this campaign happens once, whatever run asks for it (templated)
+    :param max_pending_requests: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
         connection. More is faster, and leaves more unknown when the task is killed
     :param spool_path: a folder of the worker's disk for the plan; default: the system's for temporary files
     :param progress_interval: seconds between two words of progress
@@ -108,7 +108,7 @@ class CampaignOperator(SendOperator):
         "results_path",
         "suppression",
         "test_recipients",
-        "campaign_key",
+        "idempotency_key",
         "cpaas_conn_id",
     )
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_CAMPAIGN_FIELDS
@@ -145,8 +145,8 @@ class CampaignOperator(SendOperator):
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
         partition: Mapping[str, int] | None = None,
-        campaign_key: str | None = None,
-        journal_window: int | None = None,
+        idempotency_key: str | None = None,
+        max_pending_requests: int | None = None,
         spool_path: str | None = None,
         progress_interval: float = 10.0,
         **kwargs: Any,
@@ -180,9 +180,11 @@ class CampaignOperator(SendOperator):
             arguments.or_none(arguments.whole_from(1)), max_identical_rejections=max_identical_rejections
         )
         self.partition = partition
-        self.campaign_key = campaign_key
-        self.keyed = campaign_key is not None
-        self.journal_window = self._checked(arguments.or_none(arguments.whole_from(1)), journal_window=journal_window)
+        self.idempotency_key = idempotency_key
+        self.keyed = idempotency_key is not None
+        self.max_pending_requests = self._checked(
+            arguments.or_none(arguments.whole_from(1)), max_pending_requests=max_pending_requests
+        )
         self.spool_path = spool_path
         self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
         self._refuse_what_cannot_be()
@@ -278,7 +280,7 @@ class CampaignOperator(SendOperator):
 
     def _note_no_claim(self, context: Context) -> None:
         """Say so only where claims would stand beside it: those of a campaign that happens once lie elsewhere."""
-        if self.campaign_key is None:
+        if self.idempotency_key is None:
             super()._note_no_claim(context)
 
     def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
@@ -318,7 +320,9 @@ class CampaignOperator(SendOperator):
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
             self._refuse_wrong_kinds()
-            if self.campaign_key is not None and self.resend_on_clear:
-                raise ValueError("campaign_key happens once; to send again, give it another one, not resend_on_clear.")
+            if self.idempotency_key is not None and self.resend_on_clear:
+                raise ValueError(
+                    "idempotency_key happens once; to send again, give it another one, not resend_on_clear."
+                )
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None

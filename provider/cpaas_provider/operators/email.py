@@ -24,13 +24,13 @@ class SendEmailOperator(SendMessageOperator):
     "delivery_reports", "unknown", "unknown_references"}``: the message's id, how many recipients it went to, its cost
     and the balance in the account's currency, an ISO 8601 time, how many recipients ``allowed_recipients`` of the
     connection left out, our names of the requests, the endpoint its delivery reports reach (``callback``, ``webhook``,
-    or null where none can come), and how many recipients nobody knows of (only with ``if_unknown="skip"``). Addresses
+    or null where none can come), and how many recipients nobody knows of (only with ``on_unknown="skip"``). Addresses
     and text appear neither in the result nor in logs or rendered fields.
 
     Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only
-    with ``if_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,
+    with ``on_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,
     when the service rejects the request, when it accepts it for some recipients only (a clear then sends to
-    the others alone), and, unless ``if_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
+    the others alone), and, unless ``on_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
     by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in
     backfills and late runs.
 

@@ -23,7 +23,7 @@ class SmsCampaignOperator(CampaignOperator):
     "results_path"}``. A task that fails leaves it in the XCom ``report``.
 
     Fails for good when recipients were rejected or rows bad beyond ``max_failure_ratio``, when a guard stops it, and,
-    unless ``if_unknown`` says otherwise, when nobody can find out whether some were sent to; always after everybody
+    unless ``on_unknown`` says otherwise, when nobody can find out whether some were sent to; always after everybody
     else was sent to, where that is possible. Skips when there is nobody to send to, and in backfills and late runs.
 
     :param source: who it is for, see the campaign's arguments (templated)

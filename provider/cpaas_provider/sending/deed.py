@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 
 
-class IfUnknown(StrEnum):
+class OnUnknown(StrEnum):
     """What an author wants done about a request whose outcome nobody can find out."""
 
     FAIL = "fail"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
-from cpaas_provider.sending.deed import Deed, IfUnknown, Outcome
+from cpaas_provider.sending.deed import Deed, OnUnknown, Outcome
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
@@ -56,8 +56,8 @@ class Once:
     """Does a deed so that it happens once, whatever ended earlier tries.
 
     :param client: makes the requests; told to stop when the task is
-    :param if_unknown: what to do where no evidence settles a request
-    :param settle_timeout: for how long after a claim evidence is waited for
+    :param on_unknown: what to do where no evidence settles a request
+    :param unknown_timeout: for how long after a claim evidence is waited for
     :param address: the task instance as `airflow cpaas journal` takes it
     """
 
@@ -68,8 +68,8 @@ class Once:
         client: Any,
         stop: Stop,
         *,
-        if_unknown: IfUnknown = IfUnknown.FAIL,
-        settle_timeout: timedelta = timedelta(minutes=10),
+        on_unknown: OnUnknown = OnUnknown.FAIL,
+        unknown_timeout: timedelta = timedelta(minutes=10),
         address: str = "DAG_ID RUN_ID TASK_ID",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -77,8 +77,8 @@ class Once:
         self._journal = journal
         self._client = client
         self._stop = stop
-        self._if_unknown = if_unknown
-        self._settle_timeout = settle_timeout
+        self._on_unknown = on_unknown
+        self._unknown_timeout = unknown_timeout
         self._address = address
         self._clock = clock
         self._requested = False
@@ -102,16 +102,16 @@ class Once:
         return self.outcome()
 
     def _do_as_the_author_wants(self, doubtful: Sequence[Entry]) -> None:
-        """Do what ``if_unknown`` says about requests that nothing could be found out about."""
-        if self._if_unknown is IfUnknown.RESEND:
+        """Do what ``on_unknown`` says about requests that nothing could be found out about."""
+        if self._on_unknown is OnUnknown.RESEND:
             self._resend()
             return
         self._journal.keep_doubts()
-        if self._if_unknown is IfUnknown.FAIL:
+        if self._on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
-                f"{in_doubt(doubtful)} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
+                f"{in_doubt(doubtful)} {self._advice()}. on_unknown='skip' or 'resend' decides it beforehand."
             )
-        log.warning("%s It is left so, as if_unknown says, and counted as unknown.", in_doubt(doubtful))
+        log.warning("%s It is left so, as on_unknown says, and counted as unknown.", in_doubt(doubtful))
 
     def _advice(self) -> str:
         return (AFTER_LOSS if self._journal.lost else BY_HAND).format(address=self._address)
@@ -226,7 +226,7 @@ class Once:
         """Raise SettleLaterError while there is a way that may still tell."""
         now = self._clock()
         patience = max((way.patience for way in self._deed.evidence), default=timedelta())
-        patience = min(patience, self._settle_timeout)
+        patience = min(patience, self._unknown_timeout)
         claims = [entry.claimed_at for entry in doubtful if entry.claimed_at and entry.claimed_at + patience > now]
         if not claims:
             return
@@ -249,7 +249,7 @@ class Once:
             doubtful = [one for one, entry in standings.items() if entry and entry.in_doubt]
             if not doubtful:
                 return
-            log.warning("Making a request of unknown outcome again, as if_unknown says. Recipients: %d.", len(doubtful))
+            log.warning("Making a request of unknown outcome again, as on_unknown says. Recipients: %d.", len(doubtful))
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret

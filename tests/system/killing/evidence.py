@@ -64,7 +64,7 @@ class Story:
         case = self.case
         return "\n".join(
             [
-                f"{case.operator}[{case.map_index}], {case.if_unknown}: {self.state} after {self.tries} tries",
+                f"{case.operator}[{case.map_index}], {case.on_unknown}: {self.state} after {self.tries} tries",
                 *(f"  struck {strike}" for strike in self.strikes),
                 *(f"  meanwhile {strike}" for strike in self.outages),
                 f"  result {self.result}",

@@ -29,7 +29,7 @@ def _ended(story: Story) -> Iterator[str]:
 
 
 def _nobody_twice(story: Story) -> Iterator[str]:
-    if story.case.if_unknown != "resend" and story.twice:
+    if story.case.on_unknown != "resend" and story.twice:
         yield f"Something arrived more than once at {story.twice}."
 
 
@@ -37,7 +37,7 @@ def _everybody_named(story: Story) -> Iterator[str]:
     """Whoever is missing belongs to a case that failed, or that counts them as unknown and may."""
     if not story.succeeded:
         return
-    if story.unknown and story.case.if_unknown != "skip":
+    if story.unknown and story.case.on_unknown != "skip":
         yield f"It succeeded with {story.unknown} unknown, which only `skip` allows."
     if story.missing and not story.unknown:
         yield f"It succeeded and counts nobody as unknown, but nothing arrived at {story.missing}."

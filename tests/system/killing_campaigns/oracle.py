@@ -37,7 +37,7 @@ def violations(story: Story) -> list[str]:
 
 
 def _nobody_twice(story: Story) -> Iterator[str]:
-    if story.campaign.if_unknown != "resend" and story.twice:
+    if story.campaign.on_unknown != "resend" and story.twice:
         yield f"Something arrived more than once at {len(story.twice)}: {story.twice[:SHOWN]}."
 
 
@@ -146,7 +146,7 @@ def _file_true(story: Story, part: Part, version: Version) -> Iterator[str]:
         for who, line in told.items()
         if line["outcome"] == "sent" and line["message_id"] not in {one.message_id for one in reached.get(who, ())}
     ]
-    if misnamed and part.campaign.if_unknown != "resend":
+    if misnamed and part.campaign.on_unknown != "resend":
         yield f"{len(misnamed)} were sent another message than their lines say: {misnamed[:SHOWN]}."
     yield from _gone_counted(story, part, version)
 
@@ -165,7 +165,7 @@ def _gone_counted(story: Story, part: Part, version: Version) -> Iterator[str]:
 
 
 def _ended_well(story: Story, part: Part, version: Version) -> Iterator[str]:
-    policy, unknown = part.campaign.if_unknown, part.count("unknown")
+    policy, unknown = part.campaign.on_unknown, part.count("unknown")
     failures = part.count("rejected") + part.count("bad_row")
     everybody = int(part.report.get("recipients") or 0) + part.count("bad_row")
     if part.state == "success":

@@ -18,7 +18,7 @@ def tables(stories: list[Story], strikes: list[Strike]) -> str:
     """Return everything there is to know, in figures."""
     by: dict[str, Callable[[Story], str]] = {
         "source": lambda story: story.campaign.name,
-        "if_unknown": lambda story: story.campaign.if_unknown,
+        "on_unknown": lambda story: story.campaign.on_unknown,
         "pace": lambda story: story.campaign.pace,
         "weather": lambda story: "foul" if story.refused else "fair",
         "all": lambda story: "all",

@@ -328,7 +328,7 @@ def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettin
     item = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "type": "invalid_recipient"}
     error = refusal(settings, item, status=status)
     for one in (error, pickle.loads(pickle.dumps(error))):
-        assert (one.refused, one.blames_message) == ((BOB,), False)
+        assert (one.refused, one.is_message_error) == ((BOB,), False)
         assert BOB not in str(one) + repr(one) + "".join(traceback.format_exception(one))
 
 
@@ -369,12 +369,12 @@ def test_accepted_message_without_errors_leaves_nobody_out(settings: ClientSetti
 
 def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None:
     error = refusal(settings, {"field": "sender_id", "message": "is not registered", "type": "value_error"})
-    assert (error.refused, error.blames_message) == ((), True)
+    assert (error.refused, error.is_message_error) == ((), True)
 
 
 def test_a_refusal_without_items_tells_nothing(settings: ClientSettings) -> None:
     error = refusal(settings)
-    assert (error.refused, error.blames_message) == ((), False)
+    assert (error.refused, error.is_message_error) == ((), False)
 
 
 class TestNoBalance:

@@ -40,7 +40,7 @@ from cpaas_provider.sending.errors import (
 )
 from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
 from cpaas_provider.sending.journal import Journal, TryFacts
-from cpaas_provider.sending.once import RESENDS, Deed, IfUnknown, Once, Outcome
+from cpaas_provider.sending.once import RESENDS, Deed, Once, OnUnknown, Outcome
 from cpaas_provider.sending.stopping import AbandonedError, Stop
 from tests.unit.sending.answers import Form, read, untouched
 
@@ -145,7 +145,7 @@ class Attempt:
     number: int
     owner: int
     plan: Plan
-    policy: IfUnknown
+    policy: OnUnknown
     stop: Stop
     edition: int
     sets: Iterator[AtSet] = field(init=False)
@@ -173,7 +173,7 @@ class World:
     def __init__(
         self,
         *,
-        policy: IfUnknown = IfUnknown.FAIL,
+        policy: OnUnknown = OnUnknown.FAIL,
         resend_on_clear: bool = False,
         retries: int = 2,
         looks: bool = False,
@@ -473,7 +473,7 @@ class World:
         if strangers := set(people) - set(self.source):
             say(f"a request to {strangers}, who are not in the source")
         for one in people if attempt.edition == self.edition else ():
-            if attempt.policy is IfUnknown.RESEND:
+            if attempt.policy is OnUnknown.RESEND:
                 if one in attempt.settled_before:
                     say(f"{one} is settled and was sent to again")
                 if self.maybe.get(one, set()) - {self._text_for(one)}:
@@ -551,7 +551,7 @@ class World:
                 evidence=(self.evidence(attempt),) if self.looks else (),
             )
             client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-            attempt.once = Once(deed, journal, client, attempt.stop, if_unknown=policy, clock=self.now)
+            attempt.once = Once(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)
             attempt.outcome = attempt.once.run()
         except Kill:
             attempt.killed = True
@@ -564,7 +564,7 @@ class World:
             self._end(attempt)
         if attempt.get_count > reads:
             self.violations.append(f"{attempt.get_count} gets")
-        most = 1 + RESENDS if policy is IfUnknown.RESEND else 1
+        most = 1 + RESENDS if policy is OnUnknown.RESEND else 1
         if len(attempt.requests) > most:
             self.violations.append(f"{len(attempt.requests)} requests in one try")
         self._judge_start(attempt, facts, empty=empty, lost=lost)
@@ -623,7 +623,7 @@ class World:
 
     def _judge_start(self, attempt: Attempt, facts: TryFacts, *, empty: bool, lost: bool) -> None:
         ordered = self.resend_on_clear and facts.max_tries > facts.retries
-        if empty and lost and attempt.policy is not IfUnknown.RESEND and attempt.requests and not ordered:
+        if empty and lost and attempt.policy is not OnUnknown.RESEND and attempt.requests and not ordered:
             self.violations.append("an empty state after a clear was taken for a fresh start")
         if empty and facts.clear_number == 0 and attempt.plan.undisturbed:
             if attempt.requests != [self.source] or attempt.outcome is None:
@@ -651,8 +651,8 @@ class World:
             (EvidenceUnreadError, "look" in happened),
             (BugError, bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened)),
             (SettleLaterError, self.looks),
-            (UnknownOutcomeError, attempt.policy is IfUnknown.FAIL),
-            (StillUnknownError, attempt.policy is IfUnknown.RESEND and not attempt.plan.undisturbed),
+            (UnknownOutcomeError, attempt.policy is OnUnknown.FAIL),
+            (StillUnknownError, attempt.policy is OnUnknown.RESEND and not attempt.plan.undisturbed),
             (ChangedBodyError, True),
         ]
         if error is not None and not any(kind in kinds and cause for kind, cause in causes):
@@ -682,9 +682,9 @@ class World:
         if attempt.outcome is not None:
             if missing := source - settled - unknown:
                 say(f"{missing} are missing")
-            if attempt.policy is IfUnknown.FAIL and unknown - settled:
+            if attempt.policy is OnUnknown.FAIL and unknown - settled:
                 say("succeeded although some are unknown")
-            if attempt.policy is IfUnknown.RESEND and source - self.reached - self.declared:
+            if attempt.policy is OnUnknown.RESEND and source - self.reached - self.declared:
                 say("succeeded although some were not resent to")
             if source <= attempt.settled_before and attempt.requests:
                 say("settled work was done again")

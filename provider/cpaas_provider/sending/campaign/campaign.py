@@ -32,7 +32,7 @@ from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
 from cpaas_provider.sending.campaign.standing import Standing
 from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
-from cpaas_provider.sending.deed import Evidence, IfUnknown
+from cpaas_provider.sending.deed import Evidence, OnUnknown
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import SendingError, StillUnknownError
 from cpaas_provider.sending.once import RESENDS
@@ -71,9 +71,9 @@ class Terms:
 
     recipients_per_request: int
     window: int
-    if_unknown: IfUnknown = IfUnknown.FAIL
+    on_unknown: OnUnknown = OnUnknown.FAIL
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-    settle_timeout: timedelta = timedelta(minutes=10)
+    unknown_timeout: timedelta = timedelta(minutes=10)
     max_recipients: int | None = None
     max_charge: Amount | None = None
     min_balance: Amount | None = None
@@ -219,10 +219,10 @@ class Campaign:
         self._find_out()
         if self.doubts.people():
             self.doubts.refuse_changed()
-            if self.terms.if_unknown is IfUnknown.RESEND:
+            if self.terms.on_unknown is OnUnknown.RESEND:
                 self._resend(open_line)
             else:
-                self.doubts.decide(self.terms.if_unknown)
+                self.doubts.decide(self.terms.on_unknown)
         self._refuse_nobody_looked_up()
         self._refuse_failures()
 
@@ -292,7 +292,7 @@ class Campaign:
         """Settle what there is evidence of."""
         if not self.evidence or not self.doubts.people():
             return
-        found = self.doubts.look_for_evidence(self.evidence, self.terms.settle_timeout)
+        found = self.doubts.look_for_evidence(self.evidence, self.terms.unknown_timeout)
         if found:
             ends = [
                 End(number, State.SETTLED, (_text(result.get("id")), None, None), "there is evidence of it")
@@ -318,7 +318,7 @@ class Campaign:
                 break
             self.may_begin()
             log.warning(
-                "Sending to %s of unknown outcome again, as if_unknown says.", counted(len(people), "recipient")
+                "Sending to %s of unknown outcome again, as on_unknown says.", counted(len(people), "recipient")
             )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
@@ -344,7 +344,7 @@ class Campaign:
     def _refuse_failed_tests(self) -> None:
         """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
         bad = [Fate.BAD_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
-        if self.terms.if_unknown is IfUnknown.FAIL:
+        if self.terms.on_unknown is OnUnknown.FAIL:
             bad.append(Fate.UNKNOWN)
         if found := self.plan.tests(bad):
             fate, reason = found

@@ -32,7 +32,7 @@ from cpaas_provider.sending.campaign.ledger import Batch, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.campaign.run import ServiceInTroubleError
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, State
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
@@ -132,7 +132,7 @@ class Attempt:
     owner: int
     epoch: int
     script: Script
-    policy: IfUnknown
+    policy: OnUnknown
     stop: Stop
     sets: Iterator[AtSet] = field(init=False)
     answers: Iterator[AtRequest | Form] = field(init=False)
@@ -159,7 +159,7 @@ class World:
     def __init__(
         self,
         *,
-        policy: IfUnknown = IfUnknown.FAIL,
+        policy: OnUnknown = OnUnknown.FAIL,
         resend_on_clear: bool = False,
         retries: int = 2,
         window: int = 2,
@@ -435,7 +435,7 @@ class World:
             if not any(one.people == frozenset(people) for one in claimed):
                 say("a request left that is not claimed at rest")
         for one in people if attempt.epoch == self.epoch else ():
-            if attempt.policy is IfUnknown.RESEND:
+            if attempt.policy is OnUnknown.RESEND:
                 if attempt.known.get(one) is State.SETTLED:
                     say(f"{one} is settled and was sent to again")
                 if self.maybe.get(one, set()) - {self._said()}:
@@ -579,8 +579,8 @@ class World:
             CpaasInsufficientBalanceError: AtRequest.NO_BALANCE in happened,
             CircuitOpenError: bool(self.bad) or any(one.rejected for one in happened if isinstance(one, Form)),
             BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
-            UnknownOutcomeError: attempt.policy is not IfUnknown.SKIP,
-            StillUnknownError: attempt.policy is IfUnknown.RESEND
+            UnknownOutcomeError: attempt.policy is not OnUnknown.SKIP,
+            StillUnknownError: attempt.policy is OnUnknown.RESEND
             and (bool(self.bad) or not attempt.script.undisturbed),
             ChangedBodyError: True,
             ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened
@@ -612,7 +612,7 @@ class World:
         refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
         wanted = source - self.banned - self.bad - refused - attempt.refused
         if attempt.succeeded:
-            if unknown and attempt.policy is not IfUnknown.SKIP:
+            if unknown and attempt.policy is not OnUnknown.SKIP:
                 say(f"it succeeded although {unknown} are unknown")
             if missing := wanted - set(self.reached) - unknown:
                 say(f"it succeeded although {missing} are missing")
