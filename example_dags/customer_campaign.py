@@ -167,7 +167,7 @@ def customer_campaign():
     }
     sms = {"content": "{{ params.sms_text }}", "sender_id": "{{ params.sms_sender_id }}", **campaign}
     check = SmsCampaignOperator(
-        task_id="check", source=Customers("{{ params.csv }}"), dry_run=True, preview=2, price_per_page=4, **sms
+        task_id="check", source=Customers("{{ params.csv }}"), dry_run=True, preview_count=2, price_per_page=4, **sms
     )
     send_sms = SmsCampaignOperator(
         task_id="send_sms",
@@ -195,7 +195,7 @@ def wait_for_delivery(send):
     """Describe the wait for what one task sent; the triggerer waits, so that no worker has to."""
     return DeliverySensor(
         task_id=send.task_id.removeprefix("send_") + "_delivered",
-        sent=send.output,
+        send_result=send.output,
         results_path="{{ run_folder(params, run_id) }}/{{ task.task_id }}.jsonl",
         deferrable=True,
         timeout=DELIVERED_WITHIN,
@@ -211,7 +211,7 @@ def reports_come():
     from cpaas_provider.hooks.cpaas import CpaasHook
 
     conn_id = get_current_context()["params"]["cpaas_conn_id"]
-    if CpaasHook(conn_id).read_connection().callback_url:
+    if CpaasHook(conn_id).get_connection_settings().callback_url:
         return True
     log.warning(
         "Connection %r has no callback_url, so nothing is reported of what was sent, and nothing is waited for. Set it "

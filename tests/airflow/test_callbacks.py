@@ -364,7 +364,7 @@ class TestACampaign:
         ticket = Ticket(done.result["reference"], lost, 2)
         strangers = digits(2, 700)
         kept(received.store, *(report(one, "delivered", ticket=ticket, conn_id="cpaas_default") for one in strangers))
-        sensor = DeliverySensor(task_id="delivered", sent=done.result, min_delivered=0.5)
+        sensor = DeliverySensor(task_id="delivered", send_result=done.result, min_delivered=0.5)
         assert sensor.poke({}) is False
         assert sensor._seen is not None
         assert sensor._goal(sensor._seen.sent).standing(sensor._seen.counts) == {

@@ -54,7 +54,7 @@ def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_t
     assert requests(stage) == 5
 
 
-@pytest.mark.parametrize("field", ["suppression", "test_recipients"])
+@pytest.mark.parametrize("field", ["suppression_list", "test_recipients"])
 def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(stage: Stage, field: str) -> None:
     given: dict[str, Any] = {field: "{{ none }}"}
     failed = sms(stage, rows(3), dag={"render_template_as_native_obj": True}, **given).once()
@@ -63,18 +63,18 @@ def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(stage: Stage, fi
 
 
 def test_a_suppression_list_that_names_nobody_sends_nothing(stage: Stage) -> None:
-    failed = sms(stage, rows(3), suppression=[{"msisdn": one["phone"]} for one in rows(3)]).once()
+    failed = sms(stage, rows(3), suppression_list=[{"msisdn": one["phone"]} for one in rows(3)]).once()
     assert (failed.state, requests(stage)) == ("failed", 0)
     assert "3 of the 3 rows of the suppression list cannot be read (row 1: phone is empty" in failed.error
 
 
 def test_an_empty_suppression_list_keeps_nobody_out(stage: Stage) -> None:
-    assert sms(stage, rows(3), suppression=[]).once().state == "success"
+    assert sms(stage, rows(3), suppression_list=[]).once().state == "success"
 
 
 def test_an_address_in_other_capitals_is_the_same_mailbox(stage: Stage) -> None:
     people = [{"email": one, "name": "A"} for one in ("ada@example.com", "Ada@example.com", "obi@example.com")]
-    done = email(stage, people, suppression=["OBI@example.com"]).once()
+    done = email(stage, people, suppression_list=["OBI@example.com"]).once()
     assert counts(done.result) == {"sent": 1, "duplicates": 1, "suppressed": 1}
     assert reached(stage, "email") == Counter(["ada@example.com"])
 

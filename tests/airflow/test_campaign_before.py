@@ -85,7 +85,7 @@ class TestADryRun:
 
 class TestAPreview:
     def test_is_rendered_and_masked_and_in_an_xcom_of_its_own(self, stage: Stage) -> None:
-        run = sms(stage, rows(5), preview=2, dry_run=True)
+        run = sms(stage, rows(5), preview_count=2, dry_run=True)
         done = run.once()
         assert xcom(run, "preview") == [
             {"recipient": xcom(run, "preview")[n]["recipient"], "texts": [TEXT.format(name=f"Person {n}")], "pages": 1}
@@ -96,13 +96,15 @@ class TestAPreview:
         assert "2 rendered messages are in the XCom 'preview'" in done.log
 
     def test_of_an_email_shows_subject_and_body(self, stage: Stage) -> None:
-        run = email(stage, [{"email": "ada@example.org", "name": "Ada"}], preview=5, dry_run=True, subject="For {name}")
+        run = email(
+            stage, [{"email": "ada@example.org", "name": "Ada"}], preview_count=5, dry_run=True, subject="For {name}"
+        )
         run.once()
         assert xcom(run, "preview")[0]["texts"] == ["For Ada", TEXT.format(name="Ada")]
         assert "ada@example.org" not in str(xcom(run, "preview"))
 
     def test_goes_before_the_send(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), preview=1)
+        run = sms(stage, rows(3), preview_count=1)
         assert (run.once().state, len(xcom(run, "preview")), reached(stage)) == ("success", 1, Counter(digits(3)))
 
     def test_nobody_asked_for_is_not_there(self, stage: Stage) -> None:

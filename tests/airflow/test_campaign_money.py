@@ -147,7 +147,7 @@ class TestMaxRecipients:
     ("name", "value"),
     [
         ("max_charge", -1), ("max_charge", "5"), ("min_balance", float("inf")), ("price_per_page", True),
-        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview", -1), ("max_pending_requests", 0),
+        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview_count", -1), ("max_pending_requests", 0),
         ("dry_run", "yes"), ("test_only", 1), ("progress_interval", -1), ("on_lookup_error", "perhaps"),
         ("on_rejected_batch", "halve"), ("on_missing_charge", "hope"), ("on_invalid_suppression", "hope"),
         ("max_identical_rejections", 0),

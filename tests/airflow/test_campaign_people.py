@@ -53,7 +53,7 @@ class TestSuppression:
     def test_who_is_on_it_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("phone\n0803 120 0001\n+2348031200002\nnobody\n")
-        run = sms(stage, rows(6), suppression=str(banned))
+        run = sms(stage, rows(6), suppression_list=str(banned))
         failed = run.once()
         assert (failed.state, all_requests(stage)) == ("failed", 0)
         assert "1 of the 3 rows of the suppression list cannot be read (row 4:" in failed.error
@@ -66,28 +66,28 @@ class TestSuppression:
 
     def test_marks_nobody_sees_and_decimals_are_read(self, stage: Stage, tmp_path: Path) -> None:
         banned = [f"\u202a+{SIX[0]}\u202c", f"\u200e0{SIX[1][3:]}", Decimal(SIX[2]), int(SIX[3][3:])]
-        done = sms(stage, rows(6), suppression=[{"phone": one} for one in banned]).once()
+        done = sms(stage, rows(6), suppression_list=[{"phone": one} for one in banned]).once()
         assert (counts(done.result), reached(stage)) == ({"sent": 2, "suppressed": 4}, Counter(SIX[4:]))
 
     def test_national_numbers_without_a_region_fail_before_anything_is_sent(self, stage: Stage) -> None:
         stage.connect("cpaas_default", default_region="")
-        failed = sms(stage, rows(6), suppression=["+2348031200003", "08031200001"]).once()
+        failed = sms(stage, rows(6), suppression_list=["+2348031200003", "08031200001"]).once()
         assert (failed.state, all_requests(stage)) == ("failed", 0)
         assert "a national number needs default_region" in failed.error
         assert "0803120" not in failed.error
 
     def test_a_list_of_plain_numbers_from_a_template(self, stage: Stage) -> None:
-        done = sms(stage, rows(3), suppression=["+{{ '2348031200001' }}"]).once()
+        done = sms(stage, rows(3), suppression_list=["+{{ '2348031200001' }}"]).once()
         assert counts(done.result) == {"sent": 2, "suppressed": 1}
 
     def test_a_list_that_cannot_be_read_sends_nothing(self, stage: Stage, tmp_path: Path) -> None:
-        failed = sms(stage, rows(3), suppression=str(tmp_path / "none.csv")).once()
+        failed = sms(stage, rows(3), suppression_list=str(tmp_path / "none.csv")).once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)
 
     def test_without_the_column_nothing_is_sent(self, stage: Stage, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("tel\n08031200001\n")
-        failed = sms(stage, rows(3), suppression=str(banned)).once()
+        failed = sms(stage, rows(3), suppression_list=str(banned)).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
         assert "no column phone; it has: tel" in failed.error
 
@@ -95,7 +95,7 @@ class TestSuppression:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(stage, rows(2))
         run.once()
-        again = run.change(on_unknown="resend", suppression=[f"+{SIX[0]}"]).clear().once()
+        again = run.change(on_unknown="resend", suppression_list=[f"+{SIX[0]}"]).clear().once()
         assert requests(stage) == 2
         assert reached(stage) == Counter({SIX[0]: 1, SIX[1]: 2})
         assert (again.state, again.report["unknown"]) == ("failed", 1)

@@ -87,7 +87,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
                 play("no_file", source=str(folder / "nothing.csv"))
             SmsCampaignOperator(
                 task_id="guarded", test_recipients=[{"phone": "{{ secret('tester') }}", "name": "Tess"}], skip_dnd=True,
-                suppression=banned, max_charge=8, max_failure_ratio=1, progress_interval=0.01, **sms,
+                suppression_list=banned, max_charge=8, max_failure_ratio=1, progress_interval=0.01, **sms,
             )  # fmt: skip
         yield stage.play(dag)
 

@@ -110,8 +110,10 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
     reported(store)
     with on_stage(sandbox_process) as stage:
 
-        def wait(name: str, sent: Any, **given: Any) -> DeliverySensor:
-            return DeliverySensor(task_id=stage.set(name), **{"poke_interval": 1, "sent": sent, "timeout": 60} | given)
+        def wait(name: str, send_result: Any, **given: Any) -> DeliverySensor:
+            return DeliverySensor(
+                task_id=stage.set(name), **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given
+            )
 
         with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
             for mode in MODES:
@@ -133,7 +135,7 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
 
             wait("mapped_set", send.expand(number=[0, 1, 2]), deferrable=True)
             DeliverySensor.partial(task_id="mapped", poke_interval=1, timeout=0).expand(
-                sent=[single("one-0"), campaign("open", 4)]
+                send_result=[single("one-0"), campaign("open", 4)]
             )
             wait("references", "noted")
             wait("several_references", ["noted", "ended"])
@@ -286,16 +288,16 @@ class TestArguments:
     @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
     def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
         with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
-            DeliverySensor(task_id="bad", sent="x", min_delivered=given)
+            DeliverySensor(task_id="bad", send_result="x", min_delivered=given)
 
     def test_rounds_are_short_where_one_query_serves_all(self) -> None:
-        assert DeliverySensor(task_id="there", sent="x", deferrable=True).poke_interval == 1
-        assert DeliverySensor(task_id="here", sent="x", deferrable=False).poke_interval == 10
+        assert DeliverySensor(task_id="there", send_result="x", deferrable=True).poke_interval == 1
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).poke_interval == 10
 
     def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
-        assert DeliverySensor(task_id="there", sent="x").deferrable is True
-        assert DeliverySensor(task_id="here", sent="x", deferrable=False).deferrable is False
+        assert DeliverySensor(task_id="there", send_result="x").deferrable is True
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).deferrable is False
 
 
 class Instance:
@@ -313,7 +315,7 @@ class TestDeferral:
     def sensor(self, store: Database) -> Iterator[DeliverySensor]:
         kept(store, report(DONE, "sent", ticket=pack("deferred", 2)))
         with DAG("deferring", schedule=None):
-            yield DeliverySensor(task_id="wait", sent=campaign("deferred", 2), deferrable=True, timeout=600)
+            yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
 
     @pytest.fixture
     def context(self) -> Any:
@@ -336,7 +338,7 @@ class TestDeferral:
         self, sensor: DeliverySensor, context: Any
     ) -> None:
         names = [f"cpaas-{number:024d}" for number in range(5000)]
-        sensor.sent = [single(name) for name in names]
+        sensor.send_result = [single(name) for name in names]
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute(context)
         _, kwargs = deferred.value.trigger.serialize()
@@ -369,7 +371,7 @@ class TestDeferral:
     def test_what_came_to_its_end_meanwhile_is_no_timeout(
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
-        sensor.sent = campaign("late", 1)
+        sensor.send_result = campaign("late", 1)
         kept(store, report(DONE, "delivered", ticket=pack("late")))
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
@@ -380,7 +382,7 @@ class TestTrouble:
         """One whose store cannot be read."""
         (tmp_path / "file").touch()
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
-        return DeliverySensor(task_id="wait", sent=single("one"), timeout=600, deferrable=True)
+        return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
 
     def test_a_store_that_cannot_be_read_does_not_end_the_wait(
         self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
@@ -390,7 +392,7 @@ class TestTrouble:
             sensor.execute({})
 
     def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
-        sensor.sent = "one"
+        sensor.send_result = "one"
         with pytest.raises(AirflowException, match="not known to how many was sent"):
             sensor.execute({})
 
@@ -454,7 +456,7 @@ class TestQueries:
     def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
         kept(store, *(report(UNDER_WAY, "sent", ticket=pack(name)) for name in names))
-        sensor = DeliverySensor(task_id="wait", sent=[single(name) for name in names])
+        sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with asked("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
         assert len([query for query in queries if "cpaas_schema" not in query]) == 1

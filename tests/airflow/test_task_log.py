@@ -54,7 +54,7 @@ class TestACampaign:
     def test_says_what_the_rows_came_to_before_it_sends(self, stage: Stage) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         banned = [{"phone": f"+{digits(4)[3]}"}]
-        done = sms(stage, given, suppression=banned, max_failure_ratio=1).once()
+        done = sms(stage, given, suppression_list=banned, max_failure_ratio=1).once()
         line = logged(done.log, "Planned:")
         assert "6 rows read, 3 recipients to send to" in line
         assert "1 invalid row, 1 duplicate, 0 not allowed, 1 suppressed" in line
@@ -62,7 +62,7 @@ class TestACampaign:
     def test_ends_with_every_count(self, stage: Stage) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         refuse(stage, [digits(4)[2]])
-        done = sms(stage, given, suppression=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
+        done = sms(stage, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
         line = logged(done.log, "Campaign cpaas-")
         assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent to" in line
         for words in (

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\+?\d(?:[\s().\-]{0,2}\d){5,}")
 _ADDRESS = re.compile(r"(?<![^\s,;:<>\"'()\[\]])[^\s@,;:<>\"'()\[\]]+@[^\s@,;:<>\"'()\[\]]+")
 
 
-def refused_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
+def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the recipients of a request that error items name, as the request had them and in its order.
 
     :param items: what the service listed
@@ -63,7 +63,7 @@ def _is_about_message(item: ErrorItem, fields: Mapping[str, Any]) -> bool:
         return False
     if not _OF_MESSAGE.isdisjoint(steps):
         return True
-    return not _OF_NOTHING.issuperset(steps) and not refused_recipients((item,), fields)
+    return not _OF_NOTHING.issuperset(steps) and not rejected_recipients((item,), fields)
 
 
 def _named(

@@ -30,7 +30,7 @@ class ClientOptions(TypedDict, total=False):
     max_concurrency: int
     connect_timeout: float
     timeout: float
-    repeats: int
+    max_retries: int
     max_retry_after: float
     keepalive_expiry: float
     max_response_bytes: int
@@ -56,7 +56,7 @@ class ClientSettings:
     :param max_concurrency: requests in flight at most
     :param connect_timeout: seconds to reach the service
     :param timeout: seconds of silence until an answer is given up, and seconds its body may take
-    :param repeats: further attempts inside one call, where repeating is safe
+    :param max_retries: further attempts inside one call, where repeating is safe
     :param max_retry_after: seconds of ``Retry-After`` that are waited for; more than that is an error with
         ``retry_after`` set
     :param keepalive_expiry: seconds an idle connection is kept; short, because a reset on a stale one looks as if a
@@ -82,7 +82,7 @@ class ClientSettings:
     max_concurrency: int = 8
     connect_timeout: float = 5.0
     timeout: float = 30.0
-    repeats: int = 4
+    max_retries: int = 4
     max_retry_after: float = 60.0
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
@@ -103,7 +103,7 @@ class ClientSettings:
             _check_number(option, getattr(self, option), above_zero=False)
         for option in ("max_concurrency", "max_response_bytes"):
             _check_whole(option, getattr(self, option), least=1)
-        _check_whole("repeats", self.repeats, least=0)
+        _check_whole("max_retries", self.max_retries, least=0)
         if not _REVOKE_PATH.fullmatch(self.otp_revoke_path):
             raise CpaasConfigurationError(
                 "otp_revoke_path must be a path such as /otp/{id}, with {id} once and no blank, query or other brace."

@@ -163,7 +163,7 @@ class Campaigning:
         columns = Columns(operator.recipient_column, operator.timezone_column)
         # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
         self._under_way = campaign, planner
-        banned = self._source("suppression")
+        banned = self._source("suppression_list")
         source = self._source("source")
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
@@ -335,7 +335,7 @@ class Campaigning:
 
     def _preview(self, campaign: Campaign) -> None:
         """Leave some rendered messages where the author asked to see them; a log is no place for them."""
-        if not self._operator.preview:
+        if not self._operator.preview_count:
             return
         from itertools import islice
 
@@ -348,7 +348,7 @@ class Campaigning:
                 "texts": message.rendered(person.words),
                 "pages": person.pages,
             }
-            for person in islice(campaign.plan.not_reached(), self._operator.preview)
+            for person in islice(campaign.plan.not_reached(), self._operator.preview_count)
         ]
         self._context["ti"].xcom_push(key=PREVIEW_KEY, value=shown)
         self._operator.log.info("%d rendered messages are in the XCom %r.", len(shown), PREVIEW_KEY)

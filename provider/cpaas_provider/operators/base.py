@@ -110,7 +110,7 @@ class CpaasOperator(BaseOperator):
         hook = CpaasHook(self.cpaas_conn_id)
         try:
             with hook.get_conn() as client:
-                self.log_begin(client, connection := hook.read_connection())
+                self.log_begin(client, connection := hook.get_connection_settings())
                 result = self.carry_out(context, client, connection, give_up_at)
                 self.log_end(result)
                 return result

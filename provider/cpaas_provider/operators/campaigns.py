@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": summaries.source,
     "content": summaries.text,
-    "suppression": summaries.source,
+    "suppression_list": summaries.source,
     "test_recipients": summaries.entries,
     "callback": summaries.url,
 }
@@ -66,7 +66,7 @@ class CampaignOperator(SendOperator):
     :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line a row of the source
         (templated)
     :param dry_run: do everything but the requests
-    :param preview: how many rendered messages to leave in the XCom ``preview``, recipients masked
+    :param preview_count: how many rendered messages to leave in the XCom ``preview``, recipients masked
     :param test_recipients: who is sent to first, alone, as the rows of a source; what is rejected or unknown there ends
         the campaign (templated)
     :param test_only: end after the test recipients
@@ -81,7 +81,8 @@ class CampaignOperator(SendOperator):
         task is deferred
     :param timezone: of the send window, such as ``Africa/Lagos``
     :param timezone_column: the column of the recipients' own time zones
-    :param suppression: who must not be sent to, as a source of its own; its column is ``recipient_column`` (templated)
+    :param suppression_list: who must not be sent to, as a source of its own; its column is ``recipient_column``
+        (templated)
     :param on_invalid_suppression: about rows of that list that cannot be read: ``fail`` before anything is sent, or
         ``skip`` and count them
     :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
@@ -106,7 +107,7 @@ class CampaignOperator(SendOperator):
         "external_ref",
         "callback",
         "results_path",
-        "suppression",
+        "suppression_list",
         "test_recipients",
         "idempotency_key",
         "cpaas_conn_id",
@@ -128,7 +129,7 @@ class CampaignOperator(SendOperator):
         substitution_defaults: Mapping[str, str] | None = None,
         results_path: Any = None,
         dry_run: bool = False,
-        preview: int = 0,
+        preview_count: int = 0,
         test_recipients: Sequence[Any] | None = None,
         test_only: bool = False,
         max_recipients: int | None = None,
@@ -139,7 +140,7 @@ class CampaignOperator(SendOperator):
         send_window: Sequence[str] | None = None,
         timezone: str | None = None,
         timezone_column: str | None = None,
-        suppression: Any = None,
+        suppression_list: Any = None,
         on_invalid_suppression: Literal["fail", "skip"] = "fail",
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
@@ -159,7 +160,7 @@ class CampaignOperator(SendOperator):
         self.results_path = results_path
         # BaseOperator has a method of this name.
         self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
-        self.preview = self._checked(arguments.whole_from(0), preview=preview)
+        self.preview_count = self._checked(arguments.whole_from(0), preview_count=preview_count)
         self.test_recipients = test_recipients
         self.test_only = self._checked(arguments.switch, test_only=test_only)
         self.max_recipients = self._checked(arguments.or_none(arguments.whole_from(1)), max_recipients=max_recipients)
@@ -170,7 +171,7 @@ class CampaignOperator(SendOperator):
         self.send_window = send_window
         self.timezone = timezone
         self.timezone_column = timezone_column
-        self.suppression = suppression
+        self.suppression_list = suppression_list
         self.on_invalid_suppression = self._checked(
             arguments.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )

@@ -53,8 +53,8 @@ class DeliverySensor(BaseSensorOperator):
     once they are reported on; they never stand in for a recipient who is still open.
     A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
 
-    :param sent: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator`` returned
-        (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
+    :param send_result: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator``
+        returned (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
     :param min_delivered: the share of the expected recipients to be delivered, above 0 and up to 1; default: none
     :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line for each recipient of whom
         anything is known, also when the sensor fails (templated)
@@ -64,13 +64,13 @@ class DeliverySensor(BaseSensorOperator):
     :param timeout: seconds until the wait is given up; default: one day
     """
 
-    template_fields: Collection[str] = ("sent", "results_path")
+    template_fields: Collection[str] = ("send_result", "results_path")
     ui_color = "#e3d7ff"
 
     def __init__(
         self,
         *,
-        sent: Any,
+        send_result: Any,
         min_delivered: float | None = None,
         results_path: Any = None,
         deferrable: bool | None = None,
@@ -84,7 +84,7 @@ class DeliverySensor(BaseSensorOperator):
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
         _refuse_out_of_bounds(kwargs.get("task_id"), poke_interval, results_path)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.sent = sent
+        self.send_result = send_result
         self.min_delivered = min_delivered
         self.results_path = results_path
         self.deferrable = deferrable
@@ -214,7 +214,7 @@ class DeliverySensor(BaseSensorOperator):
         from cpaas_provider.sensors._sent import read_sent
 
         try:
-            return read_sent(self.sent)
+            return read_sent(self.send_result)
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
 

@@ -38,7 +38,7 @@ class RejectionBreaker:
 
     def rejected(self, error: CpaasRejectedError) -> bool:
         """Count a rejection, and tell whether the circuit is open."""
-        if error.refused:
+        if error.rejected_recipients:
             # Who is named is rejected for his own sake.
             return False
         # Services put the number of the request into their words.

@@ -322,7 +322,7 @@ class Sending:
         if consequence is Consequence.END or (pack.people[0].row == 0 and not self._doubted):
             self._finish(error)
         elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
-            refused, parts = take_apart(pack.people, _addresses(error.refused))
+            refused, parts = take_apart(pack.people, _addresses(error.rejected_recipients))
             log.info(
                 "A request to %s was rejected: %d of them named, the others are tried in %s.",
                 counted(len(pack.people), "recipient"),

@@ -411,7 +411,7 @@ class World:
 
     def _refusal(self, people: Iterable[str]) -> CpaasRejectedError:
         error = CpaasRejectedError("A recipient is refused.", status=400)
-        error.refused = tuple(sorted(self.bad & set(people))) if self.names_refused else ()
+        error.rejected_recipients = tuple(sorted(self.bad & set(people))) if self.names_refused else ()
         return error
 
     def _said(self) -> str:

@@ -81,7 +81,7 @@ def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
 
     def answer(recipients: Sequence[str], reference: str) -> Any:
         if named := bad & set(recipients):
-            raise rejection("A recipient is invalid", refused=tuple(named))
+            raise rejection("A recipient is invalid", rejected_recipients=tuple(named))
         return accepted(reference)
 
     done = tried(answer, 400, per_request=10, max_failure_ratio=1.0)
