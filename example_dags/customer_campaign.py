@@ -48,7 +48,7 @@ COLLEAGUES = [{"phone": "+234 803 555 0100", "email": "ada.colleague@example.com
 GUARDS = {
     "max_recipients": 5_000,
     "max_charge": 20_000,  # for each of the two, in the account's currency
-    "max_failure_ratio": 0.05,  # bad rows and rejected recipients together; 0 where none is to be tolerated
+    "max_failure_ratio": 0.05,  # invalid rows and rejected recipients together; 0 where none is to be tolerated
 }
 
 # Some phones are off for days; after this time the campaign is judged by what is known.
@@ -96,10 +96,10 @@ class CustomerTable:
     def rows(self, wanted):
         """Read all rows once."""
         from cpaas_provider.api import normalise_msisdn
-        from cpaas_provider.sources.rows import BadRow, Row
+        from cpaas_provider.sources.rows import InvalidRow, Row
 
         for row in self.table.rows([*wanted, "country"]):
-            if isinstance(row, BadRow):
+            if isinstance(row, InvalidRow):
                 yield row
                 continue
             *values, country = row.values
@@ -109,7 +109,7 @@ class CustomerTable:
                 try:
                     values[0] = "+" + normalise_msisdn(values[0] or "", country.upper())
                 except ValueError as error:
-                    yield BadRow(row.number, f"phone {error}")
+                    yield InvalidRow(row.number, f"phone {error}")
                     continue
             yield Row(row.number, tuple(values))
 
@@ -265,7 +265,7 @@ def checked_customers(params, folder):
     """Return the customers that ``check`` found sound, once each, with their numbers as the service writes them."""
     with ObjectStoragePath(f"{folder}/check.jsonl").open() as lines:
         checked = map(json.loads, lines)
-        phones = {line["row"]: line["recipient"] for line in checked if line["outcome"] == "not_reached"}
+        phones = {line["row"]: line["recipient"] for line in checked if line["outcome"] == "not_sent"}
     fields = ["phone", *(field for field in params["columns"].values() if field != "phone")]
     with Customers(params["csv"]).open() as table:
         return [

@@ -98,8 +98,8 @@ def outcomes(path: Path) -> dict[str, str]:
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
     """Return the counts of a report that are not nought."""
-    names = ("sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates", "not_allowed", "suppressed")
-    return {name: report[name] for name in (*names, "do_not_disturb", "lookup_failed") if report[name]}
+    names = ("sent", "rejected", "unknown", "not_sent", "invalid_rows", "duplicates", "not_allowed", "suppressed")
+    return {name: report[name] for name in (*names, "dnd", "lookup_failed") if report[name]}
 
 
 def stored_words(run: Run) -> str:

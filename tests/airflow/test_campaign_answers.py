@@ -109,7 +109,7 @@ def test_retry_does_not_send_to_recipients_rejected_within_an_accepted_request(s
     stage.connect("cpaas_default", recipients_per_request=PER_REQUEST, requests_per_second=1_000, max_concurrency=1)
     run = sms(stage, rows(EVERYBODY))
     ended = run.once()
-    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 899, "rejected": 1, "not_reached": 100})
+    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 899, "rejected": 1, "not_sent": 100})
     stage.sandbox.control("DELETE", "faults")
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 999, "rejected": 1})

@@ -79,9 +79,9 @@ def test_an_address_in_other_capitals_is_the_same_mailbox(stage: Stage) -> None:
     assert reached(stage, "email") == Counter(["ada@example.com"])
 
 
-def test_half_a_character_is_a_bad_row(stage: Stage) -> None:
+def test_half_a_character_is_an_invalid_row(stage: Stage) -> None:
     done = sms(stage, [*rows(2), {"phone": "+2348031299999", "name": "Ada\ud83d"}], max_failure_ratio=1).once()
-    assert (done.state, counts(done.result)) == ("success", {"sent": 2, "bad_rows": 1})
+    assert (done.state, counts(done.result)) == ("success", {"sent": 2, "invalid_rows": 1})
 
 
 class TestOfACampaignThatHappensOnce:

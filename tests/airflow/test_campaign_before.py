@@ -43,10 +43,10 @@ class TestADryRun:
         )
         done = run.once()
         assert (done.state, all_requests(stage)) == ("success", 0)
-        assert counts(done.result) == {"not_reached": 4, "bad_rows": 1, "duplicates": 1}
+        assert counts(done.result) == {"not_sent": 4, "invalid_rows": 1, "duplicates": 1}
         assert (done.result["pages"], done.result["encodings"]) == ({"1": 3, "2": 1}, {"GSM-7": 3, "UCS-2": 1})
         assert (done.result["estimated_charge"], done.result["charge"], done.result["dry_run"]) == (12.5, None, True)
-        assert Counter(line["outcome"] for line in lines(tmp_path / "o.jsonl"))["not_reached"] == 4
+        assert Counter(line["outcome"] for line in lines(tmp_path / "o.jsonl"))["not_sent"] == 4
 
     def test_without_a_price_the_cost_is_not_known(self, stage: Stage) -> None:
         assert sms(stage, rows(3), dry_run=True).once().result["estimated_charge"] is None
@@ -64,7 +64,7 @@ class TestADryRun:
         run.once()
         before = all_requests(stage)
         dry = run.change(without_sending=True).clear().once()
-        assert (counts(dry.result), all_requests(stage)) == ({"sent": 2, "not_reached": 3}, before)
+        assert (counts(dry.result), all_requests(stage)) == ({"sent": 2, "not_sent": 3}, before)
         accept_all(stage)
         assert (run.change(without_sending=False).clear().once().state, reached(stage)) == (
             "success",
@@ -129,7 +129,7 @@ class TestTestRecipients:
         run = sms(stage, rows(4), test_recipients=TESTERS, test_only=True)
         done = run.once()
         assert (done.state, reached(stage)) == ("success", Counter(TEST_DIGITS))
-        assert counts(done.result) == {"sent": 2, "not_reached": 4}
+        assert counts(done.result) == {"sent": 2, "not_sent": 4}
         later = run.change(test_only=False).clear().once()
         assert (later.state, reached(stage)) == ("success", Counter([*TEST_DIGITS, *digits(4)]))
 

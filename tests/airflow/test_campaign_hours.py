@@ -105,10 +105,10 @@ class TestTimeZonesOfTheirOwn:
         resumed = run.fires(early=True).once()
         assert (resumed.state, reached(stage)) == ("success", Counter([*digits(2), *digits(2, 10)]))
 
-    def test_a_zone_nobody_knows_is_a_bad_row(self, stage: Stage) -> None:
+    def test_a_zone_nobody_knows_is_an_invalid_row(self, stage: Stage) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
         failed = sms(stage, [*rows(2, zone="Etc/UTC"), *rows(1, 5, zone="Mars/Olympus")], **given).once()
-        assert counts(failed.report) == {"sent": 2, "bad_rows": 1}
+        assert counts(failed.report) == {"sent": 2, "invalid_rows": 1}
 
 
 def test_a_retry_outside_of_the_hours_waits_too(stage: Stage, hours: Any) -> None:

@@ -33,7 +33,7 @@ def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(stage: Stage, k
     assert failed.state == "up_for_retry"
     assert "10 look-ups in a row failed" in failed.error
     assert requests(stage, "lookup_phone") <= 50 + (10 + 16) * ATTEMPTS
-    assert failed.report["not_reached"] > 200
+    assert failed.report["not_sent"] > 200
     stage.sandbox.control("DELETE", "faults")
     done = run.once()
     assert (done.state, counts(done.result)) == ("success", {"sent": 300})
@@ -45,7 +45,7 @@ def test_when_everybody_is_rejected_it_stops_trying_without_a_limit_too(stage: S
     refuse(stage, digits(70), named=False)
     failed = sms(stage, rows(70), max_failure_ratio=1, max_identical_rejections=None).once()
     assert (failed.state, requests(stage), counts(failed.report)) == (
-        "failed", 50, {"rejected": 50, "not_reached": 20}
+        "failed", 50, {"rejected": 50, "not_sent": 20}
     )  # fmt: skip
     assert "nobody" in failed.error
 

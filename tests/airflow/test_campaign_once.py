@@ -228,11 +228,11 @@ class TestParts:
         # An answer may come a little late, but no request leaves sooner than a tenth of a second after the one before.
         assert (last - first).total_seconds() >= (len(sent) - 1) / 10 - 0.05
 
-    def test_bad_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
+    def test_invalid_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
         given = [*rows(6), {"phone": "x"}, {"phone": "y"}, {"phone": "z"}]
         run = parts(stage, 2, given, test_recipients=[{"phone": "+2348099000001", "name": "Tess"}], max_failure_ratio=1)
         tries = [run.once(map_index=index) for index in range(2)]
-        assert sum(one.result["bad_rows"] for one in tries) == 3
+        assert sum(one.result["invalid_rows"] for one in tries) == 3
         assert reached(stage) == Counter([*digits(6), "2348099000001"])
 
     def test_with_a_key_each_happens_once(self, stage: Stage) -> None:

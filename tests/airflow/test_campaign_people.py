@@ -105,16 +105,16 @@ class TestDoNotDisturb:
     def test_who_must_not_be_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
         disturbing(stage, SIX[1], SIX[4])
         done = sms(stage, rows(6), skip_dnd=True, results_path=str(tmp_path / "o.jsonl")).once()
-        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "do_not_disturb": 2})
+        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "dnd": 2})
         assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[4]})
-        assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "do_not_disturb"
+        assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "dnd"
         assert stage.sandbox.counters()["lookups"] == 6
 
     def test_a_number_is_looked_up_once_also_over_campaigns(self, stage: Stage) -> None:
         disturbing(stage, SIX[1])
         sms(stage, rows(3), skip_dnd=True).once()
         done = sms(stage, rows(6), skip_dnd=True).once()
-        assert (counts(done.result), stage.sandbox.counters()["lookups"]) == ({"sent": 5, "do_not_disturb": 1}, 6)
+        assert (counts(done.result), stage.sandbox.counters()["lookups"]) == ({"sent": 5, "dnd": 1}, 6)
 
     def test_but_no_longer_than_the_author_says(self, stage: Stage) -> None:
         disturbing(stage)
@@ -131,7 +131,7 @@ class TestDoNotDisturb:
         [
             ("skip", {"sent": 5, "lookup_failed": 1}, "success"),
             ("send", {"sent": 6}, "success"),
-            ("fail", {"not_reached": 6}, "failed"),
+            ("fail", {"not_sent": 6}, "failed"),
         ],
     )
     def test_a_number_that_cannot_be_looked_up(

@@ -73,7 +73,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
 
                 play("refused")
                 play("tolerant", max_failure_ratio=1, results_path=str(folder / f"{operation}.jsonl"))
-                play("bad_rows", source=bad)
+                play("invalid_rows", source=bad)
                 for trouble in ("cut_after", "broken_json", "error_under_200", "unauthorized", "error_500_after"):
                     play(trouble, fault(operation, trouble))
                 play("busy", fault(operation, "rate_limit", times=ATTEMPTS, retry_after=0))

@@ -68,7 +68,7 @@ def test_a_service_that_asks_for_patience_does_not_keep_it(stage: Stage, stopper
     stopper.when(lambda: requests(stage))
     run = sms(stage, rows(3), pre_execute=stopper.begins)
     stopped = run.once()
-    assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_reached": 3})
+    assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_sent": 3})
     assert (run.change(_pre_execute_hook=None).once().state, reached(stage)) == ("success", Counter(digits(3)))
 
 

@@ -85,8 +85,8 @@ class TestRetries:
         stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
         run = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl"))
         first = run.once()
-        assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3, "not_reached": 3})
-        assert sorted(outcomes(tmp_path / "o.jsonl").values()) == ["not_reached"] * 3 + ["sent"] * 3
+        assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3, "not_sent": 3})
+        assert sorted(outcomes(tmp_path / "o.jsonl").values()) == ["not_sent"] * 3 + ["sent"] * 3
         second = run.once()
         assert (second.state, counts(second.result), reached(stage)) == ("success", {"sent": 6}, Counter(SIX))
         assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
@@ -193,7 +193,7 @@ class TestUnknown:
         lose(stage, "cut_before", times=10)
         run = sms(stage, rows(14), on_unknown="skip")
         first = run.once()
-        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown": 10, "not_reached": 4})
+        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown": 10, "not_sent": 4})
         second = run.once()
         assert (second.state, counts(second.result)) == ("success", {"unknown": 10, "sent": 4})
 
@@ -241,14 +241,14 @@ class TestRejected:
 
     def test_a_template_the_service_does_not_have_ends_it_at_once(self, stage: Stage) -> None:
         failed = sms(stage, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).once()
-        assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_reached": 6})
+        assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_sent": 6})
 
     def test_when_everybody_is_rejected_it_stops_trying(self, stage: Stage) -> None:
         small_packs(stage)
         refuse(stage, digits(30), named=False)
         failed = sms(stage, rows(30), max_failure_ratio=1).once()
         assert (failed.state, requests(stage), counts(failed.report)) == (
-            "failed", 20, {"rejected": 20, "not_reached": 10}
+            "failed", 20, {"rejected": 20, "not_sent": 10}
         )  # fmt: skip
         assert "20 requests in a row" in failed.error
 
@@ -257,27 +257,27 @@ class TestRejected:
         refuse(stage, digits(20, 5), named=False)
         failed = sms(stage, rows(100), max_failure_ratio=0.1).once()
         assert (failed.state, requests(stage)) == ("failed", 16)
-        assert failed.report["not_reached"] == 84
+        assert failed.report["not_sent"] == 84
         assert "max_failure_ratio" in failed.error
 
-    def test_bad_rows_count_beside_the_rejected(self, stage: Stage, tmp_path: Path) -> None:
+    def test_invalid_rows_count_beside_the_rejected(self, stage: Stage, tmp_path: Path) -> None:
         given = [*rows(4), {"phone": "12", "name": "x"}, {"phone": f"+{SIX[5]}"}]
         failed = sms(stage, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "bad_rows": 2})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
         assert sms(stage, given, max_failure_ratio=0.34).once().state == "success"
 
 
 class TestAnAccountThatCannotSend:
     def test_a_key_that_is_refused_fails_for_good_after_one_request(self, stage: Stage) -> None:
         failed = sms(stage, rows(6), cpaas_conn_id="cpaas_wrong_key").once()
-        assert (failed.state, counts(failed.report), reached(stage)) == ("failed", {"not_reached": 6}, {})
+        assert (failed.state, counts(failed.report), reached(stage)) == ("failed", {"not_sent": 6}, {})
 
     def test_a_key_that_is_refused_in_the_middle_leaves_the_rest_to_a_clear(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
         run = sms(stage, rows(6))
         failed = run.once()
-        assert (failed.state, counts(failed.report), requests(stage)) == ("failed", {"sent": 2, "not_reached": 4}, 3)
+        assert (failed.state, counts(failed.report), requests(stage)) == ("failed", {"sent": 2, "not_sent": 4}, 3)
         accept_all(stage)
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
 
@@ -288,7 +288,7 @@ class TestAnAccountThatCannotSend:
         stage.sandbox.control("PUT", "balance", {"balance": 10.0})
         run = sms(stage, rows(6))
         failed = run.once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "not_reached": 4})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "not_sent": 4})
         stage.sandbox.control("PUT", "balance", {"balance": 1000.0})
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
 

@@ -120,7 +120,7 @@ class TestTheDemo:
 
     def test_shows_what_a_real_list_brings(self, kept):
         sms, email = kept.result["figures"]["sms"], kept.result["figures"]["email"]
-        for name in ("bad_rows", "duplicates", "do_not_disturb", "rejected"):
+        for name in ("invalid_rows", "duplicates", "dnd", "rejected"):
             assert sms[name] > 0, name
         assert email["rejected"] > 0
 

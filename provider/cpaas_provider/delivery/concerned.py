@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import arguments
 from cpaas_provider.sources.choice import as_source
-from cpaas_provider.sources.rows import BadRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.rows import InvalidRow, Row, Source, SourceError, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -96,7 +96,7 @@ class _Concerned:
     def __init__(self, connection: Connection, query: Select[Any]) -> None:
         self._connection, self._query = connection, query
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all of them once."""
         for number, found in enumerate(_rows_of(self._connection, self._query), 1):
             row = _plain(found)
@@ -108,7 +108,7 @@ class _Contacts:
         self.columns = table.columns
         self._table, self._column, self._is_one = table, column, is_one
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read those contacts that are concerned; of rows that cannot be read it cannot be told."""
         for row in self._table.rows((*wanted, self._column)):
             if isinstance(row, Row) and self._is_one(row.values[-1]):

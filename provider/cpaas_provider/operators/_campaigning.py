@@ -96,7 +96,7 @@ class Campaigning:
         if self._operator.without_sending:
             log.info("%s", task_log.dry_run(begun))
         else:
-            if begun["sent"] and not begun["not_reached"] and not begun["unknown"]:
+            if begun["sent"] and not begun["not_sent"] and not begun["unknown"]:
                 log.info("%s", task_log.nothing_left(self._operator))
             campaign.send(self._line)
         report = report_of(campaign, planner.found, self._operator)
@@ -348,7 +348,7 @@ class Campaigning:
                 "texts": message.rendered(person.words),
                 "pages": person.pages,
             }
-            for person in islice(campaign.plan.not_reached(), self._operator.preview_count)
+            for person in islice(campaign.plan.not_sent(), self._operator.preview_count)
         ]
         self._context["ti"].xcom_push(key=PREVIEW_KEY, value=shown)
         self._operator.log.info("%d rendered messages are in the XCom %r.", len(shown), PREVIEW_KEY)

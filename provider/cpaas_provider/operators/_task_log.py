@@ -31,11 +31,11 @@ _OF_THE_ARGUMENTS = (
 _BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")
 _MONEY = frozenset({"amount", "charge", "balance", "max_charge", "min_balance", "price_per_page", "max_recipients"})
 _ROWS = {
-    "bad_rows": ("invalid row", None),
+    "invalid_rows": ("invalid row", None),
     "duplicates": ("duplicate", None),
     "not_allowed": ("not allowed", "not allowed"),
     "suppressed": ("suppressed", "suppressed"),
-    "do_not_disturb": ("do-not-disturb", "do-not-disturb"),
+    "dnd": ("do-not-disturb", "do-not-disturb"),
     "lookup_failed": ("look-up failed", "look-up failed"),
     "in_other_partitions": ("in other partitions", "in other partitions"),
     "invalid_suppression_rows": ("invalid row of the suppression list", "invalid rows of the suppression list"),
@@ -74,7 +74,7 @@ def planned(report: Mapping[str, Any], rows: int) -> str:
     """Return what the rows of a source came to."""
     earlier = f" ({report['sent']:,} sent to by an earlier try)" if report["sent"] else ""
     return (
-        f"Planned: {counted(rows, 'row')} read, {counted(report['not_reached'], 'recipient')} to send to{earlier}; "
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}; "
         f"{_left_out(report)}."
     )
 
@@ -99,7 +99,7 @@ def every_count(report: Mapping[str, Any]) -> str:
     """Return what a campaign came to, in words."""
     return (
         f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
-        f"{report['unknown']:,} unknown, {report['not_reached']:,} not sent to; {_left_out(report)}; "
+        f"{report['unknown']:,} unknown, {report['not_sent']:,} not sent to; {_left_out(report)}; "
         f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
         f"balance {shown(report['balance'])}"
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SmsCampaignOperator(CampaignOperator):
     """Send an SMS to everybody a source names, to each once, whatever ends a try (INTERFACE.md 4.3).
 
-    Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown", "not_reached", "bad_rows",
+    Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown", "not_sent", "invalid_rows",
     "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references", "delivery_reports",
     "results_path"}``. A task that fails leaves it in the XCom ``report``.
 

@@ -62,7 +62,7 @@ def _figures(story: Story) -> Counter[str]:
             "unknown": len(doubtful),
             "requests?": len({line["reference"] for line in doubtful}),
             "rejected": sum(part.count("rejected") for part in story.parts),
-            "not reached": sum(part.count("not_reached") for part in story.parts),
+            "not reached": sum(part.count("not_sent") for part in story.parts),
             "edits": len(story.campaign.versions) - 1,
         }
     )

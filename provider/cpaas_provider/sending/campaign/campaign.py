@@ -210,7 +210,7 @@ class Campaign:
         :raises CpaasError: when the service ended it
         """
         self.ledger.note_lost()
-        if self.plan.counts()[Fate.NOT_REACHED]:
+        if self.plan.counts()[Fate.NOT_SENT]:
             self._tell_of_changes()
             self.may_begin()
             asyncio.run(self._send(open_line, None))
@@ -230,7 +230,7 @@ class Campaign:
         """Send, and return the places of those in doubt whom the service rejects by now."""
         terms = self.terms
         counts = self.plan.counts()
-        progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
+        progress = Progress(len(only) if only is not None else counts[Fate.NOT_SENT], self.publish)
         spent, *_ = self.standing.money()
         budget = Budget(
             exact_or_none(terms.max_charge),
@@ -343,7 +343,7 @@ class Campaign:
 
     def _refuse_failed_tests(self) -> None:
         """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
-        bad = [Fate.BAD_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
+        bad = [Fate.INVALID_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
         if self.terms.on_unknown is OnUnknown.FAIL:
             bad.append(Fate.UNKNOWN)
         if found := self.plan.tests(bad):
@@ -363,14 +363,14 @@ class Campaign:
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""
         counts = self.plan.counts()
-        return sum(counts[fate] for fate in (Fate.NOT_REACHED, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
+        return sum(counts[fate] for fate in (Fate.NOT_SENT, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
 
     def _failures(self) -> tuple[int, int]:
         counts = self.plan.counts()
-        return counts[Fate.REJECTED], counts[Fate.BAD_ROW]
+        return counts[Fate.REJECTED], counts[Fate.INVALID_ROW]
 
     def _may_fail(self) -> int:
-        """Return how many recipients may be rejected, beside the bad rows there are."""
+        """Return how many recipients may be rejected, beside the invalid rows there are."""
         _, bad = self._failures()
         allowed = self.terms.max_failure_ratio * (self.recipients() + bad)
         return max(0, int(allowed + 1e-9) - bad)

@@ -52,6 +52,6 @@ class RejectionBreaker:
         return CircuitOpenError(
             f"The service rejected {self.count} requests in a row with the same words and accepted none meanwhile, so "
             f"nothing more was sent. The last of them: {error} Recipients that no request reached are counted as "
-            "not_reached. Correct what the service objects to and clear the task to send to them. If each of these "
+            "not_sent. Correct what the service objects to and clear the task to send to them. If each of these "
             "recipients is invalid, raise max_identical_rejections."
         )

@@ -70,7 +70,7 @@ class Standing:
             # What was rejected since only repeated a request that may have been accepted before the loss.
             self._plan.database.execute(
                 "UPDATE person SET fate = ?, reason = ?, request = NULL WHERE fate IN (?, ?)",
-                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED, Fate.REJECTED),
+                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_SENT, Fate.REJECTED),
             )
 
     def made(self, claim: Claim, at: datetime, end: End) -> None:
@@ -177,10 +177,10 @@ class Standing:
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
             UPDATE person SET request = found.request, fate = {_fate_of("found.state")},
-                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_REACHED:d}
+                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_SENT:d}
                     THEN '{LEFT_OUT_SINCE}' END
                 FROM strongest AS found WHERE found.member = person.member
-                AND (fate = {Fate.NOT_REACHED:d}
+                AND (fate = {Fate.NOT_SENT:d}
                      OR (found.state >= {_DOUBTFUL} AND fate IN ({Fate.NOT_ALLOWED:d}, {Fate.SUPPRESSED:d})));
             INSERT INTO person (fate, member, request, reason)
                 SELECT {_fate_of("state")}, member, request, '{_GONE}' FROM strongest AS found
