@@ -98,7 +98,16 @@ def outcomes(path: Path) -> dict[str, str]:
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
     """Return the counts of a report that are not nought."""
-    names = ("sent", "rejected", "unknown", "not_sent", "invalid_rows", "duplicates", "not_allowed", "suppressed")
+    names = (
+        "sent",
+        "rejected",
+        "unknown_recipients",
+        "not_sent",
+        "invalid_rows",
+        "duplicates",
+        "not_allowed",
+        "suppressed",
+    )
     return {name: report[name] for name in (*names, "dnd", "lookup_failed") if report[name]}
 
 

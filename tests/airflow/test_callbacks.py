@@ -274,7 +274,7 @@ class TestEvidence:
             until(lambda: any(one == "received" for one in received.observed))
             first = run.fires().once()
         assert first.state == "success"
-        assert (first.result["recipients"], first.result["unknown"]) == (2, 0)
+        assert (first.result["recipients"], first.result["unknown_recipients"]) == (2, 0)
         assert all(len(stage.arrived("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
 
     def test_without_a_report_the_task_waits_for_one_and_then_fails(self, stage: Stage, received: Received) -> None:
@@ -296,7 +296,7 @@ class TestEvidence:
                 break
             done = run.fires().once()
         assert done.state == "success", done.error
-        assert (done.result["sent"], done.result["unknown"]) == (6, 0)
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (6, 0)
         assert set(campaigns.reached(stage).values()) == {1}
 
     def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
@@ -322,7 +322,7 @@ class TestEvidence:
         assert received.counts(doubted) == (2, 0, 0)
         done = run.fires(early=True).once()
         assert done.state == "success", done.error
-        assert (done.result["sent"], done.result["unknown"]) == (5, 0)
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (5, 0)
         assert set(campaigns.reached(stage).values()) == {1}
         assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
         assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
@@ -358,7 +358,7 @@ class TestACampaign:
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         done = campaigns.sms(stage, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).once()
-        assert (done.result["sent"], done.result["unknown"]) == (4, 2)
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (4, 2)
         assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
         (lost,) = done.result["unknown_references"]
         ticket = Ticket(done.result["reference"], lost, 2)

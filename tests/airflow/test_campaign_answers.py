@@ -70,7 +70,7 @@ def test_accepted_without_a_record_is_unknown_and_sent_once(stage: Stage, params
     run = campaign(stage, on_unknown=policy)
     ended = to_the_end(run)
     assert ended.state == {"fail": "failed", "skip": "success"}[policy]
-    assert counts(ended.result or ended.report) == {"unknown": EVERYBODY}
+    assert counts(ended.result or ended.report) == {"unknown_recipients": EVERYBODY}
     to_the_end(run.clear())
     assert (messages(stage), requests(stage), len(reached(stage))) == (EVERYBODY, 10, EVERYBODY)
 

@@ -47,7 +47,7 @@ def test_a_resend_that_is_rejected_is_not_repeated_and_ends_for_good(stage: Stag
     stage.sandbox.control(*fault("send_sms", "cut_before", times=1))
     stage.sandbox.control("POST", "seed", {"refused_recipients": [digits("ada")]})
     (only,) = run.to_the_end()
-    assert (only.state, only.report["sent"], only.report["unknown"]) == ("failed", 1, 1)
+    assert (only.state, only.report["sent"], only.report["unknown_recipients"]) == ("failed", 1, 1)
     assert "rejected when they were sent to again" in only.error
     assert "times more in this try" not in only.error
     assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "bo")] == [0, 1]

@@ -64,7 +64,7 @@ class TestMaxCharge:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
         failed = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip").once()
-        assert counts(failed.report) == {"sent": 3, "unknown": 2, "not_sent": 5}
+        assert counts(failed.report) == {"sent": 3, "unknown_recipients": 2, "not_sent": 5}
         assert "for requests nobody knows of" in failed.error
 
     def test_and_they_still_are_in_the_tries_that_follow(self, stage: Stage) -> None:

@@ -46,7 +46,7 @@ class TestStaging:
         run.once()
         stage.connect("cpaas_default", allowed_recipients=SIX[5])
         again = run.change(on_unknown="resend").clear().once()
-        assert (requests(stage), again.report["unknown"]) == (1, 2)
+        assert (requests(stage), again.report["unknown_recipients"]) == (1, 2)
 
 
 class TestSuppression:
@@ -98,7 +98,7 @@ class TestSuppression:
         again = run.change(on_unknown="resend", suppression_list=[f"+{SIX[0]}"]).clear().once()
         assert requests(stage) == 2
         assert reached(stage) == Counter({SIX[0]: 1, SIX[1]: 2})
-        assert (again.state, again.report["unknown"]) == ("failed", 1)
+        assert (again.state, again.report["unknown_recipients"]) == ("failed", 1)
 
 
 class TestDoNotDisturb:

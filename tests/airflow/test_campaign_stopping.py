@@ -30,7 +30,7 @@ def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends
     run = sms(stage, rows(10), pre_execute=stopper.begins)
     stopped = run.once()
     found = counts(stopped.report)
-    assert (stopped.state, found.get("unknown", 0)) == ("up_for_retry", 0)
+    assert (stopped.state, found.get("unknown_recipients", 0)) == ("up_for_retry", 0)
     assert 4 <= found["sent"] < 10
     assert "told to stop" in stopped.error
     accept_all(stage)
@@ -48,11 +48,14 @@ def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way
     stopped = run.once()
     found = counts(stopped.report)
     assert (stopped.state, found["sent"]) == ("up_for_retry", 4)
-    assert 1 <= found["unknown"] <= 2
+    assert 1 <= found["unknown_recipients"] <= 2
     accept_all(stage)
     done = run.change(_pre_execute_hook=None).once()
     assert done.state == "success"
-    assert counts(done.result) == {"sent": 10 - found["unknown"], "unknown": found["unknown"]}
+    assert counts(done.result) == {
+        "sent": 10 - found["unknown_recipients"],
+        "unknown_recipients": found["unknown_recipients"],
+    }
     assert max(reached(stage).values()) == 1
 
 

@@ -139,7 +139,7 @@ class TestUnknown:
         run = sms(stage, rows(6))
         failed = run.once()
         assert (failed.state, requests(stage)) == ("failed", 6)
-        assert counts(failed.report) == {"sent": 5, "unknown": 1}
+        assert counts(failed.report) == {"sent": 5, "unknown_recipients": 1}
         assert failed.references == failed.report["unknown_references"]
         assert len(failed.references) == 1
         assert "journal mark-sent" in failed.error
@@ -149,7 +149,7 @@ class TestUnknown:
         small_packs(stage)
         lose(stage, "cut_after", after=2, times=1)
         done = sms(stage, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
-        assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown": 1})
+        assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown_recipients": 1})
         assert (requests(stage), len(done.result["unknown_references"])) == (6, 1)
         assert Counter(outcomes(tmp_path / "o.jsonl").values()) == {"sent": 5, "unknown": 1}
 
@@ -193,9 +193,9 @@ class TestUnknown:
         lose(stage, "cut_before", times=10)
         run = sms(stage, rows(14), on_unknown="skip")
         first = run.once()
-        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown": 10, "not_sent": 4})
+        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown_recipients": 10, "not_sent": 4})
         second = run.once()
-        assert (second.state, counts(second.result)) == ("success", {"unknown": 10, "sent": 4})
+        assert (second.state, counts(second.result)) == ("success", {"unknown_recipients": 10, "sent": 4})
 
 
 class TestRejected:
@@ -320,7 +320,7 @@ class TestClears:
         again = run.clear(drop_state=drop_state).once()
         assert (reached(stage), requests(stage)) == (Counter(SIX), 1)
         if drop_state:
-            assert (again.state, counts(again.report)) == ("failed", {"unknown": 6})
+            assert (again.state, counts(again.report)) == ("failed", {"unknown_recipients": 6})
             assert "left no journal" in again.error
         else:
             assert (again.state, again.result) == ("success", first.result)
@@ -335,7 +335,7 @@ class TestClears:
         run = sms(stage, rows(3), on_unknown="skip")
         run.once()
         again = run.clear(drop_state=True).once()
-        assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown": 3}, 1)
+        assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown_recipients": 3}, 1)
 
     @DROPPED
     def test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear(self, stage: Stage, drop_state: bool) -> None:

@@ -147,7 +147,7 @@ class TestMarkUnsent:
         assert f"In doubt still: 1 request to 2 recipients ({second})" in said.out
         assert campaign.states[first] == ["not_sent"]
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.report["sent"], ended.report["unknown"]) == ("failed", 6, 2)
+        assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
         assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
 
     def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
@@ -155,7 +155,7 @@ class TestMarkUnsent:
         assert "Marked as unsent: 2 requests to 4 recipients" in said.out
         assert "Next: clear the task; it then sends to these 4 recipients, if still on its list, and to" in said.out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
         assert "No request of this journal is in doubt" in journal("mark-unsent", *campaign.ids, "--yes").err
 
@@ -204,7 +204,7 @@ class TestMarkSent:
         assert said.status == 0, said.err
         assert "Next: clear the task; it then sends only to others on its list that nothing was sent to" in said.out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.arrived() == [1] * 8
 
     def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
@@ -250,7 +250,7 @@ class TestWhereItIsWritten:
         assert {row.expires_at for row in campaign.run.stored()} == {None}
         assert "Nothing is in doubt" in journal("show", *campaign.ids).out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["unknown"]) == ("success", 0)
+        assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:

@@ -135,7 +135,7 @@ class TestMarkSent:
         assert "Next: clear the task; it then sends only to others" in said.out
         assert "Airflow 3.4" in said.out
         ended = send.run.clear().once()
-        assert (ended.state, ended.result["recipients"], ended.result["unknown"]) == ("success", 2, 0)
+        assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
         assert ended.result["id"] is None
         assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
 

@@ -48,7 +48,7 @@ def run(stage: Stage) -> Run:
     stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
     made = sms(stage, rows(4), **KEY)
     failed = made.once()
-    assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown": 2})
+    assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown_recipients": 2})
     return made
 
 

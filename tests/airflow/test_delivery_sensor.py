@@ -52,7 +52,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"missed": {"min_delivered": 0.9}, "timed
 
 def campaign(reference: str, sent: int, **more: Any) -> dict[str, Any]:
     """Return what a campaign operator returns, as far as it is read."""
-    return {"reference": reference, "recipients": sent + 3, "sent": sent, "unknown": 0, "dry_run": False, **more}
+    return {
+        "reference": reference,
+        "recipients": sent + 3,
+        "sent": sent,
+        "unknown_recipients": 0,
+        "dry_run": False,
+        **more,
+    }
 
 
 def single(*references: str, recipients: int | None = None, **more: Any) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class TestTrouble:
         assert states(run)["send_sms"] == "failed"
         assert states(run)["send_email"] == "success"
         sms = xcom(run, "summarise", "summary")["sms"]
-        assert (sms["sent"], sms["unknown"], sms["not_sent"]) == (5, 2, 0)
+        assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
         assert sent_to(sandbox) == Counter([COLLEAGUE, *NUMBERS])
         told = by_recipient(tmp_path, "send_sms")
         # Several are under way at a time; which of them comes second is the service's affair.

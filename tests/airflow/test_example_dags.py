@@ -148,8 +148,8 @@ class TestMappedCampaign:
         assert done.state == "failed"
         summary = xcom(done, "sum_up", "summary")
         assert summary["parts_failed"] == 1
-        assert summary["unknown"] > 0
-        assert summary["sent"] + summary["unknown"] == 40
+        assert summary["unknown_recipients"] > 0
+        assert summary["sent"] + summary["unknown_recipients"] == 40
 
 
 class TestTaskflowHook:

@@ -128,7 +128,7 @@ class TestOtherRecipients:
         again = run.change(recipients=[phone("two"), phone("three")]).clear().once()
         assert (again.state, got(stage, "one", "two", "three")) == ("failed", [1, 1, 1])
         assert again.references == first.references
-        assert (again.report["recipients"], again.report["unknown"]) == (1, 2)
+        assert (again.report["recipients"], again.report["unknown_recipients"]) == (1, 2)
 
     def test_with_resend_who_is_unknown_and_still_on_the_list_is_sent_to_again(self, stage: Stage) -> None:
         SMS.lose(stage, "cut_before", times=1)
@@ -137,7 +137,7 @@ class TestOtherRecipients:
         again = run.change(recipients=[phone("two")], on_unknown="resend").clear().once()
         assert (again.state, got(stage, "one", "two")) == ("success", [0, 1])
         # The one who was taken off the list is still unknown, and said to be so.
-        assert (again.result["recipients"], again.result["unknown"]) == (1, 1)
+        assert (again.result["recipients"], again.result["unknown_recipients"]) == (1, 1)
 
     @pytest.mark.parametrize("kind", [AIRTIME, EMAIL], ids=lambda kind: kind.name)
     def test_somebody_else_altogether_is_another_deed(self, stage: Stage, kind: Kind) -> None:

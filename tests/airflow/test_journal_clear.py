@@ -29,7 +29,12 @@ def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothin
     assert (again.state, again.number, kind.requests(stage)) == ("failed", 2, 1)
     assert "state was dropped when it was cleared" in again.error
     assert again.references == [reference]
-    assert again.report == {"recipients": 0, "references": [], "unknown": 1, "unknown_references": [reference]}
+    assert again.report == {
+        "recipients": 0,
+        "references": [],
+        "unknown_recipients": 1,
+        "unknown_references": [reference],
+    }
     if kind.has_reference:
         assert [one["external_ref"] for one in kind.arrived(stage)] == [reference]
 
@@ -48,7 +53,7 @@ def test_it_stays_so_until_somebody_decides(stage: Stage) -> None:
     assert run.clear().once().state == "failed"
     run.change(on_unknown="skip").clear()
     skipped = run.once()
-    assert (skipped.state, skipped.result["unknown"], skipped.result["recipients"]) == ("success", 1, 0)
+    assert (skipped.state, skipped.result["unknown_recipients"], skipped.result["recipients"]) == ("success", 1, 0)
     assert SMS.requests(stage) == 1
 
 

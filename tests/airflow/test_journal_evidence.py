@@ -86,7 +86,7 @@ def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(stage: Stage,
     done = run.once()
     (reference,) = run.journal()
     assert (done.state, done.number, done.result["id"]) == ("success", 1, f"reported of {reference}")
-    assert (done.result["recipients"], done.result["unknown"], done.result["charge"]) == (1, 0, 4.0)
+    assert (done.result["recipients"], done.result["unknown_recipients"], done.result["charge"]) == (1, 0, 4.0)
     assert SMS.requests(stage) == 1
     assert f"Request {reference} of unknown outcome was carried out: there is evidence of it." in done.log
 
@@ -118,7 +118,7 @@ def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
     assert run.fires(early=True).once().state == "deferred"
     last = run.requested_earlier(seconds=50).fires(early=True).once()
     assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)
-    assert (last.report or last.result)["unknown"] == (0 if on_unknown == "resend" else 1)
+    assert (last.report or last.result)["unknown_recipients"] == (0 if on_unknown == "resend" else 1)
 
 
 def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_later_try_looks_again_before_it_does_anything(stage: Stage, sending: 
     run.change(on_unknown="fail")
     assert run.once().state == "failed"
     again = run.change(on_unknown="resend").clear().once()
-    assert (again.state, again.result["unknown"], SMS.requests(stage)) == ("success", 0, 1)
+    assert (again.state, again.result["unknown_recipients"], SMS.requests(stage)) == ("success", 0, 1)
 
 
 def test_a_change_of_the_text_does_not_matter_where_there_is_evidence(stage: Stage, sending: Any) -> None:

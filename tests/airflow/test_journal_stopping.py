@@ -70,7 +70,7 @@ def test_an_answer_that_comes_in_its_last_moment_is_settled(stage: Stage, stoppe
     stopper.when(lambda: kind.arrived(stage))
     run = kind.run(stage, pre_execute=stopper.begins)
     done = run.once()
-    assert (done.state, done.result["unknown"], len(kind.arrived(stage))) == ("success", 0, 1)
+    assert (done.state, done.result["unknown_recipients"], len(kind.arrived(stage))) == ("success", 0, 1)
     assert [entry["state"] for entry in run.journal().values()] == ["settled"]
 
 

@@ -45,8 +45,8 @@ def test_the_journal_of_a_campaign_is_written_before_its_time_is_up(stage: Stage
     stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=2))
     run = sms(stage, rows(5), execution_timeout=TIMEOUT, on_unknown="skip")
     ended = run.once()
-    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown": 1, "not_sent": 2})
+    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown_recipients": 1, "not_sent": 2})
     assert "execution_timeout is about to end it" in ended.error
     accept_all(stage)
     done = run.once()
-    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown": 1})
+    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown_recipients": 1})

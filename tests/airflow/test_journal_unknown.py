@@ -39,7 +39,12 @@ def test_by_default_it_fails_for_good_and_names_the_request(stage: Stage, kind: 
     (reference,) = run.journal()
     assert (failed.state, failed.number, failed.references) == ("failed", 1, [reference])
     assert "mark-sent" in failed.error
-    assert failed.report == {"recipients": 0, "references": [], "unknown": 1, "unknown_references": [reference]}
+    assert failed.report == {
+        "recipients": 0,
+        "references": [],
+        "unknown_recipients": 1,
+        "unknown_references": [reference],
+    }
     assert (kind.requests(stage), len(kind.arrived(stage))) == (1, accepted(how))
     if kind.has_reference:
         assert [one["external_ref"] for one in kind.arrived(stage)] == [reference] * accepted(how)
@@ -52,7 +57,7 @@ def test_with_skip_it_succeeds_and_counts_it_apart(stage: Stage, kind: Kind, how
     first, second = run.to_the_end()
     (reference,) = run.journal()
     assert (first.state, second.state, second.report) == ("up_for_retry", "success", None)
-    assert (second.result["unknown"], second.result["unknown_references"]) == (1, [reference])
+    assert (second.result["unknown_recipients"], second.result["unknown_references"]) == (1, [reference])
     assert second.result[kind.identity] is None
     assert second.result.get("recipients", 0) == 0
     assert kind.requests(stage) == 1
@@ -63,7 +68,7 @@ def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind
     kind.lose(stage, how, times=1)
     run = kind.run(stage, on_unknown="resend", **SOON)
     (done,) = run.to_the_end()
-    assert (done.state, done.result["unknown"]) == ("success", 0)
+    assert (done.state, done.result["unknown_recipients"]) == ("success", 0)
     assert kind.requests(stage) == 2
     # The service itself knows of a purchase that was made already, and makes no second one.
     twice = accepted(how) and kind is not AIRTIME
@@ -118,7 +123,7 @@ def test_a_repetition_that_surely_did_not_leave_says_nothing_either(stage: Stage
     stage.sandbox.control(*fault("send_sms", "rate_limit", retry_after=0, times=5))
     run = SMS.run(stage, on_unknown="resend")
     first = run.once()
-    assert (first.state, first.report["unknown"]) == ("up_for_retry", 1)
+    assert (first.state, first.report["unknown_recipients"]) == ("up_for_retry", 1)
     run.change(on_unknown="fail")
     assert run.once().state == "failed"
     assert len(SMS.arrived(stage)) == 1
@@ -141,7 +146,7 @@ def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(st
     SMS.lose(stage, "cut_after", times=1)
     run.change(recipients=[phone("one"), phone("two"), phone("three")])
     failed = run.once()
-    assert (failed.state, failed.report["recipients"], failed.report["unknown"]) == ("failed", 1, 2)
+    assert (failed.state, failed.report["recipients"], failed.report["unknown_recipients"]) == ("failed", 1, 2)
     assert "for 2 recipients" in failed.error
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two", "three")] == [1, 1, 1]
 
@@ -159,7 +164,7 @@ class TestPasscodes:
         stage.sandbox.control(*fault("request_otp", "missing_field", field=OTP.field))
         done = OTP.run(stage).once()
         older, newer = OTP.arrived(stage)
-        assert (done.state, done.result["id"], done.result["unknown"]) == ("success", newer["id"], 0)
+        assert (done.state, done.result["id"], done.result["unknown_recipients"]) == ("success", newer["id"], 0)
         assert older["id"] != newer["id"]
 
     def test_without_a_new_record_it_waits_for_one_and_then_does_what_the_author_wants(self, stage: Stage) -> None:

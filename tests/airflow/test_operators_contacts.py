@@ -20,7 +20,7 @@ from tests.airflow.stage import Stage, address, busy, digits, fault, on_stage, p
 from tests.sandbox import Sandbox
 
 NAME, PHONE, EMAIL, BIRTHDAY, PLAN, TAGS, WEBSITE, POINTS = (f"col_7f3a0{n}" for n in range(1, 9))
-NOTHING_UNKNOWN = {"unknown": 0, "unknown_references": []}
+NOTHING_UNKNOWN = {"unknown_recipients": 0, "unknown_references": []}
 # How an answer may fail to come although the row was created.
 UNKNOWN = {
     "cut_after": [fault("create_contact_row", "cut_after")],

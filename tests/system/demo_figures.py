@@ -87,7 +87,7 @@ def compare_parts(
         Line(f"SMS sent in {figures['parts']} parts", figures["sent"], sent, "service"),
         Line("  to different people", figures["sent"], len(reached), "inbox"),
         Line("  rejected", figures["rejected"], len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(figures, "unknown", "not_sent"), 0, "nothing went wrong"),
+        Line("  in doubt or not sent", _sum(figures, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
         Line("  charge", figures["charge"], charge, "service"),
     ]
 
@@ -100,7 +100,7 @@ def _messages(
         Line(f"{name} sent", report.get("sent"), counters[channel]["recipients"], "service"),
         Line("  to different people", report.get("sent"), len(reached), "inbox"),
         Line("  rejected", report.get("rejected"), len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(report, "unknown", "not_sent"), 0, "nothing went wrong"),
+        Line("  in doubt or not sent", _sum(report, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
     ]
 
 

@@ -66,7 +66,7 @@ def test_200_kills(killing, capsys):
 
 
 ADA, BO, CY, DEE = (f"234803000000{number}" for number in range(4))
-COUNTED = {"sent": "sent", "rejected": "rejected", "unknown": "unknown", "not_sent": "not_sent"}
+COUNTED = {"sent": "sent", "rejected": "rejected", "unknown_recipients": "unknown", "not_sent": "not_sent"}
 
 
 def line(row, who, outcome="sent", message="m", reference="ref"):

@@ -30,7 +30,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "recipients": campaign.recipients(),
         "sent": counts[Fate.SENT],
         "rejected": counts[Fate.REJECTED],
-        "unknown": counts[Fate.UNKNOWN],
+        "unknown_recipients": counts[Fate.UNKNOWN],
         "not_sent": counts[Fate.NOT_SENT],
         "invalid_rows": counts[Fate.INVALID_ROW],
         "duplicates": counts[Fate.DUPLICATE],

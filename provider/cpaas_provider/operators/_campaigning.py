@@ -96,7 +96,7 @@ class Campaigning:
         if self._operator.without_sending:
             log.info("%s", task_log.dry_run(begun))
         else:
-            if begun["sent"] and not begun["not_sent"] and not begun["unknown"]:
+            if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(self._operator))
             campaign.send(self._line)
         report = report_of(campaign, planner.found, self._operator)
@@ -126,10 +126,10 @@ class Campaigning:
             self._operator.log.warning("%s", error)
         report = report_of(campaign, planner.found, self._operator)
         self._operator.log.warning("%s", task_log.campaign_done(report))
-        if not quietly and report["unknown"]:
+        if not quietly and report["unknown_recipients"]:
             self._operator.log.error("%s", campaign.doubts.words())
         self._push(report)
-        return bool(report["sent"] or report["unknown"])
+        return bool(report["sent"] or report["unknown_recipients"])
 
     def _draw_up(self) -> tuple[Campaign, Planner]:
         operator = self._operator

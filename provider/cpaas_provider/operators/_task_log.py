@@ -22,7 +22,8 @@ _OF_A_RESULT = (
     "id", "row_id", "status", "status_desc", "outcome", "verified", "revoked", "created", "deleted", "network",
     "amount",
     "recipients", "encoding", "pages", "charge", "balance", "refunded", "operator", "country", "ported", "dnd",
-    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown", "references", "unknown_references",
+    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown_recipients", "references",
+    "unknown_references",
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (
     "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel", "sms_channel",
@@ -99,7 +100,7 @@ def every_count(report: Mapping[str, Any]) -> str:
     """Return what a campaign came to, in words."""
     return (
         f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
-        f"{report['unknown']:,} unknown, {report['not_sent']:,} not sent to; {_left_out(report)}; "
+        f"{report['unknown_recipients']:,} unknown, {report['not_sent']:,} not sent to; {_left_out(report)}; "
         f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
         f"balance {shown(report['balance'])}"
     )

@@ -27,8 +27,8 @@ _FAILED = {
 class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
-    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
-    "references", "delivery_reports", "unknown", "unknown_references"}``: the purchase's id, its status (usually
+    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime", "references",
+    "delivery_reports", "unknown_recipients", "unknown_references"}``: the purchase's id, its status (usually
     ``pending``), what was charged and the balance in the account's currency, an ISO 8601 time, our name of the request,
     the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and whether nobody
     knows if it was bought (1, and no id, only with ``on_unknown="skip"``). The number is not repeated in it.

@@ -124,9 +124,10 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
 class CreateContactRowOperator(_CreatingOperator):
     """Add a row.
 
-    Returns ``{"row_id", "created": true, "unknown", "unknown_references"}``. A task instance adds one row, whatever
-    ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless ``on_unknown`` says
-    otherwise, when nobody can find out whether the row was created (``unknown`` is then 1, and there is no id).
+    Returns ``{"row_id", "created": true, "unknown_recipients", "unknown_references"}``. A task instance adds one row,
+    whatever ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless
+    ``on_unknown`` says otherwise, when nobody can find out whether the row was created (``unknown_recipients`` is then
+    1, and there is no id).
 
     :param columns: cells by column name; ``None`` leaves a cell empty (templated)
     :param empty_cell_value: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
@@ -162,10 +163,11 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 class UpsertContactRowOperator(_CreatingOperator):
     """Change a row, or add it where there is none yet.
 
-    Returns ``{"row_id", "created", "unknown", "unknown_references"}``: keep the id, because the service lists no rows.
-    A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells are then. Fails
-    at once when a column is unknown or a value does not fit its type, and, unless ``on_unknown`` says otherwise, when
-    nobody can find out whether a row was created (``unknown`` is then 1, and there is no id).
+    Returns ``{"row_id", "created", "unknown_recipients", "unknown_references"}``: keep the id, because the service
+    lists no rows. A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells
+    are then. Fails at once when a column is unknown or a value does not fit its type, and, unless ``on_unknown`` says
+    otherwise, when nobody can find out whether a row was created (``unknown_recipients`` is then 1, and there is no
+    id).
 
     :param columns: cells by column name; ``None`` clears a cell (templated)
     :param row_id: the row's id; none, or an empty one, adds a row (templated)
@@ -197,7 +199,7 @@ class UpsertContactRowOperator(_CreatingOperator):
                     raise
                 self.log.info("The row is gone; a new one is created.")
             else:
-                return {"row_id": row.id, "created": False, "unknown": 0, "unknown_references": []}
+                return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
         added: dict[str, Any] = super().carry_out(context, client, connection, give_up_at)
         return added
 

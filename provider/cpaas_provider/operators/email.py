@@ -21,11 +21,11 @@ class SendEmailOperator(SendMessageOperator):
     """Send one email to one or more addresses.
 
     Returns ``{"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed", "references",
-    "delivery_reports", "unknown", "unknown_references"}``: the message's id, how many recipients it went to, its cost
-    and the balance in the account's currency, an ISO 8601 time, how many recipients ``allowed_recipients`` of the
-    connection left out, our names of the requests, the endpoint its delivery reports reach (``callback``, ``webhook``,
-    or null where none can come), and how many recipients nobody knows of (only with ``on_unknown="skip"``). Addresses
-    and text appear neither in the result nor in logs or rendered fields.
+    "delivery_reports", "unknown_recipients", "unknown_references"}``: the message's id, how many recipients it went to,
+    its cost and the balance in the account's currency, an ISO 8601 time, how many recipients ``allowed_recipients`` of
+    the connection left out, our names of the requests, the endpoint its delivery reports reach (``callback``,
+    ``webhook``, or null where none can come), and how many recipients nobody knows of (only with
+    ``on_unknown="skip"``). Addresses and text appear neither in the result nor in logs or rendered fields.
 
     Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only
     with ``on_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,

@@ -188,7 +188,7 @@ class JournaledOperator(CpaasOperator):
             return {
                 **self.result(client, outcome),
                 **({} if self.operation is None else {"delivery_reports": self.delivery_reports()}),
-                "unknown": outcome.doubtful,
+                "unknown_recipients": outcome.doubtful,
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }
 

@@ -39,7 +39,7 @@ def _record(token: OtpToken) -> dict[str, Any]:
 class RequestOtpOperator(SendOperator):
     """Have a one-time passcode made and delivered to a phone.
 
-    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at", "unknown",
+    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at", "unknown_recipients",
     "unknown_references"}``: the passcode's id, which ``OtpStatusSensor`` and ``VerifyOtpOperator`` take, its status,
     two ISO 8601 times, and whether nobody knows if there is a passcode (1, and no id, only with
     ``on_unknown="skip"``). Never the code or number.

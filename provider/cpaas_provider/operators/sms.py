@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class SendSmsOperator(SendMessageOperator):
     """Send one text to one or more phones.
 
-    Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime",
-    "skipped_not_allowed", "references", "delivery_reports", "unknown", "unknown_references"}``: the message's id, how
-    many recipients it went to, its cost and the balance in the account's currency, encoding and pages as the service
-    counts them, an ISO 8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of
-    the requests, the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and
-    how many recipients nobody knows of (only with ``on_unknown="skip"``). Numbers and text appear neither in the
-    result nor in logs or rendered fields.
+    Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
+    "references", "delivery_reports", "unknown_recipients", "unknown_references"}``: the message's id, how many
+    recipients it went to, its cost and the balance in the account's currency, encoding and pages as the service counts
+    them, an ISO 8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of the
+    requests, the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and how
+    many recipients nobody knows of (only with ``on_unknown="skip"``). Numbers and text appear neither in the result nor
+    in logs or rendered fields.
 
     Nobody gets the message twice, whatever ends a try: a later one returns what was sent and sends what was not (only
     with ``on_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no phone

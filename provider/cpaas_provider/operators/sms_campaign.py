@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class SmsCampaignOperator(CampaignOperator):
     """Send an SMS to everybody a source names, to each once, whatever ends a try (INTERFACE.md 4.3).
 
-    Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown", "not_sent", "invalid_rows",
-    "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references", "delivery_reports",
-    "results_path"}``. A task that fails leaves it in the XCom ``report``.
+    Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown_recipients", "not_sent",
+    "invalid_rows", "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references",
+    "delivery_reports", "results_path"}``. A task that fails leaves it in the XCom ``report``.
 
     Fails for good when recipients were rejected or rows bad beyond ``max_failure_ratio``, when a guard stops it, and,
     unless ``on_unknown`` says otherwise, when nobody can find out whether some were sent to; always after everybody

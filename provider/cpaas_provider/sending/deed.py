@@ -97,6 +97,6 @@ class Outcome:
         return {
             "recipients": self.sent,
             "references": [entry.reference for entry in self.settled],
-            "unknown": self.doubtful,
+            "unknown_recipients": self.doubtful,
             "unknown_references": [entry.reference for entry in self.unknown],
         }

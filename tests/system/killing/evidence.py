@@ -53,7 +53,7 @@ class Story:
     @property
     def unknown(self) -> int:
         """How many its result says it does not know of."""
-        return int(self.result.get("unknown") or 0)
+        return int(self.result.get("unknown_recipients") or 0)
 
     @property
     def result_id(self) -> str | None:

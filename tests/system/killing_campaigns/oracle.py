@@ -17,7 +17,7 @@ RETRIES = 9
 COUNTED = {
     "sent": "sent",
     "rejected": "rejected",
-    "unknown": "unknown",
+    "unknown_recipients": "unknown",
     "not_sent": "not_sent",
     "invalid_rows": "invalid_row",
     "duplicates": "duplicate",
@@ -116,7 +116,9 @@ def _report_agrees(part: Part) -> Iterator[str]:
     counted = {name: part.count(outcome) for name, outcome in COUNTED.items()}
     if told != counted:
         yield f"The report says {told}, the outcome file {counted}."
-    if part.report.get("recipients") != sum(counted[one] for one in ("sent", "rejected", "unknown", "not_sent")):
+    if part.report.get("recipients") != sum(
+        counted[one] for one in ("sent", "rejected", "unknown_recipients", "not_sent")
+    ):
         yield f"The report is for {part.report.get('recipients')} recipients, the outcome file has {counted}."
 
 
