@@ -147,7 +147,8 @@ class TestTelling:
             "recipients": 2,
             "delivered": 1,
             "undelivered": 1,
-            "open": 0,
+            "in_flight": 0,
+            "unreported": 0,
             "single": False,
         }
         assert look() == 0

@@ -368,7 +368,7 @@ class TestACampaign:
         assert sensor.poke({}) is False
         assert sensor._seen is not None
         assert sensor._goal(sensor._seen.sent).standing(sensor._seen.counts) == {
-            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 4,
+            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 4,
         }  # fmt: skip
 
     def test_whose_requests_could_not_be_noted_has_them_noted_at_its_end(

@@ -41,7 +41,7 @@ PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing
 DONE, LOST, UNDER_WAY, SILENT = PEOPLE
 ERASED = "2348030000009"
 STANDING = "Of 4 recipients 1 are delivered, 1 undelivered and 1 on their way; nothing is known of 1."
-FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "open": 1, "conflicts": 0}
+FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "unreported": 1, "conflicts": 0}
 # What a sensor that does not succeed says.
 MESSAGES = {
     "missed": "Too few were delivered: min_delivered=0.9 can no longer be reached. ",
@@ -166,7 +166,7 @@ class TestOutcomes:
     def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
         assert played.outcome(f"final_{mode}") == ("success", 1)
         assert played.xcom(f"final_{mode}") == {
-            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 0, "conflicts": 1,
+            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
             "results_path": None,
         }  # fmt: skip
 
@@ -226,7 +226,7 @@ class TestWhatIsWaitedFor:
 
     def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
         assert played.outcome("erased") == ("success", 1)
-        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "open": 0}
+        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
         assert figures.items() <= played.xcom("erased").items()
 
     def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
@@ -355,7 +355,7 @@ class TestDeferral:
     @pytest.mark.parametrize(
         "event",
         [None, {}, "done", ["outcome"], {"outcome": "done"}, {"outcome": "lost", **FIGURES},
-         {"outcome": "done", **FIGURES, "open": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
+         {"outcome": "done", **FIGURES, "unreported": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
     )  # fmt: skip
     def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
         with pytest.raises(AirflowException, match="without saying how far deliveries are"):

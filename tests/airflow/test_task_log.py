@@ -137,7 +137,13 @@ class TestASingleRequest:
         done = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins on connection 'cpaas_default'" in done.log
         line = logged(done.log, "SendSmsOperator is done")
-        for words in (f"id {done.result['id']}", "recipients 1", "charge 4", "balance 99,999,996", "unknown recipients 0"):
+        for words in (
+            f"id {done.result['id']}",
+            "recipients 1",
+            "charge 4",
+            "balance 99,999,996",
+            "unknown recipients 0",
+        ):
             assert words in line
         assert DIGITS not in done.log
         assert "Hello" not in done.log

@@ -113,7 +113,7 @@ def _delivered(name: str, report: dict[str, Any], sandbox: Sandbox, channel: str
         Line(f"{name} delivered", report.get("delivered"), len(became) - len(failed), "service"),
         Line(f"{name} undelivered", report.get("undelivered"), len(failed), "service"),
         Line("  who, by the outcome file", len(named), len(named & failed), "service"),
-        Line("  not heard of", _sum(report, "in_flight", "open"), 0, "all were reported"),
+        Line("  not heard of", _sum(report, "in_flight", "unreported"), 0, "all were reported"),
         Line("  reported as both", report.get("conflicts"), 0, "nobody is both"),
     ]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def campaign_finished(cpaas_conn_id: str | None = None, *, include_single_messages: bool = False) -> Asset:
     """Return the asset of campaigns of which every recipient is known to be delivered to or not.
 
-    A campaign is told once, at the latest 72 hours after its task ended; then with those open of whom nothing is
+    A campaign is told once, at the latest 72 hours after its task ended; then with those counted of whom nothing is
     known. The partition key is the campaign's reference.
 
     :param cpaas_conn_id: the connection; default: all

@@ -30,7 +30,7 @@ REPORT_KEY = "report"
 _SLACK = timedelta(minutes=5)
 _STANDING = (
     "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered and {in_flight:,} on their "
-    "way; nothing is known of {open:,}."
+    "way; nothing is known of {unreported:,}."
 )
 _ENDS = {
     "missed": "Too few were delivered: min_delivered={share} can no longer be reached. ",
@@ -45,12 +45,13 @@ class DeliverySensor(BaseSensorOperator):
     is. With it, it succeeds as soon as that share is delivered, not waiting for the rest, and fails as soon as it no
     longer can be. It fails also when ``timeout`` is over; ``soft_fail`` skips the task instead.
 
-    Returns ``{"expected", "delivered", "undelivered", "in_flight", "open", "conflicts", "results_path"}``: of how many
-    recipients what is known, the first being the sum of the next four; open is of whom nothing is known, and a conflict
-    is a recipient reported as both delivered and not. A sensor that fails leaves the same in the XCom ``report``.
+    Returns ``{"expected", "delivered", "undelivered", "in_flight", "unreported", "conflicts", "results_path"}``: of how
+    many recipients what is known, the first being the sum of the next four; unreported are those of whom nothing is
+    known, and a conflict is a recipient reported as both delivered and not. A sensor that fails leaves the same in the
+    XCom ``report``.
 
     ``expected`` is the number of recipients the service accepted. Those of requests of unknown outcome are added to it
-    once they are reported on; they never stand in for a recipient who is still open.
+    once they are reported on; they never stand in for a recipient of whom nothing is reported.
     A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
 
     :param send_result: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator``

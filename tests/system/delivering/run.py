@@ -71,7 +71,9 @@ class Outcome:
         fates: dict[str, int] = {}
         for outcome in seen.outcomes.values():
             fates[outcome] = fates.get(outcome, 0) + 1
-        named = {name: seen.report.get(name) for name in ("expected", "delivered", "undelivered", "in_flight", "open")}
+        named = {
+            name: seen.report.get(name) for name in ("expected", "delivered", "undelivered", "in_flight", "unreported")
+        }
         lines = {
             "kills": len(seen.kills),
             "reports": f"{progress.booked:,} in {progress.sent:,} attempts: {progress.acknowledged:,} acknowledged, "

@@ -123,7 +123,7 @@ class TestWhatIsStarted:
             raise AssertionError
 
         result = asyncio.run(told())
-        assert (result["outcome"], result["delivered"], result["open"]) == ("timed_out", 0, 2)
+        assert (result["outcome"], result["delivered"], result["unreported"]) == ("timed_out", 0, 2)
 
 
 class TestEvidence:

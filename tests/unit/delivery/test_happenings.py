@@ -104,7 +104,8 @@ class TestCampaignFinished:
             "recipients": 2,
             "delivered": 1,
             "undelivered": 1,
-            "open": 0,
+            "in_flight": 0,
+            "unreported": 0,
             "single": False,
         }
 
@@ -121,7 +122,7 @@ class TestCampaignFinished:
         kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
         an_age_passes(database)
         [one] = found(database)
-        assert (one.facts["delivered"], one.facts["open"]) == (1, 1)
+        assert (one.facts["delivered"], one.facts["unreported"]) == (1, 1)
 
     def test_is_told_at_last_when_the_task_never_came_to_an_end(self, database):
         begin(database)

@@ -49,7 +49,7 @@ async def looked(
 
 
 def told(outcome: str, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> Any:
-    names = ("outcome", "expected", "delivered", "undelivered", "in_flight", "open")
+    names = ("outcome", "expected", "delivered", "undelivered", "in_flight", "unreported")
     return dict(zip(names, (outcome, expected, delivered, undelivered, in_flight, unreported), strict=True))
 
 
@@ -101,7 +101,7 @@ class TestACampaign:
         assert finished(sent) == []
         kept(sent, report(ADA, "delivered", ticket=SURE), report(OBI, "failed", ticket=SURE))
         (one,) = finished(sent)
-        figures = ("recipients", "delivered", "undelivered", "open")
+        figures = ("recipients", "delivered", "undelivered", "unreported")
         assert [one.facts[name] for name in figures] == [12, 11, 1, 0]
 
     def test_is_finished_without_others_of_whom_nothing_is_reported(self, sent: Database) -> None:
@@ -112,7 +112,7 @@ class TestACampaign:
     def test_is_shown_with_the_accepted_open(self, sent: Database) -> None:
         kept(sent, *(report(one, "delivered", ticket=LOST) for one in OTHERS))
         (line,) = overview(lambda: sent, ["spring"])
-        assert (line["expected"], line["open"], line["state"]) == (12, 2, "reports are awaited")
+        assert (line["expected"], line["unreported"], line["state"]) == (12, 2, "reports are awaited")
 
     def test_has_those_of_unknown_outcome_whom_it_did_not_reach_among_its_concerned(self, sent: Database) -> None:
         kept(sent, report(UMA, "failed", ticket=LOST), report(ADA, "failed", ticket=SURE))

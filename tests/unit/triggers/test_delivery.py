@@ -94,7 +94,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def ended(outcome: str, *figures: int) -> dict[str, Any]:
-    names = ("expected", "delivered", "undelivered", "in_flight", "open")
+    names = ("expected", "delivered", "undelivered", "in_flight", "unreported")
     return {"outcome": outcome, **dict(zip(names, figures, strict=True))}
 
 
