@@ -30,7 +30,7 @@ _ORDER = (
 )
 _SENSORS = "DeliverySensor OtpStatusSensor"
 _HAPPENINGS = "campaign_finished messages_failed link_clicked airtime_succeeded"
-_SOURCES = "CsvSource JsonLinesSource ParquetSource SqlSource ListSource"
+_SOURCES = "DeliveryEventSource CsvSource JsonLinesSource ParquetSource SqlSource ListSource"
 _PARAM = re.compile(r":param (\w+): (.*?)(?=\n\s*:|\Z)", re.DOTALL)
 
 
@@ -60,7 +60,6 @@ def _classes() -> Iterator[str]:
     for name in _SENSORS.split():
         yield from _class(getattr(sensors, name))
     yield from _happenings()
-    yield from _described(assets.ConcernedSource, "cpaas_provider.assets")
     for name in _SOURCES.split():
         yield from _described(getattr(sources, name), "cpaas_provider.sources")
 

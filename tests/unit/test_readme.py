@@ -38,7 +38,6 @@ reference = load_reference()
 NAMED = [getattr(operators, name) for name in operators.__all__]
 DAG_CLASSES = [kind for kind in NAMED if inspect.isclass(kind)] + [getattr(sensors, name) for name in sensors.__all__]
 SOURCES = [kind for name in sources.__all__ if inspect.isclass(kind := getattr(sources, name))]
-SOURCES += [assets.ConcernedSource]
 
 
 def test_the_reference_is_up_to_date() -> None:

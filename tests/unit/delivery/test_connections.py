@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import KINDS, MESSAGES_FAILED, Happening, collect, untold
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.operators._tracking import PurchaseEvidence, ReportEvidence
 from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, counts, ended, kept, noted, outcomes, report, to
@@ -109,7 +109,7 @@ class TestWhatIsStarted:
         monkeypatch.setenv("AIRFLOW__CPAAS__STORE", sent.engine.url.render_as_string(hide_password=False))
         kept(sent, report(STRANGER, "failed", ticket=to(ADA, OBI, reference=OURS), conn_id="staging"))
         kept(sent, report(ADA, "failed", id="1001"))
-        with ConcernedSource("spring").open() as table:
+        with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(ADA,)]
 
     def test_no_wait_for_another_connection_ends(self, sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:

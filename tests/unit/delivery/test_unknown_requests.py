@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import CAMPAIGN_FINISHED, KINDS, Happening, collect, untold
 from cpaas_provider.delivery.overview import overview
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, ended, kept, noted, outcomes, report, to
@@ -116,6 +116,6 @@ class TestACampaign:
 
     def test_has_those_of_unknown_outcome_whom_it_did_not_reach_among_its_concerned(self, sent: Database) -> None:
         kept(sent, report(UMA, "failed", ticket=LOST), report(ADA, "failed", ticket=SURE))
-        with ConcernedSource("spring").open() as table:
+        with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(ADA,), (UMA,)]
         assert outcomes(sent).keys() == {ADA, UMA}
