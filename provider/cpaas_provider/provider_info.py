@@ -5,7 +5,7 @@ from __future__ import annotations
 DEFAULT_CONN_ID = "cpaas_default"
 
 _NAME = "CPaaS"
-_MODULES = ("sms", "email", "sms_campaign", "email_campaign", "otp", "airtime", "contacts", "lookup")
+_MODULES = ("sms", "email", "otp", "airtime", "contacts", "lookup")
 
 
 def _text(label: str, description: str, **schema: object) -> dict[str, object]:

@@ -11,8 +11,8 @@ from typing import Any
 from airflow.models.task_state_store import TaskStateStoreModel
 from pyarrow import parquet
 
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.stage import Stage
 from tests.airflow.tries import Run, new_dag
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns import (
     PRICE,
     TEXT,

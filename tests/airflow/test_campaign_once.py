@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import timezone
 
 from cpaas_provider.operators.campaigns import partitions
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.store.campaigns import LEASE, CampaignState
 from tests.airflow.campaigns import (
     TEXT,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from airflow.configuration import conf
 
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.stage import ATTEMPTS, Stage, fault, on_stage
 from tests.sandbox import Sandbox
 from tests.system.leaks import Leak, Scan, Secrets

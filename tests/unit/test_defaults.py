@@ -13,11 +13,9 @@ from cpaas_provider.delivery import answers, tickets
 from cpaas_provider.hooks.connection import read_connection
 from cpaas_provider.operators._campaign_terms import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
-from cpaas_provider.operators.email import SendEmailOperator
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
-from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.campaign.partitions import Partition
 
 SENDS = {

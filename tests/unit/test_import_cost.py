@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import pytest
 
 MOST_MODULES = 25
-OPERATOR_MODULES = ("airtime", "contacts", "email", "email_campaign", "lookup", "otp", "sms", "sms_campaign")
+OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
 SOURCE_MODULES = ("csv_files", "delivery_events", "json_lines", "lists", "parquet", "sql")
 MOST_OF_ONE = 12
 OURS = "cpaas_provider"
