@@ -128,11 +128,11 @@ def get_provider_info() -> dict[str, object]:
             "cpaas": {
                 "description": "Of the CPaaS provider.",
                 "options": {
-                    "store": {
+                    "database": {
                         "description": (
                             "Where the provider's own database is, in which it keeps delivery reports, campaigns that "
                             "happen once (idempotency_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
-                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db "
+                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/cpaas.db "
                             "in Airflow's home. Workers, triggerer and API server need the same one; where they share "
                             "no disk, that is PostgreSQL."
                         ),
@@ -145,7 +145,7 @@ def get_provider_info() -> dict[str, object]:
                     "callback_days": {
                         "description": (
                             "For how many days after it was made a callback URL takes delivery reports; later ones are "
-                            "answered with 404. No more than airflow cpaas store prune --days: what was pruned cannot "
+                            "answered with 404. No more than airflow cpaas db prune --days: what was pruned cannot "
                             "be told from what is new."
                         ),
                         "version_added": "0.1.0",

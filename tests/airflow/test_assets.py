@@ -30,7 +30,7 @@ _numbers = itertools.count()
 @pytest.fixture
 def store(airflow_db, tmp_path, monkeypatch):
     """A store of its own, which the configuration names."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
     with open_store() as opened:
         yield opened
 
@@ -240,7 +240,7 @@ class TestTelling:
         assert OBI not in said
 
     def test_opens_no_store_while_no_dag_waits(self, airflow_db, tmp_path, monkeypatch):
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'none.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'none.db'}")
         assert look() is None
         assert not (tmp_path / "none.db").exists()
 
@@ -323,7 +323,7 @@ class TestServing:
         monkeypatch.setattr(teller, "PAUSE", 0.05)
         folder = tmp_path / "later"
         folder.write_text("in the way")
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{folder / 'store.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
         with TestClient(teller.telling(FastAPI())):
             wait_for(lambda: "DAGs could not be started on delivery" in caplog.text)
             folder.unlink()

@@ -65,7 +65,7 @@ class Received:
 @pytest.fixture
 def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
     app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
     with listening() as (listener, url), open_store() as store, running(app, listener):
@@ -230,11 +230,11 @@ class TestWhereReportsWouldBeLost:
     ) -> None:
         assert received.store.identity
         assert once(stage, SendSmsOperator, **SMS).state == "success"
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/another.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
         done = once(stage, SendSmsOperator, recipients="+2348031000009", content="Hello")
         assert done.state == "failed"
         assert "another store" in done.error
-        assert "[cpaas] store" in done.error
+        assert "[cpaas] database" in done.error
         assert "Nothing was sent." in done.error
         assert not stage.arrived("sms", "2348031000009")
 
@@ -257,7 +257,7 @@ class TestWhereReportsWouldBeLost:
         self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         done = once(stage, SendSmsOperator, **SMS)
         assert done.state == "up_for_retry"
         assert "Nothing was sent." in done.error

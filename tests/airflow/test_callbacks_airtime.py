@@ -101,7 +101,7 @@ def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage,
 def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     tmp_path: Path, status: str, doubted: bool, settles: bool
 ) -> None:
-    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, claimed_at=WHEN, doubted=doubted)
+    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         kept(store, told("pack", status))
         evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it

@@ -33,7 +33,7 @@ KEY = {"idempotency_key": "spring"}
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
 class Untold(SmsCampaignOperator):
@@ -108,7 +108,7 @@ class TestOfACampaignThatHappensOnce:
         run = sms(stage, rows(4), **KEY)
         run.once()
         accept_all(stage)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/another.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
         run.once()
         assert set(reached(stage).values()) == {1}
 

@@ -32,7 +32,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
     assert second.state == "failed"
     assert "no longer in the source" in second.error
     assert "times more in this try" not in second.error
-    assert "airflow cpaas journal mark-sent" in second.error
+    assert "airflow cpaas journal resolve --sent" in second.error
     assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "bo", "cy")] == [0, 1, 1]
     told = [json.loads(line) for line in outcomes.read_text().splitlines()]
     assert [(line["row"], line["outcome"]) for line in told] == [(2, "sent"), (3, "sent"), (None, "unknown")]

@@ -31,7 +31,7 @@ def database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use_database(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{file}")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{file}")
 
 
 def _fails_at_the_journal(work: Callable[..., None]) -> Callable[..., None]:

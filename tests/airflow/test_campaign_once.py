@@ -35,7 +35,7 @@ KEY = {"idempotency_key": "spring"}
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     return tmp_path / "store.db"
 
 
@@ -99,7 +99,7 @@ class TestOnce:
     def test_without_the_store_nothing_is_sent_and_the_retries_go_on(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "sqlite:////proc/nowhere/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         run = sms(stage, rows(2), **KEY)
         failed = run.once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)

@@ -18,7 +18,7 @@ SIX = digits(6)
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
 def disturbing(stage: Stage, *people: str, of: int = 20) -> None:
@@ -163,7 +163,7 @@ class TestDoNotDisturb:
 
     def test_without_a_store_each_is_looked_up_anew(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         disturbing(stage)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "sqlite:////proc/nowhere/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         done = sms(stage, rows(3), skip_dnd=True).once()
         assert (done.state, "not remembered" in done.log) == ("success", True)
 

@@ -57,7 +57,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
         pytest.MonkeyPatch.context() as patch,
         on_stage(sandbox_process, cpaas_staging={"allowed_recipients": "2348099999999"}) as stage,
     ):
-        patch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{folder}/store.db")
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder}/store.db")
         sandbox_process.control("POST", "seed", {"refused_recipients": [NUMBERS[1], ADDRESSES[1]]})
         sms = {"source": good, "content": "{{ secret('body') }}", "callback": "{{ secret('callback') }}"}
         mail = {**sms, "subject": "{{ secret('subject') }}", "reply_to": "office@private.example.org"}

@@ -142,7 +142,7 @@ class TestUnknown:
         assert counts(failed.report) == {"sent": 5, "unknown_recipients": 1}
         assert failed.references == failed.report["unknown_references"]
         assert len(failed.references) == 1
-        assert "journal mark-sent" in failed.error
+        assert "journal resolve --sent" in failed.error
         assert max(reached(stage).values()) == 1
 
     def test_skipped_it_succeeds_and_is_a_count_of_its_own(self, stage: Stage, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
         with open_store() as opened:
             yield opened
 
@@ -232,7 +232,7 @@ class TestWhatIsWaitedFor:
     def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
         assert played.outcome("unheard_of") == ("failed", 1)
         assert "knows nothing of 1 of 1 references" in played.error("unheard_of")
-        assert "[cpaas] store" in played.error("unheard_of")
+        assert "[cpaas] database" in played.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
@@ -240,7 +240,7 @@ class TestWhatIsWaitedFor:
     ) -> None:
         assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
         assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
-        assert "[cpaas] store" not in played.log(f"without_reports_{mode}")
+        assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
 
     def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
         assert played.outcome("text_of_a_result") == ("failed", 1)
@@ -388,7 +388,7 @@ class TestTrouble:
     def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
         """One whose store cannot be read."""
         (tmp_path / "file").touch()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
 
     def test_a_store_that_cannot_be_read_does_not_end_the_wait(
@@ -477,7 +477,7 @@ class TestTriggerer:
         """A store that is named by a connection."""
         path = tmp_path / "store.db"
         monkeypatch.setenv("AIRFLOW_CONN_REPORTS", json.dumps({"conn_type": "sqlite", "host": str(path)}))
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "reports")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "reports")
         with open_store() as opened:
             yield opened
 

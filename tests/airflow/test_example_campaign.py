@@ -209,7 +209,7 @@ class TestDelivery:
     @pytest.fixture
     def reported(self, sandbox, small_list, tmp_path, monkeypatch):
         """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
         app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             receiver = {"callback_url": url, "callback_secret": "of-callbacks"}

@@ -172,7 +172,7 @@ class TestEmailTheUndelivered:
     def store(self, tmp_path, monkeypatch):
         from cpaas_provider.store.database import open_store
 
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'store.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
         with open_store() as opened:
             yield opened
 

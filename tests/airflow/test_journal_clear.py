@@ -126,7 +126,10 @@ def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(stage: 
     assert "It was sent to 1 of 2 recipients" in first.error
     assert "only they are tried again" in first.error
     assert bad[3:] not in first.error + first.log
-    assert {entry["state"]: len(entry["members"]) for entry in run.journal().values()} == {"settled": 1, "rejected": 1}
+    assert {entry["state"]: len(entry["recipient_hashes"]) for entry in run.journal().values()} == {
+        "accepted": 1,
+        "rejected": 1,
+    }
     again = run.clear().once()
     assert (again.state, SMS.requests(stage)) == ("failed", 2)
     done = run.change(recipients=[phone("good")]).clear().once()

@@ -70,7 +70,7 @@ def test_a_pack_is_settled_as_a_whole(stage: Stage) -> None:
     assert second.result["recipients"] == 2
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two")] == [1, 1]
     (entry,) = run.journal().values()
-    assert (entry["state"], len(entry["members"]), entry["try_number"]) == ("settled", 2, 1)
+    assert (entry["state"], len(entry["recipient_hashes"]), entry["try_number"]) == ("accepted", 2, 1)
 
 
 def test_a_purchase_keeps_the_amount_it_was_made_with(stage: Stage) -> None:

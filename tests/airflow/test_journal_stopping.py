@@ -71,7 +71,7 @@ def test_an_answer_that_comes_in_its_last_moment_is_settled(stage: Stage, stoppe
     run = kind.run(stage, pre_execute=stopper.begins)
     done = run.once()
     assert (done.state, done.result["unknown_recipients"], len(kind.arrived(stage))) == ("success", 0, 1)
-    assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+    assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
 
 @ENOUGH

@@ -81,8 +81,8 @@ class TestStateThatCannotBeReached:
         run = SMS.run(stage)
         done = run.once()
         ((reference, entry),) = run.journal().items()
-        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "claimed")
-        assert f"The outcome of request {reference} (settled) could not be stored (AirflowRuntimeError)" in done.log
+        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "pending")
+        assert f"The outcome of request {reference} (accepted) could not be stored (AirflowRuntimeError)" in done.log
 
     def test_such_a_request_is_unknown_to_a_later_try(self, stage: Stage, refuse: Refuse) -> None:
         refuse("set", after=1, times=3)
@@ -95,7 +95,7 @@ class TestStateThatCannotBeReached:
         refuse("set", after=1, times=2)
         run = SMS.run(stage)
         assert "could not be stored" not in run.once().log
-        assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
     def test_a_journal_of_another_version_sends_nothing(self, stage: Stage) -> None:
         run = SMS.run(stage, post_execute=FailsAfterwards(1))
@@ -152,7 +152,7 @@ class TestAllowedRecipients:
         done = run.once()
         assert (done.result["recipients"], done.result["skipped_not_allowed"]) == (1, 2)
         (entry,) = run.journal().values()
-        assert len(entry["members"]) == 1
+        assert len(entry["recipient_hashes"]) == 1
         assert stage.arrived("sms", digits("outsider")) == []
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
@@ -212,7 +212,7 @@ class TestPrivacy:
         for _ in range(2):
             run = SMS.run(stage)
             run.once()
-            members.update(*(entry["members"] for entry in run.journal().values()))
+            members.update(*(entry["recipient_hashes"] for entry in run.journal().values()))
         assert len(members) == 2
 
 
@@ -296,7 +296,7 @@ class TestABackendOfTheWorkers:
         run = SMS.run(stage, post_execute=FailsAfterwards(1))
         first, second = run.to_the_end()
         assert (first.state, second.state, SMS.requests(stage)) == ("up_for_retry", "success", 1)
-        assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
         assert [row.expires_at for row in run.stored()] == [None]
 
     def test_a_try_that_was_replaced_writes_nothing(self, stage: Stage) -> None:
@@ -311,4 +311,4 @@ class TestABackendOfTheWorkers:
 
         run.dag.get_task("deed").__class__ = Cleared
         assert "another try in the place of this one" in run.once().error
-        assert [entry["state"] for entry in run.journal().values()] == ["claimed"]
+        assert [entry["state"] for entry in run.journal().values()] == ["pending"]

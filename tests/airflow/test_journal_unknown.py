@@ -38,7 +38,7 @@ def test_by_default_it_fails_for_good_and_names_the_request(stage: Stage, kind: 
     failed = run.once()
     (reference,) = run.journal()
     assert (failed.state, failed.number, failed.references) == ("failed", 1, [reference])
-    assert "mark-sent" in failed.error
+    assert "resolve --sent" in failed.error
     assert failed.report == {
         "recipients": 0,
         "references": [],
@@ -76,7 +76,7 @@ def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind
     if kind is AIRTIME and accepted(how):
         assert done.result["status"] == "duplicate"
     (entry,) = run.journal().values()
-    assert entry["state"] == "settled"
+    assert entry["state"] == "accepted"
 
 
 def test_a_duplicate_nobody_asked_for_is_no_purchase(stage: Stage) -> None:
@@ -133,7 +133,7 @@ def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(s
     run = SMS.run(stage, post_execute=FailsAfterwards(1))
     run.once()
     (reference,) = run.journal()
-    run.rewrite_journal(state="claimed", result=None)
+    run.rewrite_journal(state="pending", result=None)
     failed = run.once()
     assert (failed.state, failed.references) == ("failed", [reference])
     assert "ended before its answer was noted" in failed.error

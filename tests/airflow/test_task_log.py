@@ -103,7 +103,7 @@ class TestWhatAnEarlierTrySent:
         assert "resend_on_clear=True" in line
 
     def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
         run = sms(stage, rows(3), idempotency_key="summer")
         run.once()
         line = logged(run.clear().once().log, "An earlier try sent everything; nothing is sent again")

@@ -57,7 +57,7 @@ def test_what_a_campaign_leaves_open(kind: type) -> None:
 
 def test_how_long_reports_are_kept() -> None:
     (ours,) = (one for one in get_cli_commands() if one.name == "cpaas")
-    (store,) = (one for one in ours.subcommands if one.name == "store")  # type: ignore[union-attr]
+    (store,) = (one for one in ours.subcommands if one.name == "db")  # type: ignore[union-attr]
     (prune,) = (one for one in store.subcommands if one.name == "prune")  # type: ignore[union-attr]
     default = {one.flags[0]: one.kwargs.get("default") for one in prune.args}  # type: ignore[union-attr]
     assert default["--days"] == 90

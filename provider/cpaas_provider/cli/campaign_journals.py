@@ -128,8 +128,8 @@ class CampaignJournals:
                 self._database = open_store()
             except StoreError as error:
                 self._unusable = JournalError(
-                    f"Journals of campaigns with an idempotency_key lie in the database [cpaas] store names. {error} "
-                    f"{UNTOUCHED}"
+                    f"Journals of campaigns with an idempotency_key lie in the database [cpaas] database names. "
+                    f"{error} {UNTOUCHED}"
                 )
                 raise self._unusable from None
         return self._database
@@ -146,8 +146,8 @@ class CampaignJournals:
         told = f"Task instance {instance} has an idempotency_key, and its campaign's journal is not in "
         if others:
             return JournalError(
-                f"{told}the database {database.url_for_people}, which [cpaas] store names here. The workers have "
-                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] store names "
+                f"{told}the database {database.url_for_people}, which [cpaas] database names here. The workers have "
+                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] database names "
                 "that database."
             )
         return JournalError(

@@ -17,7 +17,7 @@ from cpaas_provider.cli.instances import Instance, JournalError
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER
 
-_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] store does not have."
+_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] database does not have."
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated

@@ -37,8 +37,8 @@ def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
     return (
         f"In doubt: {counts(entries)}. Look into the service's own records: {_ways_to_find(entries)}. Then decide, "
         "e.g.\n"
-        f"  airflow cpaas journal mark-sent {which}\n"
-        f"  airflow cpaas journal mark-unsent {which}\n"
+        f"  airflow cpaas journal resolve --sent {which}\n"
+        f"  airflow cpaas journal resolve --not-sent {which}\n"
         "and clear the task. --reference decides single requests of a task."
     )
 
@@ -144,7 +144,7 @@ def _and_more(entries: Sequence[Entry]) -> list[str]:
 
 
 def _story(entry: Entry) -> str:
-    when = f", claimed {entry.claimed_at.isoformat(timespec='seconds')}" if entry.claimed_at else ""
+    when = f", claimed {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
     whom = "".join(_people_and_rows([entry]))
     return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"

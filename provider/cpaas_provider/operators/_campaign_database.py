@@ -39,7 +39,7 @@ def refuse_other_database(database: Database) -> None:
         raise AirflowFailException(
             f"This worker has {database.url_for_people} for campaigns with an idempotency_key, and they lie in another "
             "database: what was sent from there is not known here, and would be sent again. Nothing was sent. Give all "
-            "workers the same database: [cpaas] store, not a file that each of them has of its own. Where the other "
+            "workers the same database: [cpaas] database, not a file that each of them has of its own. Where the other "
             f"one was given up for this one for good, clear the task after: {commands}"
         )
 

@@ -60,8 +60,8 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
         raise AirflowFailException(
             "An earlier try of this task stored what it sent, and there is nothing of it in the database "
             f"{database.url_for_people}: it is another one, or was restored from an older copy. Nothing was sent. Have "
-            "the task use the database that has it ([cpaas] store). Where that is gone for good, the task sends again "
-            f"to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
+            "the task use the database that has it ([cpaas] database). Where that is gone for good, the task sends "
+            f"again to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
             f"{address_of(context)}"
         )
     return state

@@ -75,7 +75,7 @@ class Outcome:
     def of(cls, entries: Iterable[Entry], *, earlier: bool = True) -> Self:
         """Return what requests came to."""
         entries = tuple(entries)
-        settled = tuple(entry for entry in entries if entry.state is State.SETTLED)
+        settled = tuple(entry for entry in entries if entry.state is State.ACCEPTED)
         return cls(settled, still_in_doubt(entries), earlier)
 
     def __bool__(self) -> bool:

@@ -42,7 +42,8 @@ _LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
 # {address} is the task instance, as the command takes it.
 BY_HAND = (
     "Look into the service's own records, by recipient and time, or by the reference where the request could carry it "
-    "as external_ref. Then decide with `airflow cpaas journal mark-sent {address}` or `mark-unsent`, and clear the task"
+    "as external_ref. Then decide with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the "
+    "task"
 )
 # A clear that drops the state drops a decision by hand, too.
 AFTER_LOSS = (
@@ -130,7 +131,7 @@ class Once:
 
     def _send_to_those_not_reached(self) -> None:
         standings = self._standings()
-        settled = any(entry.state is State.SETTLED for entry in standings.values() if entry)
+        settled = any(entry.state is State.ACCEPTED for entry in standings.values() if entry)
         open_states = {State.NOT_SENT, State.REJECTED}
         left = [one for one, entry in standings.items() if entry is None or entry.state in open_states]
         self._tell_of_changes(standings, len(left))
@@ -179,7 +180,7 @@ class Once:
             self._journal.settle(entry, State.UNKNOWN, reason=f"the request ended in {type(error).__name__}")
             raise
         else:
-            self._journal.settle(entry, State.SETTLED, result=result)
+            self._journal.settle(entry, State.ACCEPTED, result=result)
 
     def _settle_failure(self, entry: Entry, error: CpaasError) -> None:
         """Note a failure, and raise it unless it leaves the outcome unknown."""
@@ -213,7 +214,7 @@ class Once:
                 return
             if found is not None:
                 log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
-                self._journal.settle(entry, State.SETTLED, result=found)
+                self._journal.settle(entry, State.ACCEPTED, result=found)
                 return
 
     def _refute(self, entry: Entry, error: RefutedError) -> None:
@@ -227,7 +228,7 @@ class Once:
         now = self._clock()
         patience = max((way.patience for way in self._deed.evidence), default=timedelta())
         patience = min(patience, self._unknown_timeout)
-        claims = [entry.claimed_at for entry in doubtful if entry.claimed_at and entry.claimed_at + patience > now]
+        claims = [entry.started_at for entry in doubtful if entry.started_at and entry.started_at + patience > now]
         if not claims:
             return
         since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
@@ -288,12 +289,12 @@ class Once:
         )
 
     def _tell_of_changes(self, standings: Mapping[str, Entry | None], left: int) -> None:
-        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.SETTLED}
+        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
         if any(self._changed(entry) for entry in settled.values()):
             log.warning(
                 "What is to be sent was changed since an earlier try sent it to %d of %d recipients. They are not sent "
                 "it again; %s.",
-                sum(1 for entry in standings.values() if entry and entry.state is State.SETTLED),
+                sum(1 for entry in standings.values() if entry and entry.state is State.ACCEPTED),
                 len(standings),
                 f"the {left} others get it as it is now" if left else "nobody else is left",
             )

@@ -284,7 +284,7 @@ class TestConcerned:
     @pytest.fixture(autouse=True)
     def as_configured(self, database, monkeypatch):
         url = database.engine.url.render_as_string(hide_password=False)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", url)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
 
     def rows(self, source, *wanted):
         with source.open() as table:

@@ -160,7 +160,7 @@ class TestACallbackUrl:
     def test_starts_nothing_by_more_than_its_request_has(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", database.engine.url.render_as_string(hide_password=False))
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
         begun(database)
         noted(database, NotedRequest("pack", 2), NotedRequest("other", 2))
         ended(database, expected=4)

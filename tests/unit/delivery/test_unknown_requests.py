@@ -24,7 +24,7 @@ OTHERS = [f"23480200000{number:02}" for number in range(10)]
 @pytest.fixture
 def sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A campaign of which the service accepted a request to two; of one to ten nobody knows."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", database.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
     begun(database)
     noted(database, NotedRequest("sure", 2))
     ended(database, expected=2, unknown=10)

@@ -295,7 +295,7 @@ class Campaign:
         found = self.doubts.look_for_evidence(self.evidence, self.terms.unknown_timeout)
         if found:
             ends = [
-                End(number, State.SETTLED, (_text(result.get("id")), None, None), "there is evidence of it")
+                End(number, State.ACCEPTED, (_text(result.get("id")), None, None), "there is evidence of it")
                 for number, result in found.items()
             ]
             asyncio.run(self._keep(ends))

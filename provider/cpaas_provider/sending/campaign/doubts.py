@@ -134,7 +134,7 @@ class Doubts:
 
     def _entry(self, doubt: Doubt) -> Entry:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
-        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, claimed_at=doubt.at)
+        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, started_at=doubt.at)
 
     def _changed(self, doubt: Doubt) -> bool:
         if doubt.body != self._body:

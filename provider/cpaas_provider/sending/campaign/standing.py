@@ -11,7 +11,7 @@ from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger, sp
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Plan
 from cpaas_provider.sending.entries import State
 
-_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
+_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
 _GONE = "no longer in the source"
@@ -191,7 +191,7 @@ class Standing:
 
 
 def _broke_off(claim: Claim) -> End:
-    return End(claim.number, State.CLAIMED, reason=_BROKE_OFF)
+    return End(claim.number, State.PENDING, reason=_BROKE_OFF)
 
 
 def _fate_of(column: str) -> str:

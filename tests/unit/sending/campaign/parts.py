@@ -92,7 +92,7 @@ def claim(number: int, *phones: str, words: Iterable[str] = (), prints: Fingerpr
 
 
 def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> End:
-    return End(number, State.SETTLED, (f"m{number}", charge, balance))
+    return End(number, State.ACCEPTED, (f"m{number}", charge, balance))
 
 
 def batch(
