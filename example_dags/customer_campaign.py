@@ -49,7 +49,7 @@ COLLEAGUES = [{"phone": "+234 803 555 0100", "email": "ada.colleague@example.com
 GUARDS = {
     "max_recipients": 5_000,
     "max_charge": 20_000,  # for each of the two, in the account's currency
-    "max_failure_ratio": 0.05,  # bad rows and rejected recipients together; 0 where none is to be tolerated
+    "max_failure_ratio": 0.05,  # invalid rows and rejected recipients together; 0 where none is to be tolerated
 }
 # [end howto_campaign_guards]
 
@@ -99,10 +99,10 @@ class CustomerTable:
     def rows(self, wanted):
         """Read all rows once."""
         from cpaas_provider.api import normalise_msisdn
-        from cpaas_provider.sources.rows import BadRow, Row
+        from cpaas_provider.sources.rows import InvalidRow, Row
 
         for row in self.table.rows([*wanted, "country"]):
-            if isinstance(row, BadRow):
+            if isinstance(row, InvalidRow):
                 yield row
                 continue
             *values, country = row.values
@@ -112,7 +112,7 @@ class CustomerTable:
                 try:
                     values[0] = "+" + normalise_msisdn(values[0] or "", country.upper())
                 except ValueError as error:
-                    yield BadRow(row.number, f"phone {error}")
+                    yield InvalidRow(row.number, f"phone {error}")
                     continue
             yield Row(row.number, tuple(values))
 
@@ -174,7 +174,7 @@ def customer_campaign():
     }
     sms = {"content": "{{ params.sms_text }}", "sender_id": "{{ params.sms_sender_id }}", **campaign}
     check = SmsCampaignOperator(
-        task_id="check", source=Customers("{{ params.csv }}"), dry_run=True, preview=2, price_per_page=4, **sms
+        task_id="check", source=Customers("{{ params.csv }}"), dry_run=True, preview_count=2, price_per_page=4, **sms
     )
     send_sms = SmsCampaignOperator(
         task_id="send_sms",
@@ -204,7 +204,7 @@ def wait_for_delivery(send):
     """Describe the wait for what one task sent; the triggerer waits, so that no worker has to."""
     return DeliverySensor(
         task_id=send.task_id.removeprefix("send_") + "_delivered",
-        sent=send.output,
+        send_result=send.output,
         results_path="{{ run_folder(params, run_id) }}/{{ task.task_id }}.jsonl",
         deferrable=True,
         timeout=DELIVERED_WITHIN,
@@ -223,7 +223,7 @@ def reports_come():
     from cpaas_provider.hooks.cpaas import CpaasHook
 
     conn_id = get_current_context()["params"]["cpaas_conn_id"]
-    if CpaasHook(conn_id).read_connection().callback_url:
+    if CpaasHook(conn_id).get_connection_settings().callback_url:
         return True
     log.warning(
         "Connection %r has no callback_url, so nothing is reported of what was sent, and nothing is waited for. Set it "
@@ -277,7 +277,7 @@ def checked_customers(params, folder):
     """Return the customers that ``check`` found sound, once each, with their numbers as the service writes them."""
     with ObjectStoragePath(f"{folder}/check.jsonl").open() as lines:
         checked = map(json.loads, lines)
-        phones = {line["row"]: line["recipient"] for line in checked if line["outcome"] == "not_reached"}
+        phones = {line["row"]: line["recipient"] for line in checked if line["outcome"] == "not_sent"}
     fields = ["phone", *(field for field in params["columns"].values() if field != "phone")]
     with Customers(params["csv"]).open() as table:
         return [

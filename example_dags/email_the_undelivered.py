@@ -9,8 +9,9 @@ from pathlib import Path
 
 from airflow.sdk import Param, dag, task
 
-from cpaas_provider.assets import ConcernedSource, on_campaign_finished
+from cpaas_provider.assets import on_campaign_finished
 from cpaas_provider.operators import EmailCampaignOperator
+from cpaas_provider.sources import DeliveryEventSource
 
 # What the run is about; one started by hand says it itself.
 CAMPAIGN = "{{ dag_run.partition_key or params.campaign }}"
@@ -59,7 +60,7 @@ def email_the_undelivered():
     """Describe the order of the steps."""
     email = EmailCampaignOperator(
         task_id="email",
-        source=ConcernedSource(CAMPAIGN, contacts="{{ params.contacts }}", region="{{ params.region }}"),
+        source=DeliveryEventSource(CAMPAIGN, contacts="{{ params.contacts }}", region="{{ params.region }}"),
         subject="We could not reach your phone",
         content="Our shops are open until midnight on Friday. Is your number still the same?",
         sender_id="{{ params.sender_id }}",

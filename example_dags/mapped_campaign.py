@@ -15,7 +15,7 @@ from cpaas_provider.operators import SmsCampaignOperator, partitions
 
 # Cleared or retried, a run must go on in as many parts as it began with: each part knows only whom it sent to itself.
 PARTS = 4
-COUNTS = ("recipients", "sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates", "requests")
+COUNTS = ("recipients", "sent", "rejected", "unknown_recipients", "not_sent", "invalid_rows", "duplicates", "requests")
 
 PARAMS = {
     "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),

@@ -162,7 +162,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
         f"{_AIRFLOW}test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
         f"{_AIRFLOW}test_journal_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",
-        f"{_AIRFLOW}test_journal_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_settle_timeout",
+        f"{_AIRFLOW}test_journal_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout",
     ),
     "a deliberate repeat of a purchase is settled by the answer duplicate": (
         f"{_AIRFLOW}test_journal_clear.py::test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate",

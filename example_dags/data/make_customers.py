@@ -139,7 +139,7 @@ def _with_gaps(dice: random.Random, row: Row) -> Row:
     return row
 
 
-def bad_rows(dice: random.Random, taken: set[str]) -> list[Row]:
+def invalid_rows(dice: random.Random, taken: set[str]) -> list[Row]:
     """Return rows of people nobody can reach, for every reason we have seen."""
     phones = ["2.348E+12"] * 7 + ["2,34803E+12", "", "", "", "n/a", "-", "0803123", "08O3I234567", "+234", "234803"]
     phones += ["08031234567/08057654321", "0803 123 4567 ext. 12", "12345678901234567890", "call Ngozi", "0"]
@@ -183,7 +183,7 @@ def make() -> bytes:
     taken: set[str] = set()
     rows = [customer(dice, taken) for _ in range(GOOD_ROWS)]
     shared_mailboxes(dice, rows)
-    for extra in [*duplicates(dice, rows), *bad_rows(dice, taken)]:
+    for extra in [*duplicates(dice, rows), *invalid_rows(dice, taken)]:
         rows.insert(dice.randrange(5, len(rows)), extra)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")

@@ -24,7 +24,7 @@ _GUIDES = (
 )
 
 _NAME = "CPaaS"
-_MODULES = ("sms", "email", "sms_campaign", "email_campaign", "otp", "airtime", "contacts", "lookup")
+_MODULES = ("sms", "email", "otp", "airtime", "contacts", "lookup")
 
 
 def _text(label: str, description: str, **schema: object) -> dict[str, object]:
@@ -167,11 +167,11 @@ def get_provider_info() -> dict[str, object]:
             "cpaas": {
                 "description": "Of the CPaaS provider.",
                 "options": {
-                    "store": {
+                    "database": {
                         "description": (
                             "Where the provider's own database is, in which it keeps delivery reports, campaigns that "
-                            "happen once (campaign_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
-                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/store.db "
+                            "happen once (idempotency_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
+                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/cpaas.db "
                             "in Airflow's home. Workers, triggerer and API server need the same one; where they share "
                             "no disk, that is PostgreSQL."
                         ),
@@ -184,7 +184,7 @@ def get_provider_info() -> dict[str, object]:
                     "callback_days": {
                         "description": (
                             "For how many days after it was made a callback URL takes delivery reports; later ones are "
-                            "answered with 404. No more than airflow cpaas store prune --days: what was pruned cannot "
+                            "answered with 404. No more than airflow cpaas db prune --days: what was pruned cannot "
                             "be told from what is new."
                         ),
                         "version_added": "0.1.0",

@@ -11,8 +11,8 @@ from typing import Any
 from airflow.models.task_state_store import TaskStateStoreModel
 from pyarrow import parquet
 
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.stage import Stage
 from tests.airflow.tries import Run, new_dag
 
@@ -98,8 +98,17 @@ def outcomes(path: Path) -> dict[str, str]:
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
     """Return the counts of a report that are not nought."""
-    names = ("sent", "rejected", "unknown", "not_reached", "bad_rows", "duplicates", "not_allowed", "suppressed")
-    return {name: report[name] for name in (*names, "do_not_disturb", "lookup_failed") if report[name]}
+    names = (
+        "sent",
+        "rejected",
+        "unknown_recipients",
+        "not_sent",
+        "invalid_rows",
+        "duplicates",
+        "not_allowed",
+        "suppressed",
+    )
+    return {name: report[name] for name in (*names, "dnd", "lookup_failed") if report[name]}
 
 
 def stored_words(run: Run) -> str:

@@ -31,7 +31,7 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
     BuyAirtimeOperator: {"network": "MTN", "amount": 100, "recipient": PHONE},
     RequestOtpOperator: {"recipient": PHONE},
     OtpStatusSensor: {"otp_id": "o1"},
-    DeliverySensor: {"sent": "cpaas-1"},
+    DeliverySensor: {"send_result": "cpaas-1"},
 }
 NETWORKS = "Airtel, MTN, Glo, 9mobile, NTEL"
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
@@ -114,7 +114,7 @@ def test_the_output_of_another_task_is_taken() -> None:
         OtpStatusSensor(task_id="otp", otp_id=told(), expires_in=told())
         SendSmsOperator(task_id="send", recipients=told(), content=told())
         SmsCampaignOperator(task_id="campaign", source=told(), content=told(), results_path=told())
-        DeliverySensor(task_id="delivered", sent=told(), results_path=told())
+        DeliverySensor(task_id="delivered", send_result=told(), results_path=told())
 
 
 @pytest.mark.parametrize("amount", [49.99, 50, "50", 0, -1, "x"])

@@ -30,7 +30,7 @@ _numbers = itertools.count()
 @pytest.fixture
 def store(airflow_db, tmp_path, monkeypatch):
     """A store of its own, which the configuration names."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
     with open_store() as opened:
         yield opened
 
@@ -147,14 +147,18 @@ class TestTelling:
             "recipients": 2,
             "delivered": 1,
             "undelivered": 1,
-            "open": 0,
+            "in_flight": 0,
+            "unreported": 0,
             "single": False,
         }
         assert look() == 0
         assert len(runs_of(dag_id)) == 2
 
     def test_takes_no_single_send_for_a_campaign_unless_told_to(self, store, scheduled):
-        campaigns, both = scheduled(on_campaign_finished()), scheduled(on_campaign_finished(single_sends=True))
+        campaigns, both = (
+            scheduled(on_campaign_finished()),
+            scheduled(on_campaign_finished(include_single_messages=True)),
+        )
         finished(store, "spring", "alone")
         store.write(lambda c: note_requests(c, "alone", "shop", [NotedRequest("alone", 2, "m1")]))
         assert look() == 3
@@ -236,7 +240,7 @@ class TestTelling:
         assert OBI not in said
 
     def test_opens_no_store_while_no_dag_waits(self, airflow_db, tmp_path, monkeypatch):
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'none.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'none.db'}")
         assert look() is None
         assert not (tmp_path / "none.db").exists()
 
@@ -319,7 +323,7 @@ class TestServing:
         monkeypatch.setattr(teller, "PAUSE", 0.05)
         folder = tmp_path / "later"
         folder.write_text("in the way")
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{folder / 'store.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
         with TestClient(teller.telling(FastAPI())):
             wait_for(lambda: "DAGs could not be started on delivery" in caplog.text)
             folder.unlink()
@@ -341,5 +345,7 @@ class TestNames:
 
     def test_of_a_campaign_are_read_as_they_are_written(self):
         assert read_uri(campaign_finished("shop").uri) == AssetName("campaign_finished", "shop")
-        assert read_uri(campaign_finished(single_sends=True).uri) == AssetName("campaign_finished", single_sends=True)
+        assert read_uri(campaign_finished(include_single_messages=True).uri) == AssetName(
+            "campaign_finished", include_single_messages=True
+        )
         assert read_uri("s3://campaign_finished/shop") is None

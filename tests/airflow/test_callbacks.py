@@ -65,7 +65,7 @@ class Received:
 @pytest.fixture
 def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
     app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
     with listening() as (listener, url), open_store() as store, running(app, listener):
@@ -230,11 +230,11 @@ class TestWhereReportsWouldBeLost:
     ) -> None:
         assert received.store.identity
         assert once(stage, SendSmsOperator, **SMS).state == "success"
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/another.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
         done = once(stage, SendSmsOperator, recipients="+2348031000009", content="Hello")
         assert done.state == "failed"
         assert "another store" in done.error
-        assert "[cpaas] store" in done.error
+        assert "[cpaas] database" in done.error
         assert "Nothing was sent." in done.error
         assert not stage.arrived("sms", "2348031000009")
 
@@ -257,7 +257,7 @@ class TestWhereReportsWouldBeLost:
         self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         done = once(stage, SendSmsOperator, **SMS)
         assert done.state == "up_for_retry"
         assert "Nothing was sent." in done.error
@@ -274,14 +274,14 @@ class TestEvidence:
             until(lambda: any(one == "received" for one in received.observed))
             first = run.fires().once()
         assert first.state == "success"
-        assert (first.result["recipients"], first.result["unknown"]) == (2, 0)
+        assert (first.result["recipients"], first.result["unknown_recipients"]) == (2, 0)
         assert all(len(stage.arrived("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
 
     def test_without_a_report_the_task_waits_for_one_and_then_fails(self, stage: Stage, received: Received) -> None:
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
-            SendSmsOperator(task_id="send", settle_timeout=dt.timedelta(0), **SMS)
+            SendSmsOperator(task_id="send", unknown_timeout=dt.timedelta(0), **SMS)
         done = Run(stage, dag).once()
         assert done.state == "failed"
         assert "Nobody knows" in done.error
@@ -296,7 +296,7 @@ class TestEvidence:
                 break
             done = run.fires().once()
         assert done.state == "success", done.error
-        assert (done.result["sent"], done.result["unknown"]) == (6, 0)
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (6, 0)
         assert set(campaigns.reached(stage).values()) == {1}
 
     def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
@@ -322,7 +322,7 @@ class TestEvidence:
         assert received.counts(doubted) == (2, 0, 0)
         done = run.fires(early=True).once()
         assert done.state == "success", done.error
-        assert (done.result["sent"], done.result["unknown"]) == (5, 0)
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (5, 0)
         assert set(campaigns.reached(stage).values()) == {1}
         assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
         assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
@@ -357,18 +357,18 @@ class TestACampaign:
         small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        done = campaigns.sms(stage, rows(6, 700), if_unknown="skip", settle_timeout=dt.timedelta(0)).once()
-        assert (done.result["sent"], done.result["unknown"]) == (4, 2)
+        done = campaigns.sms(stage, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).once()
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (4, 2)
         assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
         (lost,) = done.result["unknown_references"]
         ticket = Ticket(done.result["reference"], lost, 2)
         strangers = digits(2, 700)
         kept(received.store, *(report(one, "delivered", ticket=ticket, conn_id="cpaas_default") for one in strangers))
-        sensor = DeliverySensor(task_id="delivered", sent=done.result, min_delivered=0.5)
+        sensor = DeliverySensor(task_id="delivered", send_result=done.result, min_delivered=0.5)
         assert sensor.poke({}) is False
         assert sensor._seen is not None
         assert sensor._goal(sensor._seen.sent).standing(sensor._seen.counts) == {
-            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 4,
+            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 4,
         }  # fmt: skip
 
     def test_whose_requests_could_not_be_noted_has_them_noted_at_its_end(
@@ -394,7 +394,7 @@ class TestACampaign:
         people = rows(8, 400)
         references = set()
         for part in range(2):
-            given = {"partition": {"part": part, "of": 2}, "campaign_key": f"in parts {stage.sandbox.url}"}
+            given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {stage.sandbox.url}"}
             done = campaigns.sms(stage, people, **given).once()
             references.add(done.result["reference"])
             received.comes_to(done.result["reference"], done.result["sent"])

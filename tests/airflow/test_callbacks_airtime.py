@@ -12,7 +12,7 @@ import pytest
 from cpaas_provider.delivery.arrivals import Arrival
 from cpaas_provider.operators._tracking import PurchaseEvidence
 from cpaas_provider.sending import once as once_module
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.store.database import open_store
@@ -101,7 +101,7 @@ def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage,
 def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     tmp_path: Path, status: str, doubted: bool, settles: bool
 ) -> None:
-    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, claimed_at=WHEN, doubted=doubted)
+    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         kept(store, told("pack", status))
         evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
@@ -114,11 +114,11 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
 
 def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
-    world = World(policy=IfUnknown.RESEND)
+    world = World(policy=OnUnknown.RESEND)
     world.source = world.source[:1]
     world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
     world.clear(dropped=False)
-    world.policy, world.looks = IfUnknown.FAIL, True
+    world.policy, world.looks = OnUnknown.FAIL, True
 
     def refuted(client: Any, entry: Entry) -> None:
         raise RefutedError("A report says failed.")

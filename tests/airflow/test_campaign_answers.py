@@ -55,7 +55,7 @@ def messages(stage: Stage) -> int:
 )
 def test_accepted_record_in_any_form_is_sent_once(stage: Stage, params: dict[str, Any], policy: str) -> None:
     stage.sandbox.control(*fault("send_sms", "odd_answer", **params))
-    run = campaign(stage, if_unknown=policy)
+    run = campaign(stage, on_unknown=policy)
     done = run.once()
     assert (done.state, counts(done.result)) == ("success", {"sent": EVERYBODY})
     assert (messages(stage), requests(stage), len(reached(stage))) == (EVERYBODY, 10, EVERYBODY)
@@ -67,10 +67,10 @@ def test_accepted_record_in_any_form_is_sent_once(stage: Stage, params: dict[str
 @pytest.mark.parametrize("params", WITHOUT_RECORD, ids=named)
 def test_accepted_without_a_record_is_unknown_and_sent_once(stage: Stage, params: dict[str, Any], policy: str) -> None:
     stage.sandbox.control(*fault("send_sms", "odd_answer", **params))
-    run = campaign(stage, if_unknown=policy)
+    run = campaign(stage, on_unknown=policy)
     ended = to_the_end(run)
     assert ended.state == {"fail": "failed", "skip": "success"}[policy]
-    assert counts(ended.result or ended.report) == {"unknown": EVERYBODY}
+    assert counts(ended.result or ended.report) == {"unknown_recipients": EVERYBODY}
     to_the_end(run.clear())
     assert (messages(stage), requests(stage), len(reached(stage))) == (EVERYBODY, 10, EVERYBODY)
 
@@ -81,7 +81,7 @@ def test_recipients_that_an_accepted_request_names_are_rejected_within_it(stage:
     bad = people[7::PER_REQUEST]
     refuse(stage, bad)
     stage.sandbox.control("PUT", "settings", {"refused_recipients": "leave_out"})
-    run = campaign(stage, if_unknown=policy, max_failure_ratio=0.0)
+    run = campaign(stage, on_unknown=policy, max_failure_ratio=0.0)
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 990, "rejected": 10})
     assert (messages(stage), requests(stage)) == (990, 10)
@@ -109,7 +109,7 @@ def test_retry_does_not_send_to_recipients_rejected_within_an_accepted_request(s
     stage.connect("cpaas_default", recipients_per_request=PER_REQUEST, requests_per_second=1_000, max_concurrency=1)
     run = sms(stage, rows(EVERYBODY))
     ended = run.once()
-    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 899, "rejected": 1, "not_reached": 100})
+    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 899, "rejected": 1, "not_sent": 100})
     stage.sandbox.control("DELETE", "faults")
     ended = run.once()
     assert (ended.state, counts(ended.report)) == ("failed", {"sent": 999, "rejected": 1})

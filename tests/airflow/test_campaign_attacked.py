@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns import (
     PRICE,
     TEXT,
@@ -27,13 +27,13 @@ from tests.airflow.test_campaign_once import parts
 from tests.airflow.test_campaign_people import disturbing
 from tests.airflow.tries import Run, new_dag
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
 class Untold(SmsCampaignOperator):
@@ -54,7 +54,7 @@ def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_t
     assert requests(stage) == 5
 
 
-@pytest.mark.parametrize("field", ["suppression", "test_recipients"])
+@pytest.mark.parametrize("field", ["suppression_list", "test_recipients"])
 def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(stage: Stage, field: str) -> None:
     given: dict[str, Any] = {field: "{{ none }}"}
     failed = sms(stage, rows(3), dag={"render_template_as_native_obj": True}, **given).once()
@@ -63,25 +63,25 @@ def test_a_guard_that_is_rendered_as_nothing_is_not_passed_over(stage: Stage, fi
 
 
 def test_a_suppression_list_that_names_nobody_sends_nothing(stage: Stage) -> None:
-    failed = sms(stage, rows(3), suppression=[{"msisdn": one["phone"]} for one in rows(3)]).once()
+    failed = sms(stage, rows(3), suppression_list=[{"msisdn": one["phone"]} for one in rows(3)]).once()
     assert (failed.state, requests(stage)) == ("failed", 0)
     assert "3 of the 3 rows of the suppression list cannot be read (row 1: phone is empty" in failed.error
 
 
 def test_an_empty_suppression_list_keeps_nobody_out(stage: Stage) -> None:
-    assert sms(stage, rows(3), suppression=[]).once().state == "success"
+    assert sms(stage, rows(3), suppression_list=[]).once().state == "success"
 
 
 def test_an_address_in_other_capitals_is_the_same_mailbox(stage: Stage) -> None:
     people = [{"email": one, "name": "A"} for one in ("ada@example.com", "Ada@example.com", "obi@example.com")]
-    done = email(stage, people, suppression=["OBI@example.com"]).once()
+    done = email(stage, people, suppression_list=["OBI@example.com"]).once()
     assert counts(done.result) == {"sent": 1, "duplicates": 1, "suppressed": 1}
     assert reached(stage, "email") == Counter(["ada@example.com"])
 
 
-def test_half_a_character_is_a_bad_row(stage: Stage) -> None:
+def test_half_a_character_is_an_invalid_row(stage: Stage) -> None:
     done = sms(stage, [*rows(2), {"phone": "+2348031299999", "name": "Ada\ud83d"}], max_failure_ratio=1).once()
-    assert (done.state, counts(done.result)) == ("success", {"sent": 2, "bad_rows": 1})
+    assert (done.state, counts(done.result)) == ("success", {"sent": 2, "invalid_rows": 1})
 
 
 class TestOfACampaignThatHappensOnce:
@@ -97,7 +97,7 @@ class TestOfACampaignThatHappensOnce:
         run = sms(stage, rows(4), **KEY)
         run.once()
         accept_all(stage)
-        run.change(campaign_key=None).clear().once()
+        run.change(idempotency_key=None).clear().once()
         assert reached(stage) == Counter(digits(2))
 
     def test_a_retry_on_a_worker_with_a_store_of_its_own_does_not_begin_anew(
@@ -108,7 +108,7 @@ class TestOfACampaignThatHappensOnce:
         run = sms(stage, rows(4), **KEY)
         run.once()
         accept_all(stage)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/another.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
         run.once()
         assert set(reached(stage).values()) == {1}
 
@@ -122,7 +122,7 @@ def test_a_test_recipient_who_is_in_another_part_gets_one_message(stage: Stage) 
 
 def test_a_resend_after_a_lost_journal_disturbs_nobody_who_must_not_be(stage: Stage) -> None:
     disturbing(stage, digits(3)[1])
-    run = sms(stage, rows(3), skip_dnd=True, if_unknown="resend")
+    run = sms(stage, rows(3), skip_dnd=True, on_unknown="resend")
     run.once()
     run.clear(drop_state=True).once()
     assert reached(stage)[digits(3)[1]] == 0

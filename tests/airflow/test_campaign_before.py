@@ -43,10 +43,10 @@ class TestADryRun:
         )
         done = run.once()
         assert (done.state, all_requests(stage)) == ("success", 0)
-        assert counts(done.result) == {"not_reached": 4, "bad_rows": 1, "duplicates": 1}
+        assert counts(done.result) == {"not_sent": 4, "invalid_rows": 1, "duplicates": 1}
         assert (done.result["pages"], done.result["encodings"]) == ({"1": 3, "2": 1}, {"GSM-7": 3, "UCS-2": 1})
         assert (done.result["estimated_charge"], done.result["charge"], done.result["dry_run"]) == (12.5, None, True)
-        assert Counter(line["outcome"] for line in lines(tmp_path / "o.jsonl"))["not_reached"] == 4
+        assert Counter(line["outcome"] for line in lines(tmp_path / "o.jsonl"))["not_sent"] == 4
 
     def test_without_a_price_the_cost_is_not_known(self, stage: Stage) -> None:
         assert sms(stage, rows(3), dry_run=True).once().result["estimated_charge"] is None
@@ -64,7 +64,7 @@ class TestADryRun:
         run.once()
         before = all_requests(stage)
         dry = run.change(without_sending=True).clear().once()
-        assert (counts(dry.result), all_requests(stage)) == ({"sent": 2, "not_reached": 3}, before)
+        assert (counts(dry.result), all_requests(stage)) == ({"sent": 2, "not_sent": 3}, before)
         accept_all(stage)
         assert (run.change(without_sending=False).clear().once().state, reached(stage)) == (
             "success",
@@ -85,7 +85,7 @@ class TestADryRun:
 
 class TestAPreview:
     def test_is_rendered_and_masked_and_in_an_xcom_of_its_own(self, stage: Stage) -> None:
-        run = sms(stage, rows(5), preview=2, dry_run=True)
+        run = sms(stage, rows(5), preview_count=2, dry_run=True)
         done = run.once()
         assert xcom(run, "preview") == [
             {"recipient": xcom(run, "preview")[n]["recipient"], "texts": [TEXT.format(name=f"Person {n}")], "pages": 1}
@@ -96,13 +96,15 @@ class TestAPreview:
         assert "2 rendered messages are in the XCom 'preview'" in done.log
 
     def test_of_an_email_shows_subject_and_body(self, stage: Stage) -> None:
-        run = email(stage, [{"email": "ada@example.org", "name": "Ada"}], preview=5, dry_run=True, subject="For {name}")
+        run = email(
+            stage, [{"email": "ada@example.org", "name": "Ada"}], preview_count=5, dry_run=True, subject="For {name}"
+        )
         run.once()
         assert xcom(run, "preview")[0]["texts"] == ["For Ada", TEXT.format(name="Ada")]
         assert "ada@example.org" not in str(xcom(run, "preview"))
 
     def test_goes_before_the_send(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), preview=1)
+        run = sms(stage, rows(3), preview_count=1)
         assert (run.once().state, len(xcom(run, "preview")), reached(stage)) == ("success", 1, Counter(digits(3)))
 
     def test_nobody_asked_for_is_not_there(self, stage: Stage) -> None:
@@ -127,7 +129,7 @@ class TestTestRecipients:
         run = sms(stage, rows(4), test_recipients=TESTERS, test_only=True)
         done = run.once()
         assert (done.state, reached(stage)) == ("success", Counter(TEST_DIGITS))
-        assert counts(done.result) == {"sent": 2, "not_reached": 4}
+        assert counts(done.result) == {"sent": 2, "not_sent": 4}
         later = run.change(test_only=False).clear().once()
         assert (later.state, reached(stage)) == ("success", Counter([*TEST_DIGITS, *digits(4)]))
 

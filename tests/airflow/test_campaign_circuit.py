@@ -20,7 +20,7 @@ def test_rejected_after_the_first_request_a_thousand_recipients_take_few_request
     assert requests(stage) < 40
     assert words in failed.error
     assert failed.report["sent"] == 100
-    assert failed.report["not_reached"] > 880
+    assert failed.report["not_sent"] > 880
     stage.sandbox.control("DELETE", "faults")
     done = run.clear().once()
     assert (done.state, counts(done.result)) == ("success", {"sent": 1000})
@@ -33,7 +33,7 @@ def test_words_of_no_balance_are_those_of_the_connection(stage: Stage) -> None:
     )
     stage.sandbox.control(*fault("send_sms", "reject", message="SOLDE EPUISE."))
     failed = sms(stage, rows(100)).once()
-    assert (failed.state, counts(failed.report)) == ("failed", {"not_reached": 100})
+    assert (failed.state, counts(failed.report)) == ("failed", {"not_sent": 100})
     assert requests(stage) <= 4
     assert "Top up the account" in failed.error
 

@@ -19,7 +19,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
     write(source, "ada", "bo")
     with new_dag() as dag:
         SmsCampaignOperator(
-            task_id="c", source=str(source), content="Hello", if_unknown="resend", results_path=str(outcomes)
+            task_id="c", source=str(source), content="Hello", on_unknown="resend", results_path=str(outcomes)
         )
     run = Run(stage, dag)
     stage.sandbox.control(*fault("send_sms", "error_500"))
@@ -32,7 +32,7 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
     assert second.state == "failed"
     assert "no longer in the source" in second.error
     assert "times more in this try" not in second.error
-    assert "airflow cpaas journal mark-sent" in second.error
+    assert "airflow cpaas journal resolve --sent" in second.error
     assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "bo", "cy")] == [0, 1, 1]
     told = [json.loads(line) for line in outcomes.read_text().splitlines()]
     assert [(line["row"], line["outcome"]) for line in told] == [(2, "sent"), (3, "sent"), (None, "unknown")]
@@ -41,13 +41,13 @@ def test_a_resend_leaves_out_those_who_left_the_source_and_says_so_for_good(stag
 def test_a_resend_that_is_rejected_is_not_repeated_and_ends_for_good(stage: Stage) -> None:
     with new_dag() as dag:
         SmsCampaignOperator(
-            task_id="c", source=[phone("ada"), phone("bo")], content="Hello", if_unknown="resend", max_failure_ratio=0.9
+            task_id="c", source=[phone("ada"), phone("bo")], content="Hello", on_unknown="resend", max_failure_ratio=0.9
         )
     run = Run(stage, dag)
     stage.sandbox.control(*fault("send_sms", "cut_before", times=1))
     stage.sandbox.control("POST", "seed", {"refused_recipients": [digits("ada")]})
     (only,) = run.to_the_end()
-    assert (only.state, only.report["sent"], only.report["unknown"]) == ("failed", 1, 1)
+    assert (only.state, only.report["sent"], only.report["unknown_recipients"]) == ("failed", 1, 1)
     assert "rejected when they were sent to again" in only.error
     assert "times more in this try" not in only.error
     assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "bo")] == [0, 1]

@@ -105,10 +105,10 @@ class TestTimeZonesOfTheirOwn:
         resumed = run.fires(early=True).once()
         assert (resumed.state, reached(stage)) == ("success", Counter([*digits(2), *digits(2, 10)]))
 
-    def test_a_zone_nobody_knows_is_a_bad_row(self, stage: Stage) -> None:
+    def test_a_zone_nobody_knows_is_an_invalid_row(self, stage: Stage) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
         failed = sms(stage, [*rows(2, zone="Etc/UTC"), *rows(1, 5, zone="Mars/Olympus")], **given).once()
-        assert counts(failed.report) == {"sent": 2, "bad_rows": 1}
+        assert counts(failed.report) == {"sent": 2, "invalid_rows": 1}
 
 
 def test_a_retry_outside_of_the_hours_waits_too(stage: Stage, hours: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_request_of_unknown_outcome_is_not_resent_outside_of_the_hours(stage: 
     run = sms(stage, rows(2), **window(-1, 1))
     assert run.once().state == "failed"
     hours(3)
-    again = run.change(if_unknown="resend").clear().once()
+    again = run.change(on_unknown="resend").clear().once()
     assert (again.state, requests(stage)) == ("deferred", 1)
 
 
@@ -141,7 +141,7 @@ def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked) * HOUR)})
     monkeypatch.setattr(packer, "datetime", clock)
-    deferred = run.change(if_unknown="resend").clear().once()
+    deferred = run.change(on_unknown="resend").clear().once()
     assert deferred.state == "deferred"
     assert 4 < requests(stage) < 8
     monkeypatch.undo()

@@ -20,7 +20,7 @@ from tests.airflow.test_cli_journal import Journal
 from tests.airflow.tries import Run
 
 journal = of_single_requests.journal
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use_database(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{file}")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{file}")
 
 
 def _fails_at_the_journal(work: Callable[..., None]) -> Callable[..., None]:
@@ -97,7 +97,7 @@ class TestLostJournals:
     @staticmethod
     def sent_and_restored(stage: Stage, database_file: Path) -> Run:
         """Return a run that has sent, whose database was restored from a backup that is older."""
-        sms(stage, rows(1), campaign_key="another", dry_run=True).once()
+        sms(stage, rows(1), idempotency_key="another", dry_run=True).once()
         backup = database_file.with_name("backup.db")
         shutil.copy(database_file, backup)
         run = sms(stage, rows(3), **KEY)
@@ -131,7 +131,7 @@ class TestConnections:
         stage.connect("cpaas_default", callback_secret="one")
         sms(stage, rows(3), **KEY).once()
         stage.connect("cpaas_default")
-        again = sms(stage, rows(3), **KEY, if_unknown="resend").once()
+        again = sms(stage, rows(3), **KEY, on_unknown="resend").once()
         assert (again.state, reached(stage)) == ("success", Counter(digits(3)))
 
     def test_a_connection_that_leads_elsewhere_is_refused(self, stage: Stage) -> None:

@@ -16,9 +16,9 @@ from tests.airflow.test_campaign_people import store as store
 def test_at_most_a_hundred_references_are_named(stage: Stage) -> None:
     stage.connect("cpaas_default", recipients_per_request=1, max_concurrency=16)
     stage.sandbox.control(*fault("send_sms", "error_500_after", rate=0.6, seed=3))
-    *_, last = sms(stage, rows(220), if_unknown="skip").to_the_end()
+    *_, last = sms(stage, rows(220), on_unknown="skip").to_the_end()
     report = last.result or last.report
-    assert report["unknown"] > 100
+    assert report["unknown_recipients"] > 100
     assert len(report["unknown_references"]) == 100
 
 
@@ -33,7 +33,7 @@ def test_outage_of_look_ups_fails_the_task_and_the_retry_goes_on(stage: Stage, k
     assert failed.state == "up_for_retry"
     assert "10 look-ups in a row failed" in failed.error
     assert requests(stage, "lookup_phone") <= 50 + (10 + 16) * ATTEMPTS
-    assert failed.report["not_reached"] > 200
+    assert failed.report["not_sent"] > 200
     stage.sandbox.control("DELETE", "faults")
     done = run.once()
     assert (done.state, counts(done.result)) == ("success", {"sent": 300})
@@ -45,7 +45,7 @@ def test_when_everybody_is_rejected_it_stops_trying_without_a_limit_too(stage: S
     refuse(stage, digits(70), named=False)
     failed = sms(stage, rows(70), max_failure_ratio=1, max_identical_rejections=None).once()
     assert (failed.state, requests(stage), counts(failed.report)) == (
-        "failed", 50, {"rejected": 50, "not_reached": 20}
+        "failed", 50, {"rejected": 50, "not_sent": 20}
     )  # fmt: skip
     assert "nobody" in failed.error
 

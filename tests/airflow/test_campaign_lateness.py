@@ -63,7 +63,7 @@ def test_what_is_left_of_a_late_one_is_not_sent_and_what_was_done_is_told(stage:
     before = requests(stage)
     failed = run.age(days=30).clear().once()
     assert (failed.state, requests(stage)) == ("failed", before)
-    assert counts(failed.report) == {"sent": 2, "not_reached": 3}
+    assert counts(failed.report) == {"sent": 2, "not_sent": 3}
     assert "An earlier try had sent" in failed.error
 
 
@@ -71,5 +71,5 @@ def test_what_is_unknown_is_not_resent_late(stage: Stage) -> None:
     stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
     run = sms(stage, rows(2))
     run.once()
-    failed = run.change(if_unknown="resend").age(days=30).clear().once()
+    failed = run.change(on_unknown="resend").age(days=30).clear().once()
     assert (failed.state, requests(stage)) == ("failed", 1)

@@ -14,7 +14,7 @@ class TestMaxCharge:
     def test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do(self, stage: Stage) -> None:
         small_packs(stage)
         failed = sms(stage, rows(10), max_charge=5 * PRICE + 1).once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_reached": 5})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
         assert (failed.report["charge"], requests(stage)) == (5 * PRICE, 5)
         assert "max_charge (21) is reached: 20 was charged" in failed.error
         assert "clear the task to send the rest" in failed.error
@@ -32,7 +32,7 @@ class TestMaxCharge:
         run = sms(stage, rows(10), max_charge=5 * PRICE)
         run.once()
         again = run.clear().once()
-        assert (again.state, requests(stage), counts(again.report)) == ("failed", 5, {"sent": 5, "not_reached": 5})
+        assert (again.state, requests(stage), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
 
     def test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound(self, stage: Stage) -> None:
         stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
@@ -44,7 +44,7 @@ class TestMaxCharge:
     def test_the_probe_alone_may_overshoot_and_is_one_recipient(self, stage: Stage) -> None:
         stage.connect("cpaas_default", recipients_per_request=4)
         failed = sms(stage, rows(20), max_charge=PRICE).once()
-        assert (requests(stage), counts(failed.report)) == (1, {"sent": 1, "not_reached": 19})
+        assert (requests(stage), counts(failed.report)) == (1, {"sent": 1, "not_sent": 19})
 
     def test_with_a_price_that_is_given_the_probe_does_not_overshoot_either(self, stage: Stage) -> None:
         failed = sms(stage, rows(20), max_charge=3 * PRICE, price_per_page=PRICE).once()
@@ -54,7 +54,7 @@ class TestMaxCharge:
         small_packs(stage)
         long = [{**one, "name": "x" * 150} for one in rows(3, 10)]
         failed = sms(stage, [*rows(2), *long], max_charge=5 * PRICE, price_per_page=PRICE).once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 3, "not_reached": 2})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 3, "not_sent": 2})
         assert stage.sandbox.counters()["charged"] == 4 * PRICE
 
     def test_enough_for_all_is_enough(self, stage: Stage) -> None:
@@ -63,14 +63,14 @@ class TestMaxCharge:
     def test_requests_nobody_knows_of_are_taken_for_charged(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        failed = sms(stage, rows(10), max_charge=5 * PRICE, if_unknown="skip").once()
-        assert counts(failed.report) == {"sent": 3, "unknown": 2, "not_reached": 5}
+        failed = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip").once()
+        assert counts(failed.report) == {"sent": 3, "unknown_recipients": 2, "not_sent": 5}
         assert "for requests nobody knows of" in failed.error
 
     def test_and_they_still_are_in_the_tries_that_follow(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        run = sms(stage, rows(10), max_charge=5 * PRICE, if_unknown="skip", price_per_page=PRICE)
+        run = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
         run.once()
         again = run.clear().once()
         assert (again.state, requests(stage)) == ("failed", 5)
@@ -82,7 +82,7 @@ class TestMinBalance:
         stage.sandbox.control("PUT", "balance", {"balance": 40.0})
         run = sms(stage, rows(10), min_balance=20.0)
         failed = run.once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_reached": 5})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
         assert (failed.report["balance"], stage.sandbox.counters()["balance"]) == (20.0, 20.0)
         assert "Top up the account" in failed.error
         stage.sandbox.control("PUT", "balance", {"balance": 500.0})
@@ -119,13 +119,13 @@ class TestPriceUnknown:
     def test_the_author_may_refuse_it(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("send_sms", "no_charge"))
         failed = sms(stage, rows(10), max_charge=1000, on_missing_charge="fail").once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_reached": 9})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
         assert "on_missing_charge" in failed.error
 
     def test_without_charge_and_balance_it_ends(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
         failed = sms(stage, rows(10), max_charge=1000).once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_reached": 9})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
         assert "price_per_page" in failed.error
 
 
@@ -147,11 +147,11 @@ class TestMaxRecipients:
     ("name", "value"),
     [
         ("max_charge", -1), ("max_charge", "5"), ("min_balance", float("inf")), ("price_per_page", True),
-        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview", -1), ("journal_window", 0),
+        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview_count", -1), ("max_pending_requests", 0),
         ("dry_run", "yes"), ("test_only", 1), ("progress_interval", -1), ("on_lookup_error", "perhaps"),
         ("on_rejected_batch", "halve"), ("on_missing_charge", "hope"), ("on_invalid_suppression", "hope"),
         ("max_identical_rejections", 0),
-        ("channel", "fax"), ("if_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
+        ("channel", "fax"), ("on_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_where_the_dag_is_written(stage: Stage, name: str, value: object) -> None:

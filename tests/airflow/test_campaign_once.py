@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import timezone
 
 from cpaas_provider.operators.campaigns import partitions
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.store.campaigns import LEASE, CampaignState
 from tests.airflow.campaigns import (
     TEXT,
@@ -29,13 +29,13 @@ from tests.airflow.campaigns import (
 from tests.airflow.stage import Stage, fault
 from tests.airflow.tries import Run, new_dag
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     return tmp_path / "store.db"
 
 
@@ -74,7 +74,7 @@ class TestOnce:
 
     def test_another_key_is_another_campaign_and_the_key_is_a_template(self, stage: Stage) -> None:
         for _ in range(2):
-            sms(stage, rows(2), campaign_key="spring-{{ dag.dag_id }}").once()
+            sms(stage, rows(2), idempotency_key="spring-{{ dag.dag_id }}").once()
         assert reached(stage) == Counter(digits(2) * 2)
 
     def test_what_was_unknown_stays_so_in_another_run(self, stage: Stage) -> None:
@@ -91,7 +91,7 @@ class TestOnce:
         assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 4}, 1)
 
     def test_nothing_private_lies_in_the_store_or_the_state(self, stage: Stage, store: Path) -> None:
-        run = sms(stage, rows(4), campaign_key="spring for everybody")
+        run = sms(stage, rows(4), idempotency_key="spring for everybody")
         run.once()
         lies = b"".join(one.read_bytes() for one in store.parent.glob("store.db*")) + stored_words(run).encode()
         assert not [one for one in (*digits(4), "Person 1", "order", "everybody") if one.encode() in lies]
@@ -99,7 +99,7 @@ class TestOnce:
     def test_without_the_store_nothing_is_sent_and_the_retries_go_on(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "sqlite:////proc/nowhere/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         run = sms(stage, rows(2), **KEY)
         failed = run.once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)
@@ -107,7 +107,7 @@ class TestOnce:
 
     @pytest.mark.parametrize("key", ["", "  ", 5])
     def test_a_key_that_is_none_is_refused(self, stage: Stage, key: Any) -> None:
-        failed = sms(stage, rows(2), campaign_key=key).once()
+        failed = sms(stage, rows(2), idempotency_key=key).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
 
     def test_to_send_again_takes_another_key(self, stage: Stage) -> None:
@@ -228,11 +228,11 @@ class TestParts:
         # An answer may come a little late, but no request leaves sooner than a tenth of a second after the one before.
         assert (last - first).total_seconds() >= (len(sent) - 1) / 10 - 0.05
 
-    def test_bad_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
+    def test_invalid_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
         given = [*rows(6), {"phone": "x"}, {"phone": "y"}, {"phone": "z"}]
         run = parts(stage, 2, given, test_recipients=[{"phone": "+2348099000001", "name": "Tess"}], max_failure_ratio=1)
         tries = [run.once(map_index=index) for index in range(2)]
-        assert sum(one.result["bad_rows"] for one in tries) == 3
+        assert sum(one.result["invalid_rows"] for one in tries) == 3
         assert reached(stage) == Counter([*digits(6), "2348099000001"])
 
     def test_with_a_key_each_happens_once(self, stage: Stage) -> None:

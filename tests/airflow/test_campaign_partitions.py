@@ -11,7 +11,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.operators.campaigns import partitions
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns import TEXT, digits, reached, requests, rows
 from tests.airflow.stage import Stage
 from tests.airflow.tries import Run, new_dag

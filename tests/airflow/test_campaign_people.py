@@ -18,7 +18,7 @@ SIX = digits(6)
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
 def disturbing(stage: Stage, *people: str, of: int = 20) -> None:
@@ -45,15 +45,15 @@ class TestStaging:
         run = sms(stage, rows(2))
         run.once()
         stage.connect("cpaas_default", allowed_recipients=SIX[5])
-        again = run.change(if_unknown="resend").clear().once()
-        assert (requests(stage), again.report["unknown"]) == (1, 2)
+        again = run.change(on_unknown="resend").clear().once()
+        assert (requests(stage), again.report["unknown_recipients"]) == (1, 2)
 
 
 class TestSuppression:
     def test_who_is_on_it_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("phone\n0803 120 0001\n+2348031200002\nnobody\n")
-        run = sms(stage, rows(6), suppression=str(banned))
+        run = sms(stage, rows(6), suppression_list=str(banned))
         failed = run.once()
         assert (failed.state, all_requests(stage)) == ("failed", 0)
         assert "1 of the 3 rows of the suppression list cannot be read (row 4:" in failed.error
@@ -66,28 +66,28 @@ class TestSuppression:
 
     def test_marks_nobody_sees_and_decimals_are_read(self, stage: Stage, tmp_path: Path) -> None:
         banned = [f"\u202a+{SIX[0]}\u202c", f"\u200e0{SIX[1][3:]}", Decimal(SIX[2]), int(SIX[3][3:])]
-        done = sms(stage, rows(6), suppression=[{"phone": one} for one in banned]).once()
+        done = sms(stage, rows(6), suppression_list=[{"phone": one} for one in banned]).once()
         assert (counts(done.result), reached(stage)) == ({"sent": 2, "suppressed": 4}, Counter(SIX[4:]))
 
     def test_national_numbers_without_a_region_fail_before_anything_is_sent(self, stage: Stage) -> None:
         stage.connect("cpaas_default", default_region="")
-        failed = sms(stage, rows(6), suppression=["+2348031200003", "08031200001"]).once()
+        failed = sms(stage, rows(6), suppression_list=["+2348031200003", "08031200001"]).once()
         assert (failed.state, all_requests(stage)) == ("failed", 0)
         assert "a national number needs default_region" in failed.error
         assert "0803120" not in failed.error
 
     def test_a_list_of_plain_numbers_from_a_template(self, stage: Stage) -> None:
-        done = sms(stage, rows(3), suppression=["+{{ '2348031200001' }}"]).once()
+        done = sms(stage, rows(3), suppression_list=["+{{ '2348031200001' }}"]).once()
         assert counts(done.result) == {"sent": 2, "suppressed": 1}
 
     def test_a_list_that_cannot_be_read_sends_nothing(self, stage: Stage, tmp_path: Path) -> None:
-        failed = sms(stage, rows(3), suppression=str(tmp_path / "none.csv")).once()
+        failed = sms(stage, rows(3), suppression_list=str(tmp_path / "none.csv")).once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)
 
     def test_without_the_column_nothing_is_sent(self, stage: Stage, tmp_path: Path) -> None:
         banned = tmp_path / "banned.csv"
         banned.write_text("tel\n08031200001\n")
-        failed = sms(stage, rows(3), suppression=str(banned)).once()
+        failed = sms(stage, rows(3), suppression_list=str(banned)).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
         assert "no column phone; it has: tel" in failed.error
 
@@ -95,26 +95,26 @@ class TestSuppression:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(stage, rows(2))
         run.once()
-        again = run.change(if_unknown="resend", suppression=[f"+{SIX[0]}"]).clear().once()
+        again = run.change(on_unknown="resend", suppression_list=[f"+{SIX[0]}"]).clear().once()
         assert requests(stage) == 2
         assert reached(stage) == Counter({SIX[0]: 1, SIX[1]: 2})
-        assert (again.state, again.report["unknown"]) == ("failed", 1)
+        assert (again.state, again.report["unknown_recipients"]) == ("failed", 1)
 
 
 class TestDoNotDisturb:
     def test_who_must_not_be_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
         disturbing(stage, SIX[1], SIX[4])
         done = sms(stage, rows(6), skip_dnd=True, results_path=str(tmp_path / "o.jsonl")).once()
-        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "do_not_disturb": 2})
+        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "dnd": 2})
         assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[4]})
-        assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "do_not_disturb"
+        assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "dnd"
         assert stage.sandbox.counters()["lookups"] == 6
 
     def test_a_number_is_looked_up_once_also_over_campaigns(self, stage: Stage) -> None:
         disturbing(stage, SIX[1])
         sms(stage, rows(3), skip_dnd=True).once()
         done = sms(stage, rows(6), skip_dnd=True).once()
-        assert (counts(done.result), stage.sandbox.counters()["lookups"]) == ({"sent": 5, "do_not_disturb": 1}, 6)
+        assert (counts(done.result), stage.sandbox.counters()["lookups"]) == ({"sent": 5, "dnd": 1}, 6)
 
     def test_but_no_longer_than_the_author_says(self, stage: Stage) -> None:
         disturbing(stage)
@@ -131,7 +131,7 @@ class TestDoNotDisturb:
         [
             ("skip", {"sent": 5, "lookup_failed": 1}, "success"),
             ("send", {"sent": 6}, "success"),
-            ("fail", {"not_reached": 6}, "failed"),
+            ("fail", {"not_sent": 6}, "failed"),
         ],
     )
     def test_a_number_that_cannot_be_looked_up(
@@ -163,7 +163,7 @@ class TestDoNotDisturb:
 
     def test_without_a_store_each_is_looked_up_anew(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         disturbing(stage)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "sqlite:////proc/nowhere/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         done = sms(stage, rows(3), skip_dnd=True).once()
         assert (done.state, "not remembered" in done.log) == ("success", True)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from airflow.configuration import conf
 
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.stage import ATTEMPTS, Stage, fault, on_stage
 from tests.sandbox import Sandbox
 from tests.system.leaks import Leak, Scan, Secrets
@@ -57,7 +57,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
         pytest.MonkeyPatch.context() as patch,
         on_stage(sandbox_process, cpaas_staging={"allowed_recipients": "2348099999999"}) as stage,
     ):
-        patch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{folder}/store.db")
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder}/store.db")
         sandbox_process.control("POST", "seed", {"refused_recipients": [NUMBERS[1], ADDRESSES[1]]})
         sms = {"source": good, "content": "{{ secret('body') }}", "callback": "{{ secret('callback') }}"}
         mail = {**sms, "subject": "{{ secret('subject') }}", "reply_to": "office@private.example.org"}
@@ -73,21 +73,21 @@ def played(airflow_db: Path, sandbox_process: Sandbox, tmp_path_factory: pytest.
 
                 play("refused")
                 play("tolerant", max_failure_ratio=1, results_path=str(folder / f"{operation}.jsonl"))
-                play("bad_rows", source=bad)
+                play("invalid_rows", source=bad)
                 for trouble in ("cut_after", "broken_json", "error_under_200", "unauthorized", "error_500_after"):
                     play(trouble, fault(operation, trouble))
                 play("busy", fault(operation, "rate_limit", times=ATTEMPTS, retry_after=0))
-                play("resent", fault(operation, "cut_after", times=1), if_unknown="resend", max_failure_ratio=1)
+                play("resent", fault(operation, "cut_after", times=1), on_unknown="resend", max_failure_ratio=1)
                 play("staging", cpaas_conn_id="cpaas_staging")
                 play("dry", dry_run=True)
                 play("no_columns", content="{{ secret('body') }} {surname}")
                 play("broken", content="{{ secret('body').nothing.at.all }}")
-                play("once", campaign_key="spring", max_failure_ratio=1)
+                play("once", idempotency_key="spring", max_failure_ratio=1)
                 play("no_sender", sender_id="Much too long a name")
                 play("no_file", source=str(folder / "nothing.csv"))
             SmsCampaignOperator(
                 task_id="guarded", test_recipients=[{"phone": "{{ secret('tester') }}", "name": "Tess"}], skip_dnd=True,
-                suppression=banned, max_charge=8, max_failure_ratio=1, progress_interval=0.01, **sms,
+                suppression_list=banned, max_charge=8, max_failure_ratio=1, progress_interval=0.01, **sms,
             )  # fmt: skip
         yield stage.play(dag)
 

@@ -29,14 +29,14 @@ def test_every_row_is_named_with_what_became_of_it(stage: Stage, tmp_path: Path,
     (file,) = tmp_path.glob(f"*/{name}")
     found = {line["row"]: line for line in lines(file)}
     assert [found[row]["outcome"] for row in range(1, 8)] == [
-        "sent", "sent", "sent", "rejected", "duplicate", "bad_row", "bad_row"
+        "sent", "sent", "sent", "rejected", "duplicate", "invalid_row", "invalid_row"
     ]  # fmt: skip
     assert [found[row]["recipient"] for row in (1, 4, 7)] == [digits(1)[0], digits(4)[3], "2348031200010"]
     assert (found[1]["pages"], found[1]["reference"][:6]) == (1, "cpaas-")
     assert found[1]["message_id"] in {one["message_id"] for one in stage.sandbox.inbox("sms")["items"]}
     assert found[7]["reason"] == "has no value for the placeholder name"
     assert "x" not in (found[6]["reason"] or "").split()
-    assert counts(failed.report) == {"sent": 3, "rejected": 1, "bad_rows": 2, "duplicates": 1}
+    assert counts(failed.report) == {"sent": 3, "rejected": 1, "invalid_rows": 2, "duplicates": 1}
 
 
 @FILES
@@ -45,7 +45,7 @@ def test_it_is_whole_also_when_the_task_failed_in_the_middle(stage: Stage, tmp_p
     stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
     run = sms(stage, rows(5), results_path=str(tmp_path / name))
     assert run.once().state == "failed"
-    assert Counter(outcomes(tmp_path / name).values()) == {"sent": 2, "not_reached": 3}
+    assert Counter(outcomes(tmp_path / name).values()) == {"sent": 2, "not_sent": 3}
     accept_all(stage)
     run.clear().once()
     assert Counter(outcomes(tmp_path / name).values()) == {"sent": 5}
@@ -139,4 +139,4 @@ def test_progress_is_told_at_a_steady_pace_and_as_metrics(stage: Stage, monkeypa
 def test_what_a_failing_try_could_not_do_stands_in_its_report(stage: Stage) -> None:
     stage.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
     first = sms(stage, rows(4)).once()
-    assert (first.state, first.report["not_reached"], first.report["requests"]) == ("up_for_retry", 4, 0)
+    assert (first.state, first.report["not_sent"], first.report["requests"]) == ("up_for_retry", 4, 0)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from tests.airflow.campaigns import TEXT, counts, digits, email, reached, requests, rows, sms, texts
 from tests.airflow.running import run as run_dag

@@ -30,7 +30,7 @@ def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends
     run = sms(stage, rows(10), pre_execute=stopper.begins)
     stopped = run.once()
     found = counts(stopped.report)
-    assert (stopped.state, found.get("unknown", 0)) == ("up_for_retry", 0)
+    assert (stopped.state, found.get("unknown_recipients", 0)) == ("up_for_retry", 0)
     assert 4 <= found["sent"] < 10
     assert "told to stop" in stopped.error
     accept_all(stage)
@@ -44,15 +44,18 @@ def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way
     small_packs(stage, max_concurrency=2)
     stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=4))
     stopper.when(lambda: len(reached(stage)) >= 5)
-    run = sms(stage, rows(10), pre_execute=stopper.begins, stop_grace=0.3, if_unknown="skip")
+    run = sms(stage, rows(10), pre_execute=stopper.begins, stop_grace_period=0.3, on_unknown="skip")
     stopped = run.once()
     found = counts(stopped.report)
     assert (stopped.state, found["sent"]) == ("up_for_retry", 4)
-    assert 1 <= found["unknown"] <= 2
+    assert 1 <= found["unknown_recipients"] <= 2
     accept_all(stage)
     done = run.change(_pre_execute_hook=None).once()
     assert done.state == "success"
-    assert counts(done.result) == {"sent": 10 - found["unknown"], "unknown": found["unknown"]}
+    assert counts(done.result) == {
+        "sent": 10 - found["unknown_recipients"],
+        "unknown_recipients": found["unknown_recipients"],
+    }
     assert max(reached(stage).values()) == 1
 
 
@@ -68,7 +71,7 @@ def test_a_service_that_asks_for_patience_does_not_keep_it(stage: Stage, stopper
     stopper.when(lambda: requests(stage))
     run = sms(stage, rows(3), pre_execute=stopper.begins)
     stopped = run.once()
-    assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_reached": 3})
+    assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_sent": 3})
     assert (run.change(_pre_execute_hook=None).once().state, reached(stage)) == ("success", Counter(digits(3)))
 
 

@@ -85,8 +85,8 @@ class TestRetries:
         stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
         run = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl"))
         first = run.once()
-        assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3, "not_reached": 3})
-        assert sorted(outcomes(tmp_path / "o.jsonl").values()) == ["not_reached"] * 3 + ["sent"] * 3
+        assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3, "not_sent": 3})
+        assert sorted(outcomes(tmp_path / "o.jsonl").values()) == ["not_sent"] * 3 + ["sent"] * 3
         second = run.once()
         assert (second.state, counts(second.result), reached(stage)) == ("success", {"sent": 6}, Counter(SIX))
         assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
@@ -139,17 +139,17 @@ class TestUnknown:
         run = sms(stage, rows(6))
         failed = run.once()
         assert (failed.state, requests(stage)) == ("failed", 6)
-        assert counts(failed.report) == {"sent": 5, "unknown": 1}
+        assert counts(failed.report) == {"sent": 5, "unknown_recipients": 1}
         assert failed.references == failed.report["unknown_references"]
         assert len(failed.references) == 1
-        assert "journal mark-sent" in failed.error
+        assert "journal resolve --sent" in failed.error
         assert max(reached(stage).values()) == 1
 
     def test_skipped_it_succeeds_and_is_a_count_of_its_own(self, stage: Stage, tmp_path: Path) -> None:
         small_packs(stage)
         lose(stage, "cut_after", after=2, times=1)
-        done = sms(stage, rows(6), if_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
-        assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown": 1})
+        done = sms(stage, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown_recipients": 1})
         assert (requests(stage), len(done.result["unknown_references"])) == (6, 1)
         assert Counter(outcomes(tmp_path / "o.jsonl").values()) == {"sent": 5, "unknown": 1}
 
@@ -157,7 +157,7 @@ class TestUnknown:
     def test_resent_nobody_is_missing(self, stage: Stage, how: str) -> None:
         small_packs(stage)
         lose(stage, how, after=2, times=1)
-        done = sms(stage, rows(6), if_unknown="resend").once()
+        done = sms(stage, rows(6), on_unknown="resend").once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 6})
         assert set(reached(stage)) == set(SIX)
         assert requests(stage) == 7
@@ -165,7 +165,7 @@ class TestUnknown:
     def test_resent_in_vain_it_leaves_it_to_the_retries(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cpaas_provider.sending.campaign.campaign.random.uniform", lambda low, high: 0.0)
         lose(stage, "cut_after", times=5)
-        run = sms(stage, rows(2), if_unknown="resend")
+        run = sms(stage, rows(2), on_unknown="resend")
         first = run.once()
         assert (first.state, requests(stage)) == ("up_for_retry", 5)
         assert (run.once().state, requests(stage)) == ("success", 6)
@@ -174,7 +174,7 @@ class TestUnknown:
         lose(stage, "cut_after", times=1)
         run = sms(stage, rows(2))
         assert run.once().state == "failed"
-        run.change(if_unknown="resend")
+        run.change(on_unknown="resend")
         before = requests(stage)
         changed = run.change(content="Come, {name}").clear().once()
         assert (changed.state, requests(stage)) == ("failed", before)
@@ -191,11 +191,11 @@ class TestUnknown:
     def test_ten_after_each_other_end_the_try_and_the_retries_go_on(self, stage: Stage) -> None:
         small_packs(stage)
         lose(stage, "cut_before", times=10)
-        run = sms(stage, rows(14), if_unknown="skip")
+        run = sms(stage, rows(14), on_unknown="skip")
         first = run.once()
-        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown": 10, "not_reached": 4})
+        assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown_recipients": 10, "not_sent": 4})
         second = run.once()
-        assert (second.state, counts(second.result)) == ("success", {"unknown": 10, "sent": 4})
+        assert (second.state, counts(second.result)) == ("success", {"unknown_recipients": 10, "sent": 4})
 
 
 class TestRejected:
@@ -241,14 +241,14 @@ class TestRejected:
 
     def test_a_template_the_service_does_not_have_ends_it_at_once(self, stage: Stage) -> None:
         failed = sms(stage, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).once()
-        assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_reached": 6})
+        assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_sent": 6})
 
     def test_when_everybody_is_rejected_it_stops_trying(self, stage: Stage) -> None:
         small_packs(stage)
         refuse(stage, digits(30), named=False)
         failed = sms(stage, rows(30), max_failure_ratio=1).once()
         assert (failed.state, requests(stage), counts(failed.report)) == (
-            "failed", 20, {"rejected": 20, "not_reached": 10}
+            "failed", 20, {"rejected": 20, "not_sent": 10}
         )  # fmt: skip
         assert "20 requests in a row" in failed.error
 
@@ -257,27 +257,27 @@ class TestRejected:
         refuse(stage, digits(20, 5), named=False)
         failed = sms(stage, rows(100), max_failure_ratio=0.1).once()
         assert (failed.state, requests(stage)) == ("failed", 16)
-        assert failed.report["not_reached"] == 84
+        assert failed.report["not_sent"] == 84
         assert "max_failure_ratio" in failed.error
 
-    def test_bad_rows_count_beside_the_rejected(self, stage: Stage, tmp_path: Path) -> None:
+    def test_invalid_rows_count_beside_the_rejected(self, stage: Stage, tmp_path: Path) -> None:
         given = [*rows(4), {"phone": "12", "name": "x"}, {"phone": f"+{SIX[5]}"}]
         failed = sms(stage, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "bad_rows": 2})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
         assert sms(stage, given, max_failure_ratio=0.34).once().state == "success"
 
 
 class TestAnAccountThatCannotSend:
     def test_a_key_that_is_refused_fails_for_good_after_one_request(self, stage: Stage) -> None:
         failed = sms(stage, rows(6), cpaas_conn_id="cpaas_wrong_key").once()
-        assert (failed.state, counts(failed.report), reached(stage)) == ("failed", {"not_reached": 6}, {})
+        assert (failed.state, counts(failed.report), reached(stage)) == ("failed", {"not_sent": 6}, {})
 
     def test_a_key_that_is_refused_in_the_middle_leaves_the_rest_to_a_clear(self, stage: Stage) -> None:
         small_packs(stage)
         stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
         run = sms(stage, rows(6))
         failed = run.once()
-        assert (failed.state, counts(failed.report), requests(stage)) == ("failed", {"sent": 2, "not_reached": 4}, 3)
+        assert (failed.state, counts(failed.report), requests(stage)) == ("failed", {"sent": 2, "not_sent": 4}, 3)
         accept_all(stage)
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
 
@@ -288,7 +288,7 @@ class TestAnAccountThatCannotSend:
         stage.sandbox.control("PUT", "balance", {"balance": 10.0})
         run = sms(stage, rows(6))
         failed = run.once()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "not_reached": 4})
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "not_sent": 4})
         stage.sandbox.control("PUT", "balance", {"balance": 1000.0})
         assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
 
@@ -320,22 +320,22 @@ class TestClears:
         again = run.clear(drop_state=drop_state).once()
         assert (reached(stage), requests(stage)) == (Counter(SIX), 1)
         if drop_state:
-            assert (again.state, counts(again.report)) == ("failed", {"unknown": 6})
+            assert (again.state, counts(again.report)) == ("failed", {"unknown_recipients": 6})
             assert "left no journal" in again.error
         else:
             assert (again.state, again.result) == ("success", first.result)
 
     def test_of_a_lost_journal_is_resent_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), if_unknown="resend")
+        run = sms(stage, rows(3), on_unknown="resend")
         run.once()
         again = run.clear(drop_state=True).once()
         assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 3}, 2)
 
     def test_of_a_lost_journal_is_skipped_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), if_unknown="skip")
+        run = sms(stage, rows(3), on_unknown="skip")
         run.once()
         again = run.clear(drop_state=True).once()
-        assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown": 3}, 1)
+        assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown_recipients": 3}, 1)
 
     @DROPPED
     def test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear(self, stage: Stage, drop_state: bool) -> None:

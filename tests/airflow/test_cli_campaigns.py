@@ -77,7 +77,7 @@ class Campaign:
         ends = {end.number: end.state.value for batch in self.batches for end in batch.ends}
         found: dict[str, list[str]] = {}
         for number, reference in claims.items():
-            found.setdefault(reference, []).append(ends.get(number, "claimed"))
+            found.setdefault(reference, []).append(ends.get(number, "pending"))
         return found
 
     def in_state(self, state: str) -> list[str]:
@@ -116,7 +116,7 @@ class Campaign:
                 number = 1000 + sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
                 batch = Batch.from_text(stored["batches"][-1])
                 claim = Claim(number, f"cpaas-filled{number}", members)
-                end = End(number, State.SETTLED, ("m", 1.0, 1.0))
+                end = End(number, State.ACCEPTED, ("m", 1.0, 1.0))
                 filling = Batch(batch.at, batch.try_number, batch.generation, batch.body, [claim], [end])
                 stored["batches"].append(filling.as_text())
 
@@ -134,34 +134,36 @@ NAMES = [f"person {number}" for number in range(8)]
 def campaign(stage: Stage) -> Campaign:
     """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
     made = Campaign(stage, *NAMES).loses_answers(2)
-    assert list(made.states.values()) == [["unknown"], ["unknown"], ["settled"], ["settled"]]
+    assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
     return made
 
 
 class TestMarkUnsent:
     def test_the_next_try_sends_to_exactly_those(self, campaign: Campaign, journal: Journal) -> None:
         first, second = campaign.in_state("unknown")
-        said = journal("mark-unsent", *campaign.ids, "--reference", first, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", first, "--yes")
         assert said.status == 0, said.err
-        assert "Marked as unsent: 1 request to 2 recipients of tell in run" in said.out
+        assert "Resolved as not sent: 1 request to 2 recipients of tell in run" in said.out
         assert f"In doubt still: 1 request to 2 recipients ({second})" in said.out
         assert campaign.states[first] == ["not_sent"]
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.report["sent"], ended.report["unknown"]) == ("failed", 6, 2)
+        assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
         assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
 
     def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
-        said = journal("mark-unsent", *campaign.ids, "--yes")
-        assert "Marked as unsent: 2 requests to 4 recipients" in said.out
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert "Resolved as not sent: 2 requests to 4 recipients" in said.out
         assert "Next: clear the task; it then sends to these 4 recipients, if still on its list, and to" in said.out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
-        assert "No request of this journal is in doubt" in journal("mark-unsent", *campaign.ids, "--yes").err
+        assert "No request of this journal is in doubt" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
     def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
         campaign.put_in("up_for_retry")
-        assert "Next: nothing to do; the task's next try" in journal("mark-unsent", *campaign.ids, "--yes").out
+        assert (
+            "Next: nothing to do; the task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
+        )
         assert campaign.once().state == "success"
 
     def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(self, stage: Stage, journal: Journal) -> None:
@@ -172,27 +174,27 @@ class TestMarkUnsent:
             batch = Batch.from_text(stored["batches"][-1])
             (claim,) = (one for kept in stored["batches"] for one in Batch.from_text(kept).claims)
             again = Claim(1, "cpaas-again", claim.members[:MEMBER_BYTES])
-            end = End(1, State.SETTLED, ("m", 4.0, 1.0))
+            end = End(1, State.ACCEPTED, ("m", 4.0, 1.0))
             stored["batches"].append(
                 Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_text()
             )
 
         campaign.rewrite(reach_one)
-        said = journal("mark-unsent", *campaign.ids, "--yes")
-        assert "Marked as unsent: 1 request to 2 recipients" in said.out
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert "Resolved as not sent: 1 request to 2 recipients" in said.out
         assert "it then sends to this recipient, if still on its list" in said.out
         assert campaign.states[reference] == ["not_sent"]
         assert campaign.run.clear().once().result["sent"] == 2
         assert sum(campaign.arrived()) == 3
 
     def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi", if_unknown="resend").loses_answers(20)
+        campaign = Campaign(stage, "ada", "obi", on_unknown="resend").loses_answers(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
         assert len(campaign.states[reference]) > 1
         stage.sandbox.control("DELETE", "faults")
-        journal("mark-sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
-        assert set(campaign.states[reference]) == {"settled"}
+        journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
+        assert set(campaign.states[reference]) == {"accepted"}
         before = campaign.arrived()
         assert campaign.run.clear().once().state == "success"
         assert campaign.arrived() == before
@@ -200,35 +202,35 @@ class TestMarkUnsent:
 
 class TestMarkSent:
     def test_the_cleared_task_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
-        said = journal("mark-sent", *campaign.ids, "--yes")
+        said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert said.status == 0, said.err
         assert "Next: clear the task; it then sends only to others on its list that nothing was sent to" in said.out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["sent"], ended.result["unknown"]) == ("success", 8, 0)
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.arrived() == [1] * 8
 
     def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
         first, second = campaign.in_state("unknown")
-        said = journal("mark-sent", *campaign.ids, "--id", "msg_9", "--yes")
-        assert (said.status, "An id belongs to one request, and 2 would be marked" in said.err) == (1, True)
-        assert journal("mark-sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
-        (end,) = (end for batch in campaign.batches for end in batch.ends if end.by_hand)
-        assert (end.state, end.result, end.by_hand) == (State.SETTLED, ("msg_9", None, None), "sent")
+        said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
+        assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
+        assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
+        (end,) = (end for batch in campaign.batches for end in batch.ends if end.resolution)
+        assert (end.state, end.result, end.resolution) == (State.ACCEPTED, ("msg_9", None, None), "sent")
         assert (end.reason or "").startswith("a person decided that it was sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
     def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
         campaign = Campaign(stage, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
         assert sum(campaign.arrived()) == 4
-        journal("mark-sent", *campaign.ids, "--yes")
+        journal("resolve", "--sent", *campaign.ids, "--yes")
         assert campaign.run.clear().once().state == "failed"
         assert sum(campaign.arrived()) == 4
 
     def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
         reference = campaign.in_state("unknown")[0]
-        journal("mark-sent", *campaign.ids, "--reference", reference, "--yes")
-        said = journal("mark-unsent", *campaign.ids, "--reference", reference, "--yes")
-        assert (said.status, "a person marked it sent" in said.err) == (1, True)
+        journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
+        assert (said.status, "a person resolved it as sent" in said.err) == (1, True)
 
 
 class TestWhereItIsWritten:
@@ -238,7 +240,7 @@ class TestWhereItIsWritten:
         campaign.fill(FULL)
         before = {row.key: row.value for row in campaign.run.stored()}
         (last,) = campaign.segments
-        journal("mark-unsent", *campaign.ids, "--yes")
+        journal("resolve", "--not-sent", *campaign.ids, "--yes")
         after = {row.key: row.value for row in campaign.run.stored()}
         assert {key: after[key] for key in before} == before
         assert len(after) == len(before) + 1
@@ -250,7 +252,7 @@ class TestWhereItIsWritten:
         assert {row.expires_at for row in campaign.run.stored()} == {None}
         assert "Nothing is in doubt" in journal("show", *campaign.ids).out
         ended = campaign.run.clear().once()
-        assert (ended.state, ended.result["unknown"]) == ("success", 0)
+        assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:
@@ -266,9 +268,9 @@ class TestWhereItIsWritten:
             stored["batches"][-1] = last.as_text()
 
         campaign.rewrite(multiply)
-        said = journal("mark-unsent", *campaign.ids, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert said.status == 0, said.err
-        assert "Marked as unsent: 700 requests to 1 recipient" in said.out
+        assert "Resolved as not sent: 700 requests to 1 recipient" in said.out
         assert "  and 680 more\n" in said.out
         assert len(campaign.segments) > 2
         assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored())
@@ -279,13 +281,13 @@ class TestWhereItIsWritten:
         self, stage: Stage, journal: Journal
     ) -> None:
         campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
-        journal("mark-sent", *campaign.ids, "--yes")
+        journal("resolve", "--sent", *campaign.ids, "--yes")
         campaign.run.clear()
         campaign.loses_answers(1)
         (line,) = journal("list", "--output", "json").lines
         *_, stale, new = campaign.segments
         assert not new.continues(stale)
-        said = journal("mark-sent", *campaign.ids, "--yes")
+        said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert f"  {line['reference']}\n" in said.out
         assert campaign.segments[-1].continues(new)
         campaign.put_in("up_for_retry")
@@ -297,7 +299,7 @@ class TestRefused:
     @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
     def test_a_campaign_on_its_way(self, campaign: Campaign, journal: Journal, state: str) -> None:
         campaign.put_in(state)
-        said = journal("mark-unsent", *campaign.ids, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
@@ -305,7 +307,7 @@ class TestRefused:
         """The process that has it under way may write the segment a decision would stand in."""
         unknown = campaign.in_state("unknown")[0]
         campaign.killed(seconds_ago=20)
-        claimed = campaign.in_state("claimed")[1]
+        claimed = campaign.in_state("pending")[1]
 
         def know_one(stored: dict[str, Any]) -> None:
             last = Batch.from_text(stored["batches"][-1])
@@ -313,15 +315,15 @@ class TestRefused:
             stored["batches"][-1] = dataclasses.replace(last, ends=[*last.ends, end]).as_text()
 
         campaign.rewrite(know_one)
-        said = journal("mark-unsent", *campaign.ids, "--reference", unknown, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
         assert (said.status, f"Claimed less than 60 seconds ago: {claimed}." in said.err) == (1, True)
         assert said.err.endswith(" s.")
         assert campaign.in_state("unknown") == [unknown]
 
     def test_what_a_killed_try_claimed_is_in_doubt_a_minute_later(self, campaign: Campaign, journal: Journal) -> None:
         campaign.killed(seconds_ago=61)
-        said = journal("mark-unsent", *campaign.ids, "--yes")
-        assert (said.status, "Marked as unsent: 2 requests to 4 recipients" in said.out) == (0, True)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
         assert campaign.run.clear().once().state == "success"
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
 
@@ -343,17 +345,17 @@ class TestRefused:
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
-        said = journal("mark-unsent", *campaign.ids)
+        said = journal("resolve", "--not-sent", *campaign.ids)
         assert (said.status, "has changed meanwhile" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
     def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:
-        said = journal("mark-sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
+        said = journal("resolve", "--sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
 
     def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
-        settled = campaign.in_state("settled")[0]
-        said = journal("mark-unsent", *campaign.ids, "--reference", settled, "--yes")
+        settled = campaign.in_state("accepted")[0]
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
         assert (said.status, "the service carried it out" in said.err) == (1, True)
 
     def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
@@ -361,7 +363,7 @@ class TestRefused:
         assert campaign.once().state == "failed"
         said = journal("show", *campaign.ids)
         assert "What was sent to people without a request here, nobody can tell: " in said.out
-        said = journal("mark-unsent", *campaign.ids, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "so no command decides it: start a new run, or clear the task" in said.err) == (1, True)
 
     @pytest.mark.parametrize(
@@ -374,7 +376,7 @@ class TestRefused:
     )
     def test_what_cannot_be_read(self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]) -> None:
         campaign.rewrite(spoil)
-        for command in (("show", *campaign.ids), ("mark-unsent", *campaign.ids, "--yes"), ("list",)):
+        for command in (("show", *campaign.ids), ("resolve", "--not-sent", *campaign.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "this version of the provider cannot read: it cannot be read" in said.err) == (1, True)
 
@@ -385,7 +387,7 @@ class TestRefused:
             raise OSError("disk full")
 
         monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
-        said = journal("mark-unsent", *campaign.ids, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
@@ -398,17 +400,17 @@ class TestSeen:
         assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
         assert (line["recipients"], line["try"]) == (2, 1)
         assert "the connection broke" in line["reason"]
-        assert line["claimed_at"].endswith("+00:00")
-        assert "4 requests in all: 2 settled (4 recipients), 2 unknown (4 recipients)." in said.err
+        assert line["started_at"].endswith("+00:00")
+        assert "4 requests in all: 2 accepted (4 recipients), 2 unknown (4 recipients)." in said.err
         assert "In doubt: 2 requests to 4 recipients" in said.err
 
     def test_list_sums_up_unless_each_is_asked_for(self, campaign: Campaign, journal: Journal) -> None:
-        (line,) = journal("list", "--state", "settled", "--output", "json").lines
+        (line,) = journal("list", "--state", "accepted", "--output", "json").lines
         assert (line["reference"], line["recipients"], line["reason"]) == (None, 4, "2 requests together")
-        lines = journal("list", "--state", "settled", "--each", "--output", "json").lines
-        assert [line["reference"] for line in lines] == campaign.in_state("settled")
+        lines = journal("list", "--state", "accepted", "--each", "--output", "json").lines
+        assert [line["reference"] for line in lines] == campaign.in_state("accepted")
         lines = journal("list", "--state", "all", "--output", "json").lines
-        assert [line["state"] for line in lines] == ["unknown", "unknown", "settled"]
+        assert [line["state"] for line in lines] == ["unknown", "unknown", "accepted"]
         assert journal("list", "--state", "rejected", "--output", "json").lines == []
 
     def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
@@ -417,12 +419,14 @@ class TestSeen:
         assert references == [single.reference, *campaign.in_state("unknown")]
 
     def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
-        journal("mark-sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes")
+        journal(
+            "resolve", "--sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes"
+        )
         lines = journal("show", *campaign.ids, "--output", "json").lines
-        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("settled", 6)]
+        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("accepted", 6)]
         lines = journal("show", *campaign.ids, "--each", "--output", "json").lines
-        assert [line["state"] for line in lines] == ["unknown", "settled", "settled", "settled"]
-        assert (lines[1]["by_hand"], lines[1]["result_id"]) == ("sent", "msg_9")
+        assert [line["state"] for line in lines] == ["unknown", "accepted", "accepted", "accepted"]
+        assert (lines[1]["resolution"], lines[1]["result_id"]) == ("sent", "msg_9")
         assert lines[2]["result"]["charge"] == 8
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
@@ -457,7 +461,7 @@ class TestServersBackend:
         campaign = Campaign(stage, *NAMES).loses_answers(1)
         ids = campaign.ids
         (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
-        said = journal("mark-unsent", *ids, "--reference", line["reference"], "--yes")
+        said = journal("resolve", "--not-sent", *ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
         assert campaign.run.clear().once().state == "success"
         assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]

@@ -111,8 +111,8 @@ class Send:
 
     def claimed(self, *, seconds_ago: float) -> Send:
         """Have the journal as a try leaves it that was killed while its requests were under way."""
-        claimed_at = (timezone.utcnow() - timedelta(seconds=seconds_ago)).isoformat()
-        self.run.rewrite_journal("send", state="claimed", reason=None, claimed_at=claimed_at)
+        started_at = (timezone.utcnow() - timedelta(seconds=seconds_ago)).isoformat()
+        self.run.rewrite_journal("send", state="pending", reason=None, started_at=started_at)
         return self
 
     def put_in(self, state: str | None) -> None:
@@ -128,52 +128,52 @@ def send(stage: Stage) -> Send:
 
 class TestMarkSent:
     def test_the_cleared_task_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-sent", *send.ids, "--yes")
+        said = journal("resolve", "--sent", *send.ids, "--yes")
         assert said.status == 0, said.err
-        assert "Marked as sent: 1 request to 2 recipients" in said.out
+        assert "Resolved as sent: 1 request to 2 recipients" in said.out
         assert f"  {send.reference}\n" in said.out
         assert "Next: clear the task; it then sends only to others" in said.out
         assert "Airflow 3.4" in said.out
         ended = send.run.clear().once()
-        assert (ended.state, ended.result["recipients"], ended.result["unknown"]) == ("success", 2, 0)
+        assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
         assert ended.result["id"] is None
         assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
 
     def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
-        assert journal("mark-sent", *send.ids, "--id", "msg_9", "--yes").status == 0
+        assert journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes").status == 0
         assert send.run.clear().once().result["id"] == "msg_9"
 
     def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
-        journal("mark-sent", *send.ids, "--yes")
+        journal("resolve", "--sent", *send.ids, "--yes")
         kept = send.requests[send.reference]
-        assert (kept["state"], kept["by_hand"], "result" in kept) == ("settled", "sent", False)
+        assert (kept["state"], kept["resolution"], "result" in kept) == ("accepted", "sent", False)
         assert kept["reason"].startswith("a person decided that it was sent (before: ")
 
     def test_it_never_expires(self, send: Send, journal: Journal) -> None:
-        journal("mark-sent", *send.ids, "--yes")
+        journal("resolve", "--sent", *send.ids, "--yes")
         (row,) = send.run.stored()
         assert row.expires_at is None
 
     def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
-        journal("mark-sent", *send.ids, "--yes")
+        journal("resolve", "--sent", *send.ids, "--yes")
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
         assert send.run.clear().once().state == "success"
         assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
 
     def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"), if_unknown="skip")
+        send = Send(stage, phone("ada"), on_unknown="skip")
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert send.run.once().state == "success"
-        assert "there is nothing left to do" in journal("mark-sent", *send.ids, "--yes").out
+        assert "there is nothing left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
 
 
 class TestMarkUnsent:
     def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert said.status == 0, said.err
         assert "Next: clear the task; it then sends to these 2 recipients" in said.out
         kept = send.requests[send.reference]
-        assert (kept["state"], kept["by_hand"], "doubted" in kept) == ("not_sent", "unsent", False)
+        assert (kept["state"], kept["resolution"], "previous_unknown" in kept) == ("not_sent", "not_sent", False)
         ended = send.run.clear().once()
         assert (ended.state, ended.result["recipients"]) == ("success", 2)
         assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
@@ -183,14 +183,14 @@ class TestMarkUnsent:
     @pytest.mark.parametrize("state", ["up_for_retry", None])
     def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
         send.put_in(state)
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Next: nothing to do; the task's next try sends to these 2 recipients" in said.out
         assert send.run.once().state == "success"
         assert send.arrived("ada") == 2
 
     def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
         send = Send(stage, phone("ada")).fails_unknown().claimed(seconds_ago=61)
-        assert journal("mark-unsent", *send.ids, "--yes").status == 0
+        assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
     def test_a_mapped_instance_is_named_by_its_index(self, stage: Stage, journal: Journal) -> None:
@@ -200,9 +200,9 @@ class TestMarkUnsent:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert [run.once("send", index).state for index in (0, 1)] == ["failed", "success"]
         ids = [dag.dag_id, run.run_id, "send"]
-        said = journal("mark-unsent", *ids, "--yes")
+        said = journal("resolve", "--not-sent", *ids, "--yes")
         assert (said.status, "--map-index (0 to 1)" in said.err) == (1, True)
-        said = journal("mark-unsent", *ids, "--map-index", "0", "--yes")
+        said = journal("resolve", "--not-sent", *ids, "--map-index", "0", "--yes")
         assert "1 request to 1 recipient of send[0] in run" in said.out
         assert run.clear("send", 0).once("send", 0).state == "success"
 
@@ -217,42 +217,44 @@ class TestSeveralRequests:
 
     def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
-        said = journal("mark-unsent", *two.ids, "--reference", first, "--yes")
+        said = journal("resolve", "--not-sent", *two.ids, "--reference", first, "--yes")
         assert f"In doubt still: 1 request to 1 recipient ({second})" in said.out
         assert [one["state"] for one in two.requests.values()] == ["not_sent", "unknown"]
 
     def test_references_may_be_given_in_either_way(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
-        assert journal("mark-sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
-        assert [one["state"] for one in two.requests.values()] == ["settled", "settled"]
+        assert journal("resolve", "--sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
+        assert [one["state"] for one in two.requests.values()] == ["accepted", "accepted"]
 
     def test_each_is_decided_for_itself(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
-        journal("mark-sent", *two.ids, "--reference", first, "--yes")
-        journal("mark-unsent", *two.ids, "--reference", second, "--yes")
+        journal("resolve", "--sent", *two.ids, "--reference", first, "--yes")
+        journal("resolve", "--not-sent", *two.ids, "--reference", second, "--yes")
         assert two.run.clear().once().state == "success"
         assert [two.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
 
     def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
-        said = journal("mark-sent", *two.ids, "--id", "msg_9", "--yes")
+        said = journal("resolve", "--sent", *two.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request" in said.err) == (1, True)
 
 
 class TestAsking:
     def test_yes(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-unsent", *send.ids, answer="y\n")
+        said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
         assert said.status == 0
         assert f"  {send.reference}  send_sms, 2 recipients, claimed " in said.out
-        assert "Mark as unsent? They are made again by the task's next try. This cannot be undone. [y/N]" in said.out
+        assert (
+            "Resolve as not sent? They are made again by the task's next try. This cannot be undone. [y/N]" in said.out
+        )
 
     @pytest.mark.parametrize("answer", ["n\n", "\n"])
     def test_no(self, send: Send, journal: Journal, answer: str) -> None:
-        said = journal("mark-unsent", *send.ids, answer=answer)
+        said = journal("resolve", "--not-sent", *send.ids, answer=answer)
         assert (said.status, said.err) == (1, "Nothing was changed.")
         assert send.requests[send.reference]["state"] == "unknown"
 
     def test_nobody_there(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-unsent", *send.ids)
+        said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "With --yes nobody is asked" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
@@ -264,17 +266,32 @@ class TestRefused:
     @pytest.mark.parametrize("state", ON_ITS_WAY)
     def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
         send.put_in(state)
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
         assert "Wait until it has ended" in said.err
         assert send.requests[send.reference]["state"] == "unknown"
 
-    @pytest.mark.parametrize("command", ["mark-sent", "mark-unsent"])
+    @pytest.mark.parametrize(
+        ("given", "said_of_it"),
+        [
+            ((), "Give either --sent or --not-sent"),
+            (("--sent", "--not-sent"), "Give either --sent or --not-sent"),
+            (("--not-sent", "--id", "msg_9"), "--id is of what was sent"),
+        ],
+    )
+    def test_without_one_clear_decision_nothing_is_changed(
+        self, send: Send, journal: Journal, given: tuple[str, ...], said_of_it: str
+    ) -> None:
+        said = journal("resolve", *given, *send.ids, "--yes")
+        assert (said.status, said_of_it in said.err, "Nothing was changed." in said.err) == (1, True, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
     def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
-        said = journal(command, *send.claimed(seconds_ago=20).ids, "--yes")
+        said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
         assert (said.status, f"Claimed less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
         assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
-        assert send.requests[send.reference]["state"] == "claimed"
+        assert send.requests[send.reference]["state"] == "pending"
 
     def test_one_that_began_while_somebody_thought_it_over(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -284,7 +301,7 @@ class TestRefused:
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
-        said = journal("mark-unsent", *send.ids)
+        said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "is queued" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
@@ -292,45 +309,45 @@ class TestRefused:
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
-            rewrite(send, lambda kept: kept["requests"][send.reference].update(state="settled"))
+            rewrite(send, lambda kept: kept["requests"][send.reference].update(state="accepted"))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
-        said = journal("mark-unsent", *send.ids)
+        said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "has changed meanwhile" in said.err) == (1, True)
-        assert send.requests[send.reference]["state"] == "settled"
+        assert send.requests[send.reference]["state"] == "accepted"
 
-    @pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
     def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
-        said = journal(command, *send.ids[:2], "other")
+        said = journal(*command.split(), *send.ids[:2], "other")
         assert (said.status, "There is no task instance other in run" in said.err) == (1, True)
 
     def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-sent", *send.ids, "--map-index", "3", "--yes")
+        said = journal("resolve", "--sent", *send.ids, "--map-index", "3", "--yes")
         assert (said.status, "Leave --map-index out" in said.err) == (1, True)
 
-    @pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
     def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
-        said = journal(command, *Send(stage, phone("ada")).ids)
+        said = journal(*command.split(), *Send(stage, phone("ada")).ids)
         assert (said.status, "has no journal" in said.err) == (1, True)
 
     def test_no_such_reference(self, send: Send, journal: Journal) -> None:
-        said = journal("mark-sent", *send.ids, "--reference", "cpaas-other", "--yes")
+        said = journal("resolve", "--sent", *send.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
         assert f"Its requests: {send.reference}" in said.err
 
-    def test_what_was_sent_is_not_marked_unsent(self, stage: Stage, journal: Journal) -> None:
+    def test_what_was_sent_is_not_resolved_as_not_sent(self, stage: Stage, journal: Journal) -> None:
         send = Send(stage, phone("ada"))
         assert send.run.once().state == "success"
-        said = journal("mark-unsent", *send.ids, "--reference", send.reference, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
         assert (said.status, "the service carried it out" in said.err) == (1, True)
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "No request of this journal is in doubt" in said.err) == (1, True)
-        assert send.requests[send.reference]["state"] == "settled"
+        assert send.requests[send.reference]["state"] == "accepted"
 
     def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
         rewrite(send, lambda kept: kept.update(version=99))
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "this version of the provider cannot read: its version is 99" in said.err) == (1, True)
         said = journal("list", "--output", "json")
         assert (said.status, said.lines) == (1, [])
@@ -340,7 +357,7 @@ class TestRefused:
     @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
     def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
         rewrite(send, lambda _: None, instead=json.dumps(stored))
-        for command in (("show", *send.ids), ("mark-unsent", *send.ids, "--yes"), ("list",)):
+        for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "this version of the provider cannot read: it cannot be read" in said.err) == (1, True)
         assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
@@ -352,7 +369,7 @@ class TestRefused:
             raise OSError("disk full")
 
         monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
@@ -380,12 +397,12 @@ class TestList:
             "state": "unknown",
             "recipients": 2,
             "try": 1,
-            "claimed_at": line["claimed_at"],
+            "started_at": line["started_at"],
             "reason": line["reason"],
         }
-        assert line["claimed_at"].endswith("+00:00")
+        assert line["started_at"].endswith("+00:00")
         assert "In doubt: 1 request to 2 recipients" in said.err
-        assert f"airflow cpaas journal mark-sent {' '.join(send.ids)}\n" in said.err
+        assert f"airflow cpaas journal resolve --sent {' '.join(send.ids)}\n" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
     def test_in_every_form(self, send: Send, journal: Journal, output: str) -> None:
@@ -402,7 +419,7 @@ class TestList:
             return [line["reference"] for line in journal("list", *filters, "--output", "json").lines]
 
         assert found("--state", "all") == [other.reference, send.reference]
-        assert found("--state", "settled") == [other.reference]
+        assert found("--state", "accepted") == [other.reference]
         assert found("--state", "unknown") == [send.reference]
         assert found("--state", "not_sent") == []
         assert found("--state", "all", "--dag-id", send.ids[0]) == [send.reference]
@@ -414,7 +431,7 @@ class TestList:
         assert len(journal("list", "--output", "json").lines) == 1
         send.put_in("running")
         assert journal("list", "--output", "json").lines == []
-        assert len(journal("list", "--state", "claimed", "--output", "json").lines) == 1
+        assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
     def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cpaas_provider.cli.task_state._PAGE", 2)
@@ -429,11 +446,11 @@ class TestList:
 
 class TestShow:
     def test_one_journal_in_full(self, send: Send, journal: Journal) -> None:
-        journal("mark-sent", *send.ids, "--id", "msg_9", "--yes")
+        journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes")
         (line,) = journal("show", *send.ids, "--output", "json").lines
-        assert (line["state"], line["by_hand"], line["result_id"]) == ("settled", "sent", "msg_9")
+        assert (line["state"], line["resolution"], line["result_id"]) == ("accepted", "sent", "msg_9")
         assert line["recipients"] == 2
-        assert (line["personal"], line["earlier_in_doubt"]) == (False, False)
+        assert (line["personal"], line["previous_unknown"]) == (False, False)
 
     def test_numbers_and_switches_are_json_in_lists_too_and_in_yaml(self, send: Send, journal: Journal) -> None:
         (line,) = journal("list", "--output", "json").lines
@@ -454,7 +471,7 @@ class TestShow:
     def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:
         said = journal("show", *send.ids, "--output", output)
         assert send.reference in said.out
-        for member in send.requests[send.reference]["members"]:
+        for member in send.requests[send.reference]["recipient_hashes"]:
             assert member not in said.out
         assert send.requests[send.reference]["body"] not in said.out
 
@@ -472,7 +489,7 @@ class TestShow:
         said = journal("show", *send.ids)
         assert "What was sent to people without a request here, nobody can tell: " in said.out
         assert "state was dropped" in said.out
-        said = journal("mark-unsent", *send.ids, "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Of others nobody can tell (" in said.out
         assert send.run.clear().once().state == "success"
         assert send.arrived("ada") == 2
@@ -542,12 +559,12 @@ def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str)
     counts, found, story, made, not_made = WORDED[kind]
     single = Single(stage, kind)
     assert f"In doubt: {counts}. Look into the service's own records: {found}. Then" in journal("list").out
-    assert f"  {story} " in journal("mark-sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
-    said = journal("mark-unsent", *single.ids, "--yes").out
-    assert f"Marked as unsent: {counts} of do in run" in said
+    assert f"  {story} " in journal("resolve", "--sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
+    said = journal("resolve", "--not-sent", *single.ids, "--yes").out
+    assert f"Resolved as not sent: {counts} of do in run" in said
     assert f"Next: clear the task; {made}" in said
-    single.run.rewrite_journal(state="unknown", by_hand=None)
-    marked = journal("mark-sent", *single.ids, "--yes").out
+    single.run.rewrite_journal(state="unknown", resolution=None)
+    marked = journal("resolve", "--sent", *single.ids, "--yes").out
     assert f"Next: clear the task; {not_made}" in marked
     assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
     assert single.run.clear().once().state == "success"
@@ -565,11 +582,12 @@ def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) 
 
 
 def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
-    journal("mark-unsent", *send.ids, "--yes")
+    journal("resolve", "--not-sent", *send.ids, "--yes")
     with create_session() as session:
-        query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_mark_unsent")
+        query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_resolve")
         (row,) = session.scalars(query).all()
     assert row.task_id == "send"
+    assert "--not-sent" in row.extra
     assert send.ids[1] in row.extra
 
 
@@ -593,7 +611,7 @@ def test_a_writer_waits_until_the_decision_is_stored(
 
     writer = threading.Thread(target=send.put_in, args=("queued",))
     monkeypatch.setattr(task_state, "refuse_on_its_way", meanwhile)
-    assert journal("mark-unsent", *send.ids, "--yes").status == 0
+    assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
     writer.join(30)
     assert seen == ["waiting"]
     assert send.requests[send.reference]["state"] == "not_sent"
@@ -618,7 +636,7 @@ class TestServersBackend:
     def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
         send = Send(stage, phone("ada")).fails_unknown()
         (line,) = journal("show", *send.ids, "--output", "json").lines
-        said = journal("mark-unsent", *send.ids, "--reference", line["reference"], "--yes")
+        said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
         assert send.run.clear().once().state == "success"
         assert send.arrived("ada") == 2

@@ -25,14 +25,14 @@ from tests.airflow.tries import Run
 stage = of_single_requests.stage
 journal = of_single_requests.journal
 
-KEY = {"campaign_key": "spring"}
+KEY = {"idempotency_key": "spring"}
 NAME = f"{CampaignKey('cpaas_default', 'spring', '').name}/0"
 
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database of each test's own."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     with open_store() as opened:
         yield opened
 
@@ -48,7 +48,7 @@ def run(stage: Stage) -> Run:
     stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
     made = sms(stage, rows(4), **KEY)
     failed = made.once()
-    assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown": 2})
+    assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown_recipients": 2})
     return made
 
 
@@ -58,12 +58,12 @@ class TestSeen:
         (line,) = said.lines
         assert [line["dag_id"], line["run_id"], line["task_id"]] == ids(run)
         assert (line["state"], line["recipients"]) == ("unknown", 2)
-        assert "2 requests in all: 1 settled (2 recipients), 1 unknown (2 recipients)." in said.err
-        assert f"airflow cpaas journal mark-sent {' '.join(ids(run))}" in said.err
+        assert "2 requests in all: 1 accepted (2 recipients), 1 unknown (2 recipients)." in said.err
+        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in said.err
 
     def test_list_narrows_it_as_any_other(self, run: Run, journal: Journal) -> None:
         assert journal("list", "--dag-id", "another", "--output", "json").lines == []
-        (line,) = journal("list", "--dag-id", run.dag.dag_id, "--state", "settled", "--output", "json").lines
+        (line,) = journal("list", "--dag-id", run.dag.dag_id, "--state", "accepted", "--output", "json").lines
         assert (line["recipients"], line["reason"]) == (2, "1 request together")
 
     def test_list_shows_a_campaign_of_several_runs_once(self, stage: Stage, run: Run, journal: Journal) -> None:
@@ -74,8 +74,8 @@ class TestSeen:
 
     def test_show_says_in_which_database_it_lies(self, run: Run, journal: Journal, database: Database) -> None:
         said = journal("show", *ids(run), "--output", "json")
-        assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("settled", 2)]
-        assert f"(campaign_key), and lies in the database {database.url_for_people}." in said.err
+        assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("accepted", 2)]
+        assert f"(idempotency_key), and lies in the database {database.url_for_people}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
     def test_show_of_a_run_that_found_all_done_is_the_same_journal(
@@ -112,8 +112,8 @@ class TestMarked:
     def test_unsent_is_sent_by_the_cleared_task_and_nobody_else_again(
         self, stage: Stage, run: Run, journal: Journal
     ) -> None:
-        said = journal("mark-unsent", *ids(run), "--yes")
-        assert (said.status, "Marked as unsent: 1 request to 2 recipients" in said.out) == (0, True), said.err
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
+        assert (said.status, "Resolved as not sent: 1 request to 2 recipients" in said.out) == (0, True), said.err
         assert "clear the task, or have another run ask for the campaign" in said.out
         assert "3.4" not in said.out
         done = run.clear().once()
@@ -121,28 +121,28 @@ class TestMarked:
         assert sorted(reached(stage).values()) == [1, 1, 2, 2]
 
     def test_sent_is_not_sent_again_by_any_run(self, stage: Stage, run: Run, journal: Journal) -> None:
-        assert journal("mark-sent", *ids(run), "--id", "msg_9", "--yes").status == 0
-        (line,) = journal("list", "--state", "settled", "--each", "--limit", "1", "--output", "json").lines
-        assert line["state"] == "settled"
+        assert journal("resolve", "--sent", *ids(run), "--id", "msg_9", "--yes").status == 0
+        (line,) = journal("list", "--state", "accepted", "--each", "--limit", "1", "--output", "json").lines
+        assert line["state"] == "accepted"
         done = sms(stage, rows(5), **KEY).once()
         assert (done.state, counts(done.result), reached(stage)) == ("success", {"sent": 5}, Counter(digits(5)))
         assert journal("list", "--output", "json").lines == []
 
     def test_a_cleared_state_does_not_undo_it(self, stage: Stage, run: Run, journal: Journal) -> None:
-        assert journal("mark-sent", *ids(run), "--yes").status == 0
+        assert journal("resolve", "--sent", *ids(run), "--yes").status == 0
         assert run.clear(drop_state=True).once().state == "success"
         assert reached(stage) == Counter(digits(4))
 
     def test_the_error_of_the_task_names_the_command(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = sms(stage, rows(1), **KEY)
-        assert f"airflow cpaas journal mark-sent {' '.join(ids(run))}" in run.once().error
+        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in run.once().error
 
 
 class TestRefused:
     def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
         CampaignState(database, NAME, "task instance of another run").take()
-        said = journal("mark-unsent", *ids(run), "--yes")
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "task instance of another run works on it" in said.err) == (1, True)
         assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
 
@@ -158,7 +158,7 @@ class TestRefused:
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
-        said = journal("mark-unsent", *ids(run))
+        said = journal("resolve", "--not-sent", *ids(run))
         assert (said.status, "has changed meanwhile. Nothing was changed." in said.err) == (1, True)
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
 
@@ -166,25 +166,25 @@ class TestRefused:
     def test_a_task_instance_on_its_way(self, run: Run, journal: Journal, state: str) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
-        said = journal("mark-unsent", *ids(run), "--yes")
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
 
 
 class TestElsewhere:
-    """The command runs where [cpaas] store names another database than that of the workers."""
+    """The command runs where [cpaas] database names another database than that of the workers."""
 
     @pytest.fixture
     def other(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/other.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
         return f"sqlite:///{tmp_path}/other.db"
 
-    @pytest.mark.parametrize("command", ["show", "mark-sent", "mark-unsent"])
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
     def test_the_command_names_the_database_that_has_it(
         self, run: Run, journal: Journal, database: Database, other: str, command: str
     ) -> None:
-        said = journal(command, *ids(run))
+        said = journal(*command.split(), *ids(run))
         assert said.status == 1
-        assert f"its campaign's journal is not in the database {other}, which [cpaas] store names here." in said.err
+        assert f"its campaign's journal is not in the database {other}, which [cpaas] database names here." in said.err
         assert f"The workers have {database.url_for_people}. Nothing was changed." in said.err
 
     def test_list_says_that_it_could_not_be_read(self, run: Run, journal: Journal, other: str) -> None:
@@ -194,10 +194,10 @@ class TestElsewhere:
     def test_one_that_cannot_be_opened_is_named_once(
         self, stage: Stage, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sms(stage, rows(1), campaign_key="summer").once()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db/none.db")
+        sms(stage, rows(1), idempotency_key="summer").once()
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db/none.db")
         said = journal("list")
-        assert (said.status, said.err.count("lie in the database [cpaas] store names")) == (1, 1)
+        assert (said.status, said.err.count("lie in the database [cpaas] database names")) == (1, 1)
 
 
 def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal) -> None:
@@ -207,7 +207,7 @@ def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal)
     assert run.once(map_index=1).state == "failed"
     (line,) = journal("list", "--output", "json").lines
     assert (line["map_index"], line["state"]) == (1, "unknown")
-    assert journal("mark-sent", *ids(run), "--map-index", "1", "--yes").status == 0
+    assert journal("resolve", "--sent", *ids(run), "--map-index", "1", "--yes").status == 0
     assert run.clear(map_index=1).once(map_index=1).state == "success"
     assert reached(stage) == Counter(digits(6))
     # A run that finds all done stores nothing that names its partition.

@@ -37,7 +37,7 @@ class Receiver:
         self.store = f"sqlite:///{folder / 'store.db'}"
         self.log = folder / "receiver.log"
         command = [COMMAND, "cpaas", "receiver", "--port", str(self.port), *more]
-        environment = {**os.environ, "AIRFLOW__CPAAS__STORE": self.store, "AIRFLOW_CONN_CPAAS_ALONE": CONNECTION}
+        environment = {**os.environ, "AIRFLOW__CPAAS__DATABASE": self.store, "AIRFLOW_CONN_CPAAS_ALONE": CONNECTION}
         self.started = Started.start(command, environment, self.log, Path.cwd())
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -100,11 +100,11 @@ class TestReceiver:
         self, tmp_path: Path
     ) -> None:
         with running(tmp_path) as receiver:
-            assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "kept"}
+            assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "stored"}
             assert [receiver.get(path) for path in ("/cpaas/docs", "/cpaas/openapi.json", "/", "/health")] == [404] * 4
             with open_store(receiver.store) as database:
                 handshake = httpx.post(receiver.callback(Ticket("handshake", "handshake", 1)), trust_env=False)
-                assert handshake.json() == {"store": database.identity}
+                assert handshake.json() == {"database": database.identity}
             with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:
                 raw = json.dumps({**REPORT, "id": "m-2"}).encode()
                 path = receiver.callback().removeprefix(receiver.url)
@@ -184,14 +184,14 @@ class TestCannotBegin:
     def test_where_another_listens_already(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            done = self.run("--port", str(port), AIRFLOW__CPAAS__STORE=f"sqlite:///{tmp_path / 'store.db'}")
+            done = self.run("--port", str(port), AIRFLOW__CPAAS__DATABASE=f"sqlite:///{tmp_path / 'store.db'}")
         assert done.returncode == 1
         assert f"Cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_without_a_store_it_can_use(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        done = self.run("--port", "8099", AIRFLOW__CPAAS__STORE=f"sqlite:///{tmp_path / 'file' / 'store.db'}")
+        done = self.run("--port", "8099", AIRFLOW__CPAAS__DATABASE=f"sqlite:///{tmp_path / 'file' / 'store.db'}")
         assert done.returncode == 1
         assert "The store cannot be created" in done.stderr
         assert "Traceback" not in done.stderr

@@ -41,7 +41,7 @@ PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing
 DONE, LOST, UNDER_WAY, SILENT = PEOPLE
 ERASED = "2348030000009"
 STANDING = "Of 4 recipients 1 are delivered, 1 undelivered and 1 on their way; nothing is known of 1."
-FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "open": 1, "conflicts": 0}
+FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "unreported": 1, "conflicts": 0}
 # What a sensor that does not succeed says.
 MESSAGES = {
     "missed": "Too few were delivered: min_delivered=0.9 can no longer be reached. ",
@@ -52,7 +52,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"missed": {"min_delivered": 0.9}, "timed
 
 def campaign(reference: str, sent: int, **more: Any) -> dict[str, Any]:
     """Return what a campaign operator returns, as far as it is read."""
-    return {"reference": reference, "recipients": sent + 3, "sent": sent, "unknown": 0, "dry_run": False, **more}
+    return {
+        "reference": reference,
+        "recipients": sent + 3,
+        "sent": sent,
+        "unknown_recipients": 0,
+        "dry_run": False,
+        **more,
+    }
 
 
 def single(*references: str, recipients: int | None = None, **more: Any) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
         with open_store() as opened:
             yield opened
 
@@ -110,8 +117,10 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
     reported(store)
     with on_stage(sandbox_process) as stage:
 
-        def wait(name: str, sent: Any, **given: Any) -> DeliverySensor:
-            return DeliverySensor(task_id=stage.set(name), **{"poke_interval": 1, "sent": sent, "timeout": 60} | given)
+        def wait(name: str, send_result: Any, **given: Any) -> DeliverySensor:
+            return DeliverySensor(
+                task_id=stage.set(name), **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given
+            )
 
         with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
             for mode in MODES:
@@ -133,7 +142,7 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
 
             wait("mapped_set", send.expand(number=[0, 1, 2]), deferrable=True)
             DeliverySensor.partial(task_id="mapped", poke_interval=1, timeout=0).expand(
-                sent=[single("one-0"), campaign("open", 4)]
+                send_result=[single("one-0"), campaign("open", 4)]
             )
             wait("references", "noted")
             wait("several_references", ["noted", "ended"])
@@ -157,7 +166,7 @@ class TestOutcomes:
     def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
         assert played.outcome(f"final_{mode}") == ("success", 1)
         assert played.xcom(f"final_{mode}") == {
-            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "open": 0, "conflicts": 1,
+            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
             "results_path": None,
         }  # fmt: skip
 
@@ -217,13 +226,13 @@ class TestWhatIsWaitedFor:
 
     def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
         assert played.outcome("erased") == ("success", 1)
-        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "open": 0}
+        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
         assert figures.items() <= played.xcom("erased").items()
 
     def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
         assert played.outcome("unheard_of") == ("failed", 1)
         assert "knows nothing of 1 of 1 references" in played.error("unheard_of")
-        assert "[cpaas] store" in played.error("unheard_of")
+        assert "[cpaas] database" in played.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
@@ -231,7 +240,7 @@ class TestWhatIsWaitedFor:
     ) -> None:
         assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
         assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
-        assert "[cpaas] store" not in played.log(f"without_reports_{mode}")
+        assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
 
     def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
         assert played.outcome("text_of_a_result") == ("failed", 1)
@@ -286,16 +295,16 @@ class TestArguments:
     @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
     def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
         with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
-            DeliverySensor(task_id="bad", sent="x", min_delivered=given)
+            DeliverySensor(task_id="bad", send_result="x", min_delivered=given)
 
     def test_rounds_are_short_where_one_query_serves_all(self) -> None:
-        assert DeliverySensor(task_id="there", sent="x", deferrable=True).poke_interval == 1
-        assert DeliverySensor(task_id="here", sent="x", deferrable=False).poke_interval == 10
+        assert DeliverySensor(task_id="there", send_result="x", deferrable=True).poke_interval == 1
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).poke_interval == 10
 
     def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
-        assert DeliverySensor(task_id="there", sent="x").deferrable is True
-        assert DeliverySensor(task_id="here", sent="x", deferrable=False).deferrable is False
+        assert DeliverySensor(task_id="there", send_result="x").deferrable is True
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).deferrable is False
 
 
 class Instance:
@@ -313,7 +322,7 @@ class TestDeferral:
     def sensor(self, store: Database) -> Iterator[DeliverySensor]:
         kept(store, report(DONE, "sent", ticket=pack("deferred", 2)))
         with DAG("deferring", schedule=None):
-            yield DeliverySensor(task_id="wait", sent=campaign("deferred", 2), deferrable=True, timeout=600)
+            yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
 
     @pytest.fixture
     def context(self) -> Any:
@@ -336,7 +345,7 @@ class TestDeferral:
         self, sensor: DeliverySensor, context: Any
     ) -> None:
         names = [f"cpaas-{number:024d}" for number in range(5000)]
-        sensor.sent = [single(name) for name in names]
+        sensor.send_result = [single(name) for name in names]
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute(context)
         _, kwargs = deferred.value.trigger.serialize()
@@ -346,7 +355,7 @@ class TestDeferral:
     @pytest.mark.parametrize(
         "event",
         [None, {}, "done", ["outcome"], {"outcome": "done"}, {"outcome": "lost", **FIGURES},
-         {"outcome": "done", **FIGURES, "open": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
+         {"outcome": "done", **FIGURES, "unreported": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
     )  # fmt: skip
     def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
         with pytest.raises(AirflowException, match="without saying how far deliveries are"):
@@ -369,7 +378,7 @@ class TestDeferral:
     def test_what_came_to_its_end_meanwhile_is_no_timeout(
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
-        sensor.sent = campaign("late", 1)
+        sensor.send_result = campaign("late", 1)
         kept(store, report(DONE, "delivered", ticket=pack("late")))
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
@@ -379,8 +388,8 @@ class TestTrouble:
     def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
         """One whose store cannot be read."""
         (tmp_path / "file").touch()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
-        return DeliverySensor(task_id="wait", sent=single("one"), timeout=600, deferrable=True)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
+        return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
 
     def test_a_store_that_cannot_be_read_does_not_end_the_wait(
         self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
@@ -390,7 +399,7 @@ class TestTrouble:
             sensor.execute({})
 
     def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
-        sensor.sent = "one"
+        sensor.send_result = "one"
         with pytest.raises(AirflowException, match="not known to how many was sent"):
             sensor.execute({})
 
@@ -454,7 +463,7 @@ class TestQueries:
     def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
         kept(store, *(report(UNDER_WAY, "sent", ticket=pack(name)) for name in names))
-        sensor = DeliverySensor(task_id="wait", sent=[single(name) for name in names])
+        sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with asked("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
         assert len([query for query in queries if "cpaas_schema" not in query]) == 1
@@ -468,7 +477,7 @@ class TestTriggerer:
         """A store that is named by a connection."""
         path = tmp_path / "store.db"
         monkeypatch.setenv("AIRFLOW_CONN_REPORTS", json.dumps({"conn_type": "sqlite", "host": str(path)}))
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "reports")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "reports")
         with open_store() as opened:
             yield opened
 

@@ -95,15 +95,15 @@ class TestTheWholeList:
         counters = sandbox.counters()
         check, contacts, sms, email = (first[step] for step in ("check", "contacts", "sms", "email"))
 
-        # Every row of the file that is not empty, and so no row at all, is a recipient, a bad row or a duplicate.
+        # Every row of the file that is not empty, and so no row at all, is a recipient, an invalid row or a duplicate.
         rows = sum(1 for row in rows_of_the_list()[1:] if row)
-        assert check["recipients"] + check["bad_rows"] + check["duplicates"] == rows > 1000
-        assert check["not_reached"] == check["recipients"]
+        assert check["recipients"] + check["invalid_rows"] + check["duplicates"] == rows > 1000
+        assert check["not_sent"] == check["recipients"]
         assert sum(check["pages"].values()) == check["recipients"]
         assert check["estimated_charge"] > 0
 
         assert contacts["created"] == counters["contacts"]["created"] == check["recipients"]
-        assert sms["recipients"] + sms["do_not_disturb"] == counters["lookups"] == check["recipients"] + 1
+        assert sms["recipients"] + sms["dnd"] == counters["lookups"] == check["recipients"] + 1
         assert sms["sent"] == sms["recipients"] == counters["sms"]["recipients"]
         assert email["sent"] == email["recipients"] == counters["email"]["recipients"] > 500
         assert first["balance"] == counters["balance"]
@@ -121,10 +121,10 @@ class TestTheWholeList:
         for task_id, rows in (("check", 1100), ("send_sms", 1100), ("send_email", 900)):
             lines = [line for line in outcomes(tmp_path, task_id) if line["row"]]
             assert len({line["row"] for line in lines}) == len(lines) > rows
-            reasons = {line["reason"] for line in lines if line["outcome"] == "bad_row"}
+            reasons = {line["reason"] for line in lines if line["outcome"] == "invalid_row"}
             assert reasons
             assert not any("@" in reason for reason in reasons)
-        reasons = {line["reason"] for line in outcomes(tmp_path, "check") if line["outcome"] == "bad_row"}
+        reasons = {line["reason"] for line in outcomes(tmp_path, "check") if line["outcome"] == "invalid_row"}
         assert "phone lost its last digits in a spreadsheet (scientific notation)" in reasons
 
     def test_takes_a_national_number_for_one_of_the_row_s_country(self, run_example, sandbox, tmp_path):
@@ -134,7 +134,7 @@ class TestTheWholeList:
         )
         run_example("customer_campaign", csv=str(american), folder=f"file://{tmp_path}/out")
         found = [(line["outcome"], line["recipient"]) for line in outcomes(tmp_path, "check")]
-        assert found == [("not_reached", "12025550145"), ("not_reached", "2348035550101"), ("bad_row", None)]
+        assert found == [("not_sent", "12025550145"), ("not_sent", "2348035550101"), ("invalid_row", None)]
 
 
 class TestTrouble:
@@ -145,7 +145,7 @@ class TestTrouble:
         assert states(run)["send_sms"] == "failed"
         assert states(run)["send_email"] == "success"
         sms = xcom(run, "summarise", "summary")["sms"]
-        assert (sms["sent"], sms["unknown"], sms["not_reached"]) == (5, 2, 0)
+        assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
         assert sent_to(sandbox) == Counter([COLLEAGUE, *NUMBERS])
         told = by_recipient(tmp_path, "send_sms")
         # Several are under way at a time; which of them comes second is the service's affair.
@@ -182,7 +182,7 @@ class TestTrouble:
         run = campaign()
         assert run.state == "failed"
         summary = xcom(run, "summarise", "summary")
-        assert (summary["sms"]["sent"], summary["sms"]["not_reached"]) == (3, 4)
+        assert (summary["sms"]["sent"], summary["sms"]["not_sent"]) == (3, 4)
         assert summary["balance"] == 2
         assert summary["email"]["sent"] == 7
 
@@ -209,7 +209,7 @@ class TestDelivery:
     @pytest.fixture
     def reported(self, sandbox, small_list, tmp_path, monkeypatch):
         """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
         app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
@@ -224,11 +224,11 @@ class TestDelivery:
         run = run_example("customer_campaign", **reported)
         assert run.state == "success"
         summary = xcom(run, "summarise", "summary")
-        for step, reached, not_reached in (("sms_delivered", 6, undelivered), ("email_delivered", 6, bounced)):
+        for step, reached, not_sent in (("sms_delivered", 6, undelivered), ("email_delivered", 6, bounced)):
             told = summary[step]
             assert (told["expected"], told["delivered"], told["undelivered"], told["conflicts"]) == (7, reached, 1, 0)
             said = by_recipient(tmp_path, step)
-            assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_reached]
+            assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_sent]
 
     def test_to_too_few_fails_the_run(self, run_example, sandbox, reported):
         sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[:3], "undelivered")}})

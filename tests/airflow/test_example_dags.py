@@ -148,8 +148,8 @@ class TestMappedCampaign:
         assert done.state == "failed"
         summary = xcom(done, "sum_up", "summary")
         assert summary["parts_failed"] == 1
-        assert summary["unknown"] > 0
-        assert summary["sent"] + summary["unknown"] == 40
+        assert summary["unknown_recipients"] > 0
+        assert summary["sent"] + summary["unknown_recipients"] == 40
 
 
 class TestTaskflowHook:
@@ -172,7 +172,7 @@ class TestEmailTheUndelivered:
     def store(self, tmp_path, monkeypatch):
         from cpaas_provider.store.database import open_store
 
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path / 'store.db'}")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
         with open_store() as opened:
             yield opened
 

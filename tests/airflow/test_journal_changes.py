@@ -32,14 +32,14 @@ class TestAnotherText:
         assert WARNING in second.log
         assert "nobody else is left" in second.log
 
-    @pytest.mark.parametrize("if_unknown", ["fail", "skip", "resend"])
+    @pytest.mark.parametrize("on_unknown", ["fail", "skip", "resend"])
     def test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown(
-        self, stage: Stage, if_unknown: str
+        self, stage: Stage, on_unknown: str
     ) -> None:
         SMS.lose(stage, "cut_after", times=1)
         run = SMS.run(stage, **BY_TRY["sms"])
         first = run.once()
-        run.change(if_unknown=if_unknown)
+        run.change(on_unknown=on_unknown)
         again = run.clear().once()
         assert (again.state, again.number, SMS.requests(stage)) == ("failed", 2, 1)
         assert "differs from what those requests said" in again.error
@@ -50,7 +50,7 @@ class TestAnotherText:
     ) -> None:
         monkeypatch.setattr("cpaas_provider.sending.once._FIRST_PAUSE", 0.0)
         SMS.lose(stage, "error_500_after")
-        run = SMS.run(stage, if_unknown="resend", **BY_TRY["sms"])
+        run = SMS.run(stage, on_unknown="resend", **BY_TRY["sms"])
         first, second = run.to_the_end()
         assert (first.state, second.state) == ("up_for_retry", "failed")
         assert "differs" in second.error
@@ -60,7 +60,7 @@ class TestAnotherText:
         SMS.lose(stage, "cut_after", times=1)
         run = SMS.run(stage)
         run.once()
-        run.change(content="Another", if_unknown="resend").clear()
+        run.change(content="Another", on_unknown="resend").clear()
         assert "differs" in run.once().error
         run.change(content="Your parcel is here").clear()
         assert run.once().state == "success"
@@ -94,9 +94,9 @@ class TestAnotherText:
 
     def test_a_reference_or_callback_of_ones_own_is_no_text(self, stage: Stage) -> None:
         SMS.lose(stage, "cut_after", times=1)
-        run = SMS.run(stage, if_unknown="fail")
+        run = SMS.run(stage, on_unknown="fail")
         run.once()
-        run.change(external_ref="order-2", callback="http://127.0.0.1:9/", if_unknown="skip")
+        run.change(external_ref="order-2", callback="http://127.0.0.1:9/", on_unknown="skip")
         assert run.clear().once().state == "success"
 
 
@@ -128,16 +128,16 @@ class TestOtherRecipients:
         again = run.change(recipients=[phone("two"), phone("three")]).clear().once()
         assert (again.state, got(stage, "one", "two", "three")) == ("failed", [1, 1, 1])
         assert again.references == first.references
-        assert (again.report["recipients"], again.report["unknown"]) == (1, 2)
+        assert (again.report["recipients"], again.report["unknown_recipients"]) == (1, 2)
 
     def test_with_resend_who_is_unknown_and_still_on_the_list_is_sent_to_again(self, stage: Stage) -> None:
         SMS.lose(stage, "cut_before", times=1)
         run = SMS.run(stage, recipients=[phone("one"), phone("two")])
         run.once()
-        again = run.change(recipients=[phone("two")], if_unknown="resend").clear().once()
+        again = run.change(recipients=[phone("two")], on_unknown="resend").clear().once()
         assert (again.state, got(stage, "one", "two")) == ("success", [0, 1])
         # The one who was taken off the list is still unknown, and said to be so.
-        assert (again.result["recipients"], again.result["unknown"]) == (1, 1)
+        assert (again.result["recipients"], again.result["unknown_recipients"]) == (1, 1)
 
     @pytest.mark.parametrize("kind", [AIRTIME, EMAIL], ids=lambda kind: kind.name)
     def test_somebody_else_altogether_is_another_deed(self, stage: Stage, kind: Kind) -> None:

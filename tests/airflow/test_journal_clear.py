@@ -29,7 +29,12 @@ def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothin
     assert (again.state, again.number, kind.requests(stage)) == ("failed", 2, 1)
     assert "state was dropped when it was cleared" in again.error
     assert again.references == [reference]
-    assert again.report == {"recipients": 0, "references": [], "unknown": 1, "unknown_references": [reference]}
+    assert again.report == {
+        "recipients": 0,
+        "references": [],
+        "unknown_recipients": 1,
+        "unknown_references": [reference],
+    }
     if kind.has_reference:
         assert [one["external_ref"] for one in kind.arrived(stage)] == [reference]
 
@@ -46,9 +51,9 @@ def test_it_stays_so_until_somebody_decides(stage: Stage) -> None:
     run.once()
     run.clear(drop_state=True).once()
     assert run.clear().once().state == "failed"
-    run.change(if_unknown="skip").clear()
+    run.change(on_unknown="skip").clear()
     skipped = run.once()
-    assert (skipped.state, skipped.result["unknown"], skipped.result["recipients"]) == ("success", 1, 0)
+    assert (skipped.state, skipped.result["unknown_recipients"], skipped.result["recipients"]) == ("success", 1, 0)
     assert SMS.requests(stage) == 1
 
 
@@ -121,7 +126,10 @@ def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(stage: 
     assert "It was sent to 1 of 2 recipients" in first.error
     assert "only they are tried again" in first.error
     assert bad[3:] not in first.error + first.log
-    assert {entry["state"]: len(entry["members"]) for entry in run.journal().values()} == {"settled": 1, "rejected": 1}
+    assert {entry["state"]: len(entry["recipient_hashes"]) for entry in run.journal().values()} == {
+        "accepted": 1,
+        "rejected": 1,
+    }
     again = run.clear().once()
     assert (again.state, SMS.requests(stage)) == ("failed", 2)
     done = run.change(recipients=[phone("good")]).clear().once()
@@ -173,7 +181,7 @@ def test_with_resend_on_clear_what_was_unknown_is_sent_again_as_all_else(stage: 
 
 
 def test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate(stage: Stage) -> None:
-    run = AIRTIME.run(stage, if_unknown="resend")
+    run = AIRTIME.run(stage, on_unknown="resend")
     run.once()
     again = run.clear(drop_state=True).once()
     assert (again.state, again.result["status"], len(AIRTIME.arrived(stage))) == ("success", "duplicate", 1)

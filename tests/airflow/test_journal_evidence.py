@@ -86,7 +86,7 @@ def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(stage: Stage,
     done = run.once()
     (reference,) = run.journal()
     assert (done.state, done.number, done.result["id"]) == ("success", 1, f"reported of {reference}")
-    assert (done.result["recipients"], done.result["unknown"], done.result["charge"]) == (1, 0, 4.0)
+    assert (done.result["recipients"], done.result["unknown_recipients"], done.result["charge"]) == (1, 0, 4.0)
     assert SMS.requests(stage) == 1
     assert f"Request {reference} of unknown outcome was carried out: there is evidence of it." in done.log
 
@@ -108,27 +108,27 @@ def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("if_unknown", "state", "requests"), [("fail", "failed", 1), ("skip", "success", 1), ("resend", "success", 2)]
+    ("on_unknown", "state", "requests"), [("fail", "failed", 1), ("skip", "success", 1), ("resend", "success", 2)]
 )
-def test_where_it_never_comes_the_author_s_word_counts_after_settle_timeout(
-    stage: Stage, sending: Any, if_unknown: str, state: str, requests: int
+def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
+    stage: Stage, sending: Any, on_unknown: str, state: str, requests: int
 ) -> None:
-    run = sending(Reports(after=99), if_unknown=if_unknown, settle_timeout=50)
+    run = sending(Reports(after=99), on_unknown=on_unknown, unknown_timeout=50)
     assert run.once().state == "deferred"
     assert run.fires(early=True).once().state == "deferred"
     last = run.requested_earlier(seconds=50).fires(early=True).once()
     assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)
-    assert (last.report or last.result)["unknown"] == (0 if if_unknown == "resend" else 1)
+    assert (last.report or last.result)["unknown_recipients"] == (0 if on_unknown == "resend" else 1)
 
 
 def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
-    run = sending(Reports(after=99, patience=50), settle_timeout=600)
+    run = sending(Reports(after=99, patience=50), unknown_timeout=600)
     assert run.once().state == "deferred"
     assert run.requested_earlier(seconds=50).fires(early=True).once().state == "failed"
 
 
 def test_without_patience_there_is_no_waiting(sending: Any) -> None:
-    assert sending(Reports(after=99), settle_timeout=0).once().state == "failed"
+    assert sending(Reports(after=99), unknown_timeout=0).once().state == "failed"
 
 
 def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> None:
@@ -157,16 +157,16 @@ def test_a_broken_way_settles_nothing_and_sends_nothing(stage: Stage, sending: A
 
 
 def test_a_later_try_looks_again_before_it_does_anything(stage: Stage, sending: Any) -> None:
-    run = sending(Reports(after=1), settle_timeout=0, if_unknown="resend")
+    run = sending(Reports(after=1), unknown_timeout=0, on_unknown="resend")
     SMS.lose(stage, "error_500")
-    run.change(if_unknown="fail")
+    run.change(on_unknown="fail")
     assert run.once().state == "failed"
-    again = run.change(if_unknown="resend").clear().once()
-    assert (again.state, again.result["unknown"], SMS.requests(stage)) == ("success", 0, 1)
+    again = run.change(on_unknown="resend").clear().once()
+    assert (again.state, again.result["unknown_recipients"], SMS.requests(stage)) == ("success", 0, 1)
 
 
 def test_a_change_of_the_text_does_not_matter_where_there_is_evidence(stage: Stage, sending: Any) -> None:
-    run = sending(Reports(after=1), settle_timeout=0)
+    run = sending(Reports(after=1), unknown_timeout=0)
     run.once()
     again = run.change(content="Another text").clear().once()
     assert (again.state, SMS.requests(stage)) == ("success", 1)

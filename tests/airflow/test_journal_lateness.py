@@ -136,16 +136,16 @@ class TestLateRuns:
         assert (failed.state, failed.number, stage.arrived("sms", digits("two"))) == ("failed", 2, [])
         assert "max_lateness" in failed.error
         assert "An earlier try had sent, or may have" in failed.error
-        assert (failed.report["recipients"], failed.report["unknown"]) == (1, 0)
+        assert (failed.report["recipients"], failed.report["unknown_recipients"]) == (1, 0)
 
-    @pytest.mark.parametrize(("if_unknown", "state"), [("fail", "failed"), ("resend", "failed"), ("skip", "success")])
-    def test_what_is_unknown_is_not_sent_again_so_late(self, stage: Stage, if_unknown: str, state: str) -> None:
+    @pytest.mark.parametrize(("on_unknown", "state"), [("fail", "failed"), ("resend", "failed"), ("skip", "success")])
+    def test_what_is_unknown_is_not_sent_again_so_late(self, stage: Stage, on_unknown: str, state: str) -> None:
         SMS.lose(stage, "cut_after", times=1)
         run = SMS.run(stage)
         run.once()
-        late = run.change(if_unknown=if_unknown).age(days=30).clear().once()
+        late = run.change(on_unknown=on_unknown).age(days=30).clear().once()
         assert (late.state, SMS.requests(stage)) == (state, 1)
-        assert (late.report or late.result)["unknown"] == 1
+        assert (late.report or late.result)["unknown_recipients"] == 1
 
 
 def facts(

@@ -21,7 +21,7 @@ def test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_resul
     assert kind.requests(stage) == 1
     (arrived,) = kind.arrived(stage)
     assert arrived.get("message_id", arrived.get("id")) == second.result[kind.identity]
-    assert (second.result["unknown"], second.result["unknown_references"]) == (0, [])
+    assert (second.result["unknown_recipients"], second.result["unknown_references"]) == (0, [])
 
 
 def test_so_it_is_with_every_further_try(stage: Stage) -> None:
@@ -45,7 +45,7 @@ def test_a_first_try_without_a_connection_claims_nothing_and_the_next_is_a_fresh
     first = run.once()
     assert (first.state, run.journal()) == ("up_for_retry", {})
     second = run.once()
-    assert (second.state, second.result["unknown"], len(SMS.arrived(stage))) == ("success", 0, 1)
+    assert (second.state, second.result["unknown_recipients"], len(SMS.arrived(stage))) == ("success", 0, 1)
 
 
 # Of passcodes it is the records that cannot be read, before there is a claim.
@@ -70,7 +70,7 @@ def test_a_pack_is_settled_as_a_whole(stage: Stage) -> None:
     assert second.result["recipients"] == 2
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two")] == [1, 1]
     (entry,) = run.journal().values()
-    assert (entry["state"], len(entry["members"]), entry["try_number"]) == ("settled", 2, 1)
+    assert (entry["state"], len(entry["recipient_hashes"]), entry["try_number"]) == ("accepted", 2, 1)
 
 
 def test_a_purchase_keeps_the_amount_it_was_made_with(stage: Stage) -> None:

@@ -70,8 +70,8 @@ def test_an_answer_that_comes_in_its_last_moment_is_settled(stage: Stage, stoppe
     stopper.when(lambda: kind.arrived(stage))
     run = kind.run(stage, pre_execute=stopper.begins)
     done = run.once()
-    assert (done.state, done.result["unknown"], len(kind.arrived(stage))) == ("success", 0, 1)
-    assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+    assert (done.state, done.result["unknown_recipients"], len(kind.arrived(stage))) == ("success", 0, 1)
+    assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
 
 @ENOUGH
@@ -80,7 +80,7 @@ def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
 ) -> None:
     kind.lose(stage, "stall_body")
     stopper.when(lambda: kind.arrived(stage))
-    run = kind.run(stage, pre_execute=stopper.begins, stop_grace=0.2, settle_timeout=0)
+    run = kind.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2, unknown_timeout=0)
     stopped = run.once()
     ((reference, entry),) = run.journal().items()
     assert (stopped.state, stopped.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
@@ -95,7 +95,7 @@ def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
 def test_a_passcode_of_a_stopped_try_is_found_by_the_next(stage: Stage, stopper: Stopper) -> None:
     stage.sandbox.control(*fault("request_otp", "stall_body", seconds=5, times=1))
     stopper.when(lambda: OTP.arrived(stage))
-    first, second = OTP.run(stage, pre_execute=stopper.begins, stop_grace=0.2).to_the_end()
+    first, second = OTP.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2).to_the_end()
     assert (first.state, second.state, OTP.requests(stage)) == ("up_for_retry", "success", 1)
     assert [one["id"] for one in OTP.arrived(stage)] == [second.result["id"]]
 
@@ -125,7 +125,7 @@ def test_a_call_that_waits_to_ask_again_ends_and_is_surely_not_sent(stage: Stage
 def test_a_deliberate_repetition_is_not_begun(stage: Stage, stopper: Stopper) -> None:
     SMS.lose(stage, "stall_body")
     stopper.when(lambda: SMS.arrived(stage))
-    run = SMS.run(stage, pre_execute=stopper.begins, stop_grace=0.2, if_unknown="resend")
+    run = SMS.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2, on_unknown="resend")
     assert (run.once().state, SMS.requests(stage)) == ("up_for_retry", 1)
 
 

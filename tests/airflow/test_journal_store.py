@@ -81,8 +81,8 @@ class TestStateThatCannotBeReached:
         run = SMS.run(stage)
         done = run.once()
         ((reference, entry),) = run.journal().items()
-        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "claimed")
-        assert f"The outcome of request {reference} (settled) could not be stored (AirflowRuntimeError)" in done.log
+        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "pending")
+        assert f"The outcome of request {reference} (accepted) could not be stored (AirflowRuntimeError)" in done.log
 
     def test_such_a_request_is_unknown_to_a_later_try(self, stage: Stage, refuse: Refuse) -> None:
         refuse("set", after=1, times=3)
@@ -95,7 +95,7 @@ class TestStateThatCannotBeReached:
         refuse("set", after=1, times=2)
         run = SMS.run(stage)
         assert "could not be stored" not in run.once().log
-        assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
     def test_a_journal_of_another_version_sends_nothing(self, stage: Stage) -> None:
         run = SMS.run(stage, post_execute=FailsAfterwards(1))
@@ -152,7 +152,7 @@ class TestAllowedRecipients:
         done = run.once()
         assert (done.result["recipients"], done.result["skipped_not_allowed"]) == (1, 2)
         (entry,) = run.journal().values()
-        assert len(entry["members"]) == 1
+        assert len(entry["recipient_hashes"]) == 1
         assert stage.arrived("sms", digits("outsider")) == []
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
@@ -186,7 +186,7 @@ class TestPrivacy:
             (SMS, {"callback": "https://private.example.com/x", "content": "Your parcel is here, {name}"}),
             (EMAIL, {"reply_to": address(THERE)}),
             (AIRTIME, {}),
-            (OTP, {"token": "246813", "settle_timeout": 0}),
+            (OTP, {"token": "246813", "unknown_timeout": 0}),
             (ROW, {"columns": {"Name": THERE, "Phone": phone(THERE), "Email": address(THERE)}}),
         ]
         scenes[0][1]["personalisation"] = [{"to": phone(THERE), "substitutions": {"name": "Ada Lovelace"}}]
@@ -212,7 +212,7 @@ class TestPrivacy:
         for _ in range(2):
             run = SMS.run(stage)
             run.once()
-            members.update(*(entry["members"] for entry in run.journal().values()))
+            members.update(*(entry["recipient_hashes"] for entry in run.journal().values()))
         assert len(members) == 2
 
 
@@ -229,19 +229,19 @@ def test_mapped_instances_have_journals_of_their_own(stage: Stage) -> None:
 
 
 BAD_VALUES: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"if_unknown": "ignore"}, r"if_unknown must be one of fail, skip, resend; it is 'ignore'\."),
-    ({"if_unknown": None}, r"if_unknown must be one of fail, skip, resend; it is None\."),
-    ({"settle_timeout": "soon"}, r"settle_timeout must be a timedelta or a number of seconds; it is 'soon'\."),
-    ({"settle_timeout": None}, r"settle_timeout must be a timedelta or a number of seconds; it is None\."),
-    ({"settle_timeout": True}, r"settle_timeout must be a timedelta or a number of seconds; it is True\."),
-    ({"settle_timeout": -1}, r"settle_timeout must not be negative; it is -1\."),
-    ({"settle_timeout": dt.timedelta(-1)}, r"settle_timeout must not be negative; it is .+\."),
-    ({"stop_grace": -0.5}, r"stop_grace must be a number of seconds of at least 0; it is -0\.5\."),
-    ({"stop_grace": float("nan")}, r"stop_grace must be a number of seconds of at least 0; it is nan\."),
-    ({"stop_grace": "4"}, r"stop_grace must be a number of seconds of at least 0; it is '4'\."),
-    ({"stop_grace": float("inf")}, r"stop_grace must be a number of seconds of at least 0; it is inf\."),
+    ({"on_unknown": "ignore"}, r"on_unknown must be one of fail, skip, resend; it is 'ignore'\."),
+    ({"on_unknown": None}, r"on_unknown must be one of fail, skip, resend; it is None\."),
+    ({"unknown_timeout": "soon"}, r"unknown_timeout must be a timedelta or a number of seconds; it is 'soon'\."),
+    ({"unknown_timeout": None}, r"unknown_timeout must be a timedelta or a number of seconds; it is None\."),
+    ({"unknown_timeout": True}, r"unknown_timeout must be a timedelta or a number of seconds; it is True\."),
+    ({"unknown_timeout": -1}, r"unknown_timeout must not be negative; it is -1\."),
+    ({"unknown_timeout": dt.timedelta(-1)}, r"unknown_timeout must not be negative; it is .+\."),
+    ({"stop_grace_period": -0.5}, r"stop_grace_period must be a number of seconds of at least 0; it is -0\.5\."),
+    ({"stop_grace_period": float("nan")}, r"stop_grace_period must be a number of seconds of at least 0; it is nan\."),
+    ({"stop_grace_period": "4"}, r"stop_grace_period must be a number of seconds of at least 0; it is '4'\."),
+    ({"stop_grace_period": float("inf")}, r"stop_grace_period must be a number of seconds of at least 0; it is inf\."),
     ({"resend_on_clear": "no"}, r"resend_on_clear must be True or False; it is 'no'\."),
-    ({"stop_grace": None}, r"stop_grace must be a number of seconds of at least 0; it is None\."),
+    ({"stop_grace_period": None}, r"stop_grace_period must be a number of seconds of at least 0; it is None\."),
 )
 
 
@@ -274,10 +274,10 @@ class TestArguments:
 
     @ALL
     def test_good_values_are_taken(self, kind: Kind) -> None:
-        given = {"if_unknown": "skip", "settle_timeout": 0, "stop_grace": 0, "resend_on_clear": True}
+        given = {"on_unknown": "skip", "unknown_timeout": 0, "stop_grace_period": 0, "resend_on_clear": True}
         with DAG("well_written", schedule=None):
             task = kind.operator(task_id="deed", **{**kind.arguments(), **given})
-        assert task.settle_timeout == dt.timedelta()
+        assert task.unknown_timeout == dt.timedelta()
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
     def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
@@ -296,7 +296,7 @@ class TestABackendOfTheWorkers:
         run = SMS.run(stage, post_execute=FailsAfterwards(1))
         first, second = run.to_the_end()
         assert (first.state, second.state, SMS.requests(stage)) == ("up_for_retry", "success", 1)
-        assert [entry["state"] for entry in run.journal().values()] == ["settled"]
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
         assert [row.expires_at for row in run.stored()] == [None]
 
     def test_a_try_that_was_replaced_writes_nothing(self, stage: Stage) -> None:
@@ -311,4 +311,4 @@ class TestABackendOfTheWorkers:
 
         run.dag.get_task("deed").__class__ = Cleared
         assert "another try in the place of this one" in run.once().error
-        assert [entry["state"] for entry in run.journal().values()] == ["claimed"]
+        assert [entry["state"] for entry in run.journal().values()] == ["pending"]

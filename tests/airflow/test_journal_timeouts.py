@@ -24,7 +24,7 @@ def patient(stage: Stage) -> Stage:
 @pytest.mark.parametrize("kind", [SMS, OTP], ids=lambda kind: kind.name)
 def test_the_journal_is_written_before_airflow_ends_the_try(patient: Stage, kind: Kind) -> None:
     kind.lose(patient, "stall_body")
-    run = kind.run(patient, execution_timeout=TIMEOUT, settle_timeout=0)
+    run = kind.run(patient, execution_timeout=TIMEOUT, unknown_timeout=0)
     ended = run.once()
     ((reference, entry),) = run.journal().items()
     assert (ended.state, ended.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
@@ -33,7 +33,7 @@ def test_the_journal_is_written_before_airflow_ends_the_try(patient: Stage, kind
 
 def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(patient: Stage) -> None:
     SMS.lose(patient, "stall_body")
-    run = SMS.run(patient, execution_timeout=TIMEOUT, stop_grace=0)
+    run = SMS.run(patient, execution_timeout=TIMEOUT, stop_grace_period=0)
     run.once()
     failed = run.once()
     assert (failed.state, SMS.requests(patient)) == ("failed", 1)
@@ -43,10 +43,10 @@ def test_a_try_that_airflow_ended_all_the_same_leaves_its_claim(patient: Stage) 
 def test_the_journal_of_a_campaign_is_written_before_its_time_is_up(stage: Stage) -> None:
     small_packs(stage, timeout=30)
     stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=2))
-    run = sms(stage, rows(5), execution_timeout=TIMEOUT, if_unknown="skip")
+    run = sms(stage, rows(5), execution_timeout=TIMEOUT, on_unknown="skip")
     ended = run.once()
-    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown": 1, "not_reached": 2})
+    assert (ended.state, counts(ended.report)) == ("up_for_retry", {"sent": 2, "unknown_recipients": 1, "not_sent": 2})
     assert "execution_timeout is about to end it" in ended.error
     accept_all(stage)
     done = run.once()
-    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown": 1})
+    assert (done.state, counts(done.result)) == ("success", {"sent": 4, "unknown_recipients": 1})

@@ -18,7 +18,7 @@ KIND_AND_LOSS = pytest.mark.parametrize(("kind", "how"), BY_CASE.values(), ids=B
 # What was accepted, what was not, and an answer that came but cannot be read.
 SOME = {name: case for name, case in BY_CASE.items() if case[1] in ("cut_after", "cut_before", "broken_json")}
 KIND_AND_SOME_LOSS = pytest.mark.parametrize(("kind", "how"), SOME.values(), ids=SOME)
-SOON = {"settle_timeout": 0}
+SOON = {"unknown_timeout": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +38,13 @@ def test_by_default_it_fails_for_good_and_names_the_request(stage: Stage, kind: 
     failed = run.once()
     (reference,) = run.journal()
     assert (failed.state, failed.number, failed.references) == ("failed", 1, [reference])
-    assert "mark-sent" in failed.error
-    assert failed.report == {"recipients": 0, "references": [], "unknown": 1, "unknown_references": [reference]}
+    assert "resolve --sent" in failed.error
+    assert failed.report == {
+        "recipients": 0,
+        "references": [],
+        "unknown_recipients": 1,
+        "unknown_references": [reference],
+    }
     assert (kind.requests(stage), len(kind.arrived(stage))) == (1, accepted(how))
     if kind.has_reference:
         assert [one["external_ref"] for one in kind.arrived(stage)] == [reference] * accepted(how)
@@ -48,11 +53,11 @@ def test_by_default_it_fails_for_good_and_names_the_request(stage: Stage, kind: 
 @KIND_AND_SOME_LOSS
 def test_with_skip_it_succeeds_and_counts_it_apart(stage: Stage, kind: Kind, how: str) -> None:
     kind.lose(stage, how)
-    run = kind.run(stage, if_unknown="skip", post_execute=FailsAfterwards(1), **SOON)
+    run = kind.run(stage, on_unknown="skip", post_execute=FailsAfterwards(1), **SOON)
     first, second = run.to_the_end()
     (reference,) = run.journal()
     assert (first.state, second.state, second.report) == ("up_for_retry", "success", None)
-    assert (second.result["unknown"], second.result["unknown_references"]) == (1, [reference])
+    assert (second.result["unknown_recipients"], second.result["unknown_references"]) == (1, [reference])
     assert second.result[kind.identity] is None
     assert second.result.get("recipients", 0) == 0
     assert kind.requests(stage) == 1
@@ -61,9 +66,9 @@ def test_with_skip_it_succeeds_and_counts_it_apart(stage: Stage, kind: Kind, how
 @KIND_AND_SOME_LOSS
 def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind, how: str) -> None:
     kind.lose(stage, how, times=1)
-    run = kind.run(stage, if_unknown="resend", **SOON)
+    run = kind.run(stage, on_unknown="resend", **SOON)
     (done,) = run.to_the_end()
-    assert (done.state, done.result["unknown"]) == ("success", 0)
+    assert (done.state, done.result["unknown_recipients"]) == ("success", 0)
     assert kind.requests(stage) == 2
     # The service itself knows of a purchase that was made already, and makes no second one.
     twice = accepted(how) and kind is not AIRTIME
@@ -71,12 +76,12 @@ def test_with_resend_it_is_done_again_until_it_is_known(stage: Stage, kind: Kind
     if kind is AIRTIME and accepted(how):
         assert done.result["status"] == "duplicate"
     (entry,) = run.journal().values()
-    assert entry["state"] == "settled"
+    assert entry["state"] == "accepted"
 
 
 def test_a_duplicate_nobody_asked_for_is_no_purchase(stage: Stage) -> None:
     AIRTIME.run(stage).once()
-    failed = AIRTIME.run(stage, if_unknown="resend").once()
+    failed = AIRTIME.run(stage, on_unknown="resend").once()
     assert (failed.state, failed.number) == ("failed", 1)
     assert "not buy it again" in failed.error
 
@@ -92,7 +97,7 @@ def test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error(stag
 
 def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Stage) -> None:
     SMS.lose(stage, "error_500")
-    run = SMS.run(stage, if_unknown="resend", retries=1)
+    run = SMS.run(stage, on_unknown="resend", retries=1)
     first, second = run.to_the_end()
     assert (first.state, second.state) == ("up_for_retry", "failed")
     assert f"sent {once.RESENDS} times more" in first.error
@@ -103,7 +108,7 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Sta
 def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage: Stage) -> None:
     SMS.lose(stage, "cut_after", times=1)
     stage.sandbox.control(*fault("send_sms", "error_under_200", times=1))
-    run = SMS.run(stage, if_unknown="resend")
+    run = SMS.run(stage, on_unknown="resend")
     failed = run.once()
     (reference,) = run.journal()
     assert (failed.state, failed.report["unknown_references"]) == ("failed", [reference])
@@ -116,10 +121,10 @@ def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage
 def test_a_repetition_that_surely_did_not_leave_says_nothing_either(stage: Stage) -> None:
     SMS.lose(stage, "cut_after", times=1)
     stage.sandbox.control(*fault("send_sms", "rate_limit", retry_after=0, times=5))
-    run = SMS.run(stage, if_unknown="resend")
+    run = SMS.run(stage, on_unknown="resend")
     first = run.once()
-    assert (first.state, first.report["unknown"]) == ("up_for_retry", 1)
-    run.change(if_unknown="fail")
+    assert (first.state, first.report["unknown_recipients"]) == ("up_for_retry", 1)
+    run.change(on_unknown="fail")
     assert run.once().state == "failed"
     assert len(SMS.arrived(stage)) == 1
 
@@ -128,7 +133,7 @@ def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(s
     run = SMS.run(stage, post_execute=FailsAfterwards(1))
     run.once()
     (reference,) = run.journal()
-    run.rewrite_journal(state="claimed", result=None)
+    run.rewrite_journal(state="pending", result=None)
     failed = run.once()
     assert (failed.state, failed.references) == ("failed", [reference])
     assert "ended before its answer was noted" in failed.error
@@ -141,7 +146,7 @@ def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(st
     SMS.lose(stage, "cut_after", times=1)
     run.change(recipients=[phone("one"), phone("two"), phone("three")])
     failed = run.once()
-    assert (failed.state, failed.report["recipients"], failed.report["unknown"]) == ("failed", 1, 2)
+    assert (failed.state, failed.report["recipients"], failed.report["unknown_recipients"]) == ("failed", 1, 2)
     assert "for 2 recipients" in failed.error
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two", "three")] == [1, 1, 1]
 
@@ -159,12 +164,12 @@ class TestPasscodes:
         stage.sandbox.control(*fault("request_otp", "missing_field", field=OTP.field))
         done = OTP.run(stage).once()
         older, newer = OTP.arrived(stage)
-        assert (done.state, done.result["id"], done.result["unknown"]) == ("success", newer["id"], 0)
+        assert (done.state, done.result["id"], done.result["unknown_recipients"]) == ("success", newer["id"], 0)
         assert older["id"] != newer["id"]
 
     def test_without_a_new_record_it_waits_for_one_and_then_does_what_the_author_wants(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        run = OTP.run(stage, settle_timeout=20)
+        run = OTP.run(stage, unknown_timeout=20)
         waiting = run.once()
         assert (waiting.state, waiting.number) == ("deferred", 1)
         assert waiting.trigger[0] == "cpaas_provider.triggers.wait.WaitTrigger"
@@ -173,7 +178,7 @@ class TestPasscodes:
 
     def test_with_resend_it_is_asked_for_again_once_that_time_is_over(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
-        run = OTP.run(stage, settle_timeout=20, if_unknown="resend")
+        run = OTP.run(stage, unknown_timeout=20, on_unknown="resend")
         waiting = run.once()
         done = run.requested_earlier(seconds=20).fires(early=True).once()
         assert (waiting.state, done.state, done.number) == ("deferred", "success", 1)

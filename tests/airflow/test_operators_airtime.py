@@ -95,7 +95,7 @@ class TestResult:
         result = played.xcom("rendered")
         assert set(result) == {
             "id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
-            "references", "delivery_reports", "unknown", "unknown_references",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip
         assert (result["id"], result["status"], result["charge"]) == (purchase["id"], "pending", 75)
         assert result["refunded"] is False

@@ -20,7 +20,7 @@ from tests.airflow.stage import Stage, address, busy, digits, fault, on_stage, p
 from tests.sandbox import Sandbox
 
 NAME, PHONE, EMAIL, BIRTHDAY, PLAN, TAGS, WEBSITE, POINTS = (f"col_7f3a0{n}" for n in range(1, 9))
-NOTHING_UNKNOWN = {"unknown": 0, "unknown_references": []}
+NOTHING_UNKNOWN = {"unknown_recipients": 0, "unknown_references": []}
 # How an answer may fail to come although the row was created.
 UNKNOWN = {
     "cut_after": [fault("create_contact_row", "cut_after")],
@@ -89,7 +89,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             UpdateContactRowOperator(task_id="from_task", row_id="row_from_task", columns=cells_of_customer())
             UpdateContactRowOperator(task_id="clear", row_id="row_clear", columns={"Points": None})
             UpdateContactRowOperator(
-                task_id="clear_empty", row_id="row_clear_empty", columns={"Points": None}, clear_as="empty"
+                task_id="clear_empty", row_id="row_clear_empty", columns={"Points": None}, empty_cell_value="empty"
             )
             UpdateContactRowOperator(task_id="update_gone", row_id="row_nobody_has", columns={"Name": "After"})
             UpdateContactRowOperator(

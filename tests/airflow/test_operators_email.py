@@ -142,7 +142,7 @@ class TestResult:
         result = played.xcom("rendered")
         assert set(result) == {
             "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
-            "references", "delivery_reports", "unknown", "unknown_references",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip
         assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
 

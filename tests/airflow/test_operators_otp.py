@@ -133,7 +133,7 @@ class TestRequest:
     def test_the_result_is_the_record_and_its_end_without_code_and_number(self, played: Stage) -> None:
         (passcode,) = played.arrived("otp", digits("by_params"))
         result = played.xcom("rendered")
-        assert set(result) == RECORD | {"expires_at", "unknown", "unknown_references"}
+        assert set(result) == RECORD | {"expires_at", "unknown_recipients", "unknown_references"}
         assert (result["id"], result["status_desc"], result["outcome"]) == (passcode["id"], "SENT", "pending")
         assert result["expires_at"] == passcode["expires_datetime"]
 
@@ -172,7 +172,7 @@ class TestRequest:
         assert played.outcome(f"unknown_{kind}") == ("success", 1)
         (passcode,) = played.arrived("otp", digits(f"unknown_{kind}"))
         result = played.xcom(f"unknown_{kind}")
-        assert (result["id"], result["unknown"]) == (passcode["id"], 0)
+        assert (result["id"], result["unknown_recipients"]) == (passcode["id"], 0)
         assert result["expires_at"] == passcode["expires_datetime"]
 
     @pytest.mark.parametrize("kind", UNKNOWN)

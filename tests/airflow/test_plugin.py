@@ -141,7 +141,7 @@ class Ear:
 class TestDoors:
     def test_a_report_is_kept_without_a_login(self, server: TestClient) -> None:
         answer = server.post(callback(), json=REPORT)
-        assert (answer.status_code, answer.json()) == (200, {"status": "kept"})
+        assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
         assert json.loads(stored()[-1].body) == REPORT
 
     def test_so_is_one_to_the_account_s_webhook(self, server: TestClient) -> None:
@@ -158,7 +158,7 @@ class TestDoors:
 
     def test_the_handshake_names_the_store_of_the_configuration(self, server: TestClient) -> None:
         with open_store() as database:
-            assert server.post(callback(Ticket("handshake", "handshake", 1))).json() == {"store": database.identity}
+            assert server.post(callback(Ticket("handshake", "handshake", 1))).json() == {"database": database.identity}
 
     def test_a_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "AIRFLOW_CONN_CPAAS_ROTATED"

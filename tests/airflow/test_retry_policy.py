@@ -32,9 +32,9 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             def greet(number: str, scene: str) -> str:
                 began.setdefault(scene, []).append(time.monotonic())
                 hook = CpaasHook()
-                connection = hook.read_connection().without_repeats()
+                connection = hook.get_connection_settings().without_retries()
                 # So that the policy sees what the service asks, not the client.
-                options = {**connection.options, "retry_after_cap": 0}
+                options = {**connection.options, "max_retry_after": 0}
                 with CpaasClient(connection.base_url, connection.api_key, **options) as client:
                     return client.send_sms(number, "Shop", "Hello").id
 
@@ -43,7 +43,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
 
             @task(**careful)
             async def greet_all(number: str) -> None:
-                connection = CpaasHook().read_connection()
+                connection = CpaasHook().get_connection_settings()
                 opened = AsyncCpaasClient(connection.base_url, connection.api_key, **connection.options)
                 async with opened as client, asyncio.TaskGroup() as group:
                     group.create_task(client.send_sms(number, "Shop", "Hello"))

@@ -47,14 +47,14 @@ class TestACampaign:
         line = logged(done.log, "SmsCampaignOperator begins")
         for words in (
             "connection 'cpaas_default'", "at most 100 recipients a request", "50 requests a second", "2 at a time",
-            "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "if_unknown fail",
+            "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "on_unknown fail",
         ):  # fmt: skip
             assert words in line
 
     def test_says_what_the_rows_came_to_before_it_sends(self, stage: Stage) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         banned = [{"phone": f"+{digits(4)[3]}"}]
-        done = sms(stage, given, suppression=banned, max_failure_ratio=1).once()
+        done = sms(stage, given, suppression_list=banned, max_failure_ratio=1).once()
         line = logged(done.log, "Planned:")
         assert "6 rows read, 3 recipients to send to" in line
         assert "1 invalid row, 1 duplicate, 0 not allowed, 1 suppressed" in line
@@ -62,7 +62,7 @@ class TestACampaign:
     def test_ends_with_every_count(self, stage: Stage) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         refuse(stage, [digits(4)[2]])
-        done = sms(stage, given, suppression=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
+        done = sms(stage, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
         line = logged(done.log, "Campaign cpaas-")
         assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent to" in line
         for words in (
@@ -103,11 +103,11 @@ class TestWhatAnEarlierTrySent:
         assert "resend_on_clear=True" in line
 
     def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/store.db")
-        run = sms(stage, rows(3), campaign_key="summer")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+        run = sms(stage, rows(3), idempotency_key="summer")
         run.once()
         line = logged(run.clear().once().log, "An earlier try sent everything; nothing is sent again")
-        assert "another campaign_key" in line
+        assert "another idempotency_key" in line
         assert "resend_on_clear" not in line
 
     def test_a_cleared_send_says_so(self, stage: Stage) -> None:
@@ -137,7 +137,13 @@ class TestASingleRequest:
         done = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins on connection 'cpaas_default'" in done.log
         line = logged(done.log, "SendSmsOperator is done")
-        for words in (f"id {done.result['id']}", "recipients 1", "charge 4", "balance 99,999,996", "unknown 0"):
+        for words in (
+            f"id {done.result['id']}",
+            "recipients 1",
+            "charge 4",
+            "balance 99,999,996",
+            "unknown recipients 0",
+        ):
             assert words in line
         assert DIGITS not in done.log
         assert "Hello" not in done.log

@@ -201,8 +201,8 @@ class Run:
             row = self._row(session, task_id, map_index)
             stored = json.loads(row.value)
             for entry in stored["requests"].values():
-                left = datetime.fromisoformat(entry["claimed_at"]) - timedelta(seconds=seconds)
-                entry["claimed_at"] = left.isoformat()
+                left = datetime.fromisoformat(entry["started_at"]) - timedelta(seconds=seconds)
+                entry["started_at"] = left.isoformat()
             row.value = json.dumps(stored)
         return self
 

@@ -255,12 +255,12 @@ def test_a_refused_pack_says_whom_it_was_refused_for_where_the_service_does(
     speak.sandbox.control("POST", "seed", {"refused_recipients": recipients[1:]})
     with pytest.raises(CpaasRejectedError) as caught:
         speak(operation, recipients, sender, "Hello")
-    assert caught.value.refused == (tuple(recipients[1:]) if named else ())
-    assert not caught.value.blames_message
+    assert caught.value.rejected_recipients == (tuple(recipients[1:]) if named else ())
+    assert not caught.value.is_message_error
     assert all(one not in str(caught.value) + repr(caught.value) for one in recipients)
 
 
 def test_a_refused_sender_blames_the_message(speak: Speaker) -> None:
     with pytest.raises(CpaasRejectedError) as caught:
         speak("send_sms", [PHONE], "A@B", "Hello")
-    assert (caught.value.refused, caught.value.blames_message) == ((), True)
+    assert (caught.value.rejected_recipients, caught.value.is_message_error) == ((), True)

@@ -70,7 +70,7 @@ class Demo:
         self.airflow.settings = {
             "AIRFLOW_CONN_CPAAS_DEFAULT": connection,
             # Reports name recipients, and nothing else that Airflow writes does: kept apart, the rest can be searched.
-            "AIRFLOW__CPAAS__STORE": f"sqlite:///{self.home / 'store.db'}",
+            "AIRFLOW__CPAAS__DATABASE": f"sqlite:///{self.home / 'cpaas.db'}",
         }
 
     def run(self, keep: bool) -> bool:
@@ -210,7 +210,7 @@ class Demo:
         self.view.where_to_look(
             {
                 "Lists and outcomes": self.home / "campaign",
-                "Delivery reports": self.home / "store.db",
+                "Delivery reports": self.home / "cpaas.db",
                 "Task logs": self.airflow.home / "logs",
                 "Airflow's own log": self.airflow.log,
             }

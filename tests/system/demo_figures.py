@@ -52,14 +52,14 @@ def compare(figures: dict[str, Any], sandbox: Sandbox, rows: int, refused: dict[
     to_messages = round(counters["charged"] - sum(item["charge"] for item in lookups), 4)
     disturbed = sum(item["answer"]["dnd"] for item in lookups)
     return [
-        Line("Rows checked", _sum(check, "recipients", "bad_rows", "duplicates"), rows, "the file"),
-        Line("  bad, set aside", check.get("bad_rows"), outcomes["bad_row"], "outcome file"),
+        Line("Rows checked", _sum(check, "recipients", "invalid_rows", "duplicates"), rows, "the file"),
+        Line("  invalid, set aside", check.get("invalid_rows"), outcomes["invalid_row"], "outcome file"),
         Line("  duplicates, set aside", check.get("duplicates"), outcomes["duplicate"], "outcome file"),
         Line("Contacts created", contacts.get("created"), counters["contacts"]["created"], "service"),
         Line("Contacts updated", contacts.get("updated"), counters["contacts"]["updated"], "service"),
         Line("  of all that were sound", _sum(contacts, "created", "updated"), check.get("recipients"), "the check"),
-        Line("Numbers looked up", _sum(sms, "recipients", "do_not_disturb"), counters["lookups"], "service"),
-        Line("  skipped: do not disturb", sms.get("do_not_disturb"), disturbed, "service"),
+        Line("Numbers looked up", _sum(sms, "recipients", "dnd"), counters["lookups"], "service"),
+        Line("  skipped: do not disturb", sms.get("dnd"), disturbed, "service"),
         *_messages("SMS", sms, sandbox, "sms", counters, refused["sms"]),
         *_delivered("SMS", figures.get("sms_delivered", {}), sandbox, "sms"),
         *_messages("Emails", email, sandbox, "email", counters, refused["email"]),
@@ -87,7 +87,7 @@ def compare_parts(
         Line(f"SMS sent in {figures['parts']} parts", figures["sent"], sent, "service"),
         Line("  to different people", figures["sent"], len(reached), "inbox"),
         Line("  rejected", figures["rejected"], len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(figures, "unknown", "not_reached"), 0, "nothing went wrong"),
+        Line("  in doubt or not sent", _sum(figures, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
         Line("  charge", figures["charge"], charge, "service"),
     ]
 
@@ -100,7 +100,7 @@ def _messages(
         Line(f"{name} sent", report.get("sent"), counters[channel]["recipients"], "service"),
         Line("  to different people", report.get("sent"), len(reached), "inbox"),
         Line("  rejected", report.get("rejected"), len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(report, "unknown", "not_reached"), 0, "nothing went wrong"),
+        Line("  in doubt or not sent", _sum(report, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
     ]
 
 
@@ -113,7 +113,7 @@ def _delivered(name: str, report: dict[str, Any], sandbox: Sandbox, channel: str
         Line(f"{name} delivered", report.get("delivered"), len(became) - len(failed), "service"),
         Line(f"{name} undelivered", report.get("undelivered"), len(failed), "service"),
         Line("  who, by the outcome file", len(named), len(named & failed), "service"),
-        Line("  not heard of", _sum(report, "in_flight", "open"), 0, "all were reported"),
+        Line("  not heard of", _sum(report, "in_flight", "unreported"), 0, "all were reported"),
         Line("  reported as both", report.get("conflicts"), 0, "nobody is both"),
     ]
 

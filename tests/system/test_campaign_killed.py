@@ -71,7 +71,7 @@ def test_a_task_killed_in_a_request_sends_to_nobody_twice_and_says_who_is_in_dou
 
     path = f"dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/summarise/xcomEntries/summary"
     sms = airflow.api("GET", path)["value"]["sms"]
-    assert (sms["sent"], sms["unknown"], sms["not_reached"]) == (5, 2, 0)
+    assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
     [file] = (tmp_path / "out").glob("*/send_sms.jsonl")
     told = {entry["recipient"]: entry["outcome"] for entry in map(json.loads, file.read_text().splitlines())}
     assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[2:4]

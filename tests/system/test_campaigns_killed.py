@@ -66,7 +66,7 @@ def test_200_kills(killing, capsys):
 
 
 ADA, BO, CY, DEE = (f"234803000000{number}" for number in range(4))
-COUNTED = {"sent": "sent", "rejected": "rejected", "unknown": "unknown", "not_reached": "not_reached"}
+COUNTED = {"sent": "sent", "rejected": "rejected", "unknown_recipients": "unknown", "not_sent": "not_sent"}
 
 
 def line(row, who, outcome="sent", message="m", reference="ref"):
@@ -78,16 +78,16 @@ SENT = (line(1, ADA), line(2, BO))
 
 
 def story(
-    if_unknown="fail", state="success", lines=SENT, tries=2, reached=(ADA, BO), text="Hello", strikes=(), **report
+    on_unknown="fail", state="success", lines=SENT, tries=2, reached=(ADA, BO), text="Hello", strikes=(), **report
 ):
     crowd = Crowd(0, email=False, chance=random.Random(0))
     crowd.names = {who: {"Ada"} for who in (ADA, BO, CY, DEE)}
-    campaign = Campaign("list", False, None, crowd, "sms", if_unknown, False, "pace_50", None, 0.2)
+    campaign = Campaign("list", False, None, crowd, "sms", on_unknown, False, "pace_50", None, 0.2)
     earlier, present = ([Row(who, who, "Ada") for who in people] for people in ((CY, DEE, ADA, BO), (ADA, BO)))
     campaign.versions = [Version(earlier, 0.0, 10.0), Version(present, 10.0)]
     outcomes = Counter(one["outcome"] for one in lines)
     counted = {name: outcomes[outcome] for name, outcome in COUNTED.items()}
-    told = {**counted, "recipients": sum(counted.values()), "bad_rows": 0, "duplicates": 0, **report}
+    told = {**counted, "recipients": sum(counted.values()), "invalid_rows": 0, "duplicates": 0, **report}
     part = Part(campaign, -1, state, tries, 20.0, told, list(lines), Logbook(), list(strikes), "")
     inbox: dict[str, list[Arrival]] = {}
     for who in reached:
@@ -110,7 +110,7 @@ LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
         story("fail", "failed", lines=IN_DOUBT),
         story(lines=(*SENT, GONE), reached=(ADA, BO, CY)),
         story("skip", lines=(*SENT, line(None, None, "unknown"))),
-        story(state="failed", lines=(line(1, ADA), line(2, BO, "not_reached")), reached=(ADA,), tries=RETRIES + 1),
+        story(state="failed", lines=(line(1, ADA), line(2, BO, "not_sent")), reached=(ADA,), tries=RETRIES + 1),
         story(state="failed", lines=(), tries=RETRIES + 1, strikes=LAST),
         story("resend", "failed", lines=(*SENT, line(None, None, "unknown"))),
     ],
@@ -139,7 +139,7 @@ def test_the_check_passes_what_was_promised(kept):
         (story(reached=(ADA, BO, CY)), "1 who are no longer in the source were reached"),
         (story(lines=(*SENT, GONE)), "0 who are no longer in the source were reached"),
         (story(lines=(*SENT, line(None, None, "rejected")), state="failed"), "no longer in the source say"),
-        (story(lines=(line(1, ADA), line(2, BO, "not_reached")), state="failed", reached=(ADA,)), "not reached"),
+        (story(lines=(line(1, ADA), line(2, BO, "not_sent")), state="failed", reached=(ADA,)), "not reached"),
         (story("fail", "failed"), "nothing in its report says why"),
         (story("skip", lines=(line(1, ADA), line(2, BO, "unknown")), tries=1), "1 requests are unknown after 0 deaths"),
     ],

@@ -120,7 +120,7 @@ class TestTheDemo:
 
     def test_shows_what_a_real_list_brings(self, kept):
         sms, email = kept.result["figures"]["sms"], kept.result["figures"]["email"]
-        for name in ("bad_rows", "duplicates", "do_not_disturb", "rejected"):
+        for name in ("invalid_rows", "duplicates", "dnd", "rejected"):
             assert sms[name] > 0, name
         assert email["rejected"] > 0
 
@@ -133,7 +133,7 @@ class TestTheDemo:
 
     def test_has_reports_come_doubled_and_by_the_api_server_s_own_receiver(self, kept):
         counters = kept.sandbox.counters()["reports"]
-        with closing(sqlite3.connect(f"file:{kept.home / 'store.db'}?mode=ro", uri=True)) as store:
+        with closing(sqlite3.connect(f"file:{kept.home / 'cpaas.db'}?mode=ro", uri=True)) as store:
             [(once, repeats)] = store.execute("SELECT count(*), sum(times) - count(*) FROM cpaas_reports")
         recipients = sum(kept.sandbox.counters()[channel]["recipients"] for channel in ("sms", "email"))
         assert once > recipients

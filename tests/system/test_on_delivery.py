@@ -25,7 +25,7 @@ STARTED_WITHIN = 240.0
 
 @pytest.fixture
 def airflow(tmp_path):
-    running = AirflowInParts(tmp_path, DAGS, {"AIRFLOW__CPAAS__STORE": f"sqlite:///{tmp_path / 'store.db'}"})
+    running = AirflowInParts(tmp_path, DAGS, {"AIRFLOW__CPAAS__DATABASE": f"sqlite:///{tmp_path / 'store.db'}"})
     with running:
         for dag_id in ("after_campaign", "after_failure"):
             wait_for(f"Airflow to read {dag_id}", lambda d=dag_id: running.found(f"dags/{d}"), 120.0)

@@ -54,13 +54,13 @@ def test_240_kills(killing, capsys):
     assert outcome.twice_without_journal() >= 1
 
 
-def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", tries=2, unknown=0, log="", id_="0"):
-    case = Case("sms", if_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
+def story(on_unknown="fail", state="success", arrivals=(1, 1), entry="accepted", tries=2, unknown=0, log="", id_="0"):
+    case = Case("sms", on_unknown, [f"234803000000{n}" for n in range(len(arrivals))], 0)
     return Story(
         case=case,
         state=state,
         tries=tries,
-        result={"id": id_, "unknown": unknown, "unknown_references": ["ref"] if unknown else []},
+        result={"id": id_, "unknown_recipients": unknown, "unknown_references": ["ref"] if unknown else []},
         report=None,
         journal=Journal({"ref": {"state": entry}} if entry else {}),
         arrivals={one: list(map(str, range(times))) for one, times in zip(case.recipients, arrivals, strict=True)},
@@ -77,9 +77,9 @@ def story(if_unknown="fail", state="success", arrivals=(1, 1), entry="settled", 
         story(),
         story("resend", arrivals=(2, 2)),
         story("skip", arrivals=(0, 0), entry="unknown", unknown=2),
-        story("skip", arrivals=(1, 1), entry="claimed", unknown=2),
+        story("skip", arrivals=(1, 1), entry="pending", unknown=2),
         story(state="failed", arrivals=(0, 0), entry="unknown", log="ref"),
-        story(state="failed", arrivals=(1, 1), entry="claimed", tries=RETRIES + 1),
+        story(state="failed", arrivals=(1, 1), entry="pending", tries=RETRIES + 1),
         story(state="failed", arrivals=(0, 0), entry=None, tries=RETRIES + 1),
         story(state="failed", arrivals=(0, 0), entry="not_sent", tries=RETRIES + 1),
     ],
@@ -98,10 +98,10 @@ def test_the_check_passes_what_was_promised(kept):
         (story(arrivals=(1, 0)), "nothing arrived"),
         (story("resend", arrivals=(0, 1)), "nothing arrived"),
         (story(arrivals=(0, 0), entry="unknown", unknown=2), "only `skip` allows"),
-        (story("skip", arrivals=(0, 0), entry="settled", unknown=2), "no unsettled entry"),
+        (story("skip", arrivals=(0, 0), entry="accepted", unknown=2), "no open entry"),
         (story("skip", arrivals=(0, 0), entry="unknown", unknown=1), "made one request for 2"),
         (story("skip", arrivals=(0, 0), entry="unknown", unknown=0), "nobody as unknown"),
-        (story(state="failed", arrivals=(0, 0), entry="settled"), "says settled"),
+        (story(state="failed", arrivals=(0, 0), entry="accepted"), "says accepted"),
         (story(state="failed", arrivals=(1, 1), entry="not_sent"), "['not_sent'] for it"),
         (story(state="failed", arrivals=(1, 1), entry=None), "no entry for it"),
         (story(entry=None), "no entry for it"),

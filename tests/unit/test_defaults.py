@@ -13,11 +13,9 @@ from cpaas_provider.delivery import answers, tickets
 from cpaas_provider.hooks.connection import read_connection
 from cpaas_provider.operators._campaign_terms import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
-from cpaas_provider.operators.email import SendEmailOperator
-from cpaas_provider.operators.email_campaign import EmailCampaignOperator
+from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
-from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.operators.sms_campaign import SmsCampaignOperator
+from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.campaign.partitions import Partition
 
 SENDS = {
@@ -40,8 +38,8 @@ def test_what_a_connection_leaves_open() -> None:
 @pytest.mark.parametrize("kind", SENDS, ids=lambda kind: kind.__name__)
 def test_what_a_send_leaves_open(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
-    assert (made.if_unknown, made.stop_grace) == ("fail", 4)
-    assert made.settle_timeout == timedelta(minutes=10)
+    assert (made.on_unknown, made.stop_grace_period) == ("fail", 4)
+    assert made.unknown_timeout == timedelta(minutes=10)
     assert (made.allow_backfill, made.max_lateness) == (False, timedelta(days=1))
     assert made.resend_on_clear is False
 
@@ -59,7 +57,7 @@ def test_what_a_campaign_leaves_open(kind: type) -> None:
 
 def test_how_long_reports_are_kept() -> None:
     (ours,) = (one for one in get_cli_commands() if one.name == "cpaas")
-    (store,) = (one for one in ours.subcommands if one.name == "store")  # type: ignore[union-attr]
+    (store,) = (one for one in ours.subcommands if one.name == "db")  # type: ignore[union-attr]
     (prune,) = (one for one in store.subcommands if one.name == "prune")  # type: ignore[union-attr]
     default = {one.flags[0]: one.kwargs.get("default") for one in prune.args}  # type: ignore[union-attr]
     assert default["--days"] == 90

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 import pytest
 
 MOST_MODULES = 25
-OPERATOR_MODULES = ("airtime", "contacts", "email", "email_campaign", "lookup", "otp", "sms", "sms_campaign")
-SOURCE_MODULES = ("csv_files", "json_lines", "lists", "parquet", "sql")
+OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
+SOURCE_MODULES = ("csv_files", "delivery_events", "json_lines", "lists", "parquet", "sql")
 MOST_OF_ONE = 12
 OURS = "cpaas_provider"
 
@@ -76,10 +76,11 @@ CASES = {
     ),
     "all": importing(*(f"operators.{name}" for name in OPERATOR_MODULES), "sensors.otp", "sensors.delivery"),
     "hook": importing("hooks.cpaas", "hooks.retry_policy"),
-    "schedules": importing("assets.schedules", "delivery.concerned"),
+    "schedules": importing("assets.schedules", "sources.delivery_events"),
     "asset": Case(
-        f"from {OURS}.assets import ConcernedSource, on_campaign_finished\n"
-        "on_campaign_finished(); ConcernedSource('key', [1])",
+        f"from {OURS}.assets import on_campaign_finished\n"
+        f"from {OURS}.sources import DeliveryEventSource\n"
+        "on_campaign_finished(); DeliveryEventSource('key', [1])",
         first="from airflow.sdk import Asset, PartitionedAssetTimetable\n"
         "PartitionedAssetTimetable(assets=Asset('loaded'))",
         with_sdk=False,

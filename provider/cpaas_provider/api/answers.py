@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cpaas_provider.api import failures
-from cpaas_provider.api.blame import refused_recipients
+from cpaas_provider.api.blame import rejected_recipients
 from cpaas_provider.api.endpoints import Effect, Endpoint
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.exchange import Answer
@@ -225,7 +225,7 @@ def _with_rejected(
         if items := failures.items_of(part):
             told = scrub(failures.words_of(body, items), private).rstrip(".")
             resource.note_rejected(
-                refused_recipients(items, fields or {}),
+                rejected_recipients(items, fields or {}),
                 f"{endpoint.operation}: the service accepted the request, but not for all recipients: {told}.",
             )
             break

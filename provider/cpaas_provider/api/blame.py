@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\+?\d(?:[\s().\-]{0,2}\d){5,}")
 _ADDRESS = re.compile(r"(?<![^\s,;:<>\"'()\[\]])[^\s@,;:<>\"'()\[\]]+@[^\s@,;:<>\"'()\[\]]+")
 
 
-def refused_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
+def rejected_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the recipients of a request that error items name, as the request had them and in its order.
 
     :param items: what the service listed
@@ -52,7 +52,7 @@ def refused_recipients(items: Iterable[ErrorItem], fields: Mapping[str, Any]) ->
     return tuple(recipient for recipient in recipients if recipient in named)
 
 
-def blames_message(items: Sequence[ErrorItem], fields: Mapping[str, Any]) -> bool:
+def is_message_error(items: Sequence[ErrorItem], fields: Mapping[str, Any]) -> bool:
     """Tell whether there are items and all of them name a field that is not about recipients."""
     return bool(items) and all(_is_about_message(item, fields) for item in items)
 
@@ -63,7 +63,7 @@ def _is_about_message(item: ErrorItem, fields: Mapping[str, Any]) -> bool:
         return False
     if not _OF_MESSAGE.isdisjoint(steps):
         return True
-    return not _OF_NOTHING.issuperset(steps) and not refused_recipients((item,), fields)
+    return not _OF_NOTHING.issuperset(steps) and not rejected_recipients((item,), fields)
 
 
 def _named(

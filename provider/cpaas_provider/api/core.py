@@ -22,7 +22,7 @@ from cpaas_provider import __version__
 from cpaas_provider.api import errors
 from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.balance import judged_by_words
-from cpaas_provider.api.blame import blames_message, refused_recipients
+from cpaas_provider.api.blame import is_message_error, rejected_recipients
 from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
 from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
 from cpaas_provider.api.failures import describe, failure
@@ -102,10 +102,10 @@ def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Genera
             pause = _pause(error, attempt, settings)
             if pause is not None and (error.retry_after or isinstance(error, errors.CpaasRateLimitedError)):
                 pacer.hold(pause)
-            if pause is None or attempt > settings.repeats:
+            if pause is None or attempt > settings.max_retries:
                 raise
             maybe_done = maybe_done or error.maybe_sent
-            log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.repeats + 1, pause)
+            log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.max_retries + 1, pause)
         yield Pause(pause)
     raise AssertionError("unreachable")
 
@@ -118,8 +118,8 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
             result: T_co = read_answer(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
             error = judged_by_words(error, call.endpoint, settings.insufficient_balance_words)
-            error.refused = refused_recipients(error.items, fields)
-            error.blames_message = blames_message(error.items, fields)
+            error.rejected_recipients = rejected_recipients(error.items, fields)
+            error.is_message_error = is_message_error(error.items, fields)
             raise error from None
         return result
     if isinstance(reply, Failure):
@@ -131,7 +131,7 @@ def _pause(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> 
     """Return the seconds to wait before a further attempt, or ``None`` where there must not be one in this call."""
     if not error.retryable:
         return None
-    if error.retry_after is not None and error.retry_after > settings.retry_after_cap:
+    if error.retry_after is not None and error.retry_after > settings.max_retry_after:
         return None
     # Full jitter, so that many clients that failed together do not come back together.
     backoff = random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret

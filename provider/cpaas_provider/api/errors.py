@@ -79,12 +79,13 @@ class CpaasUnavailableError(CpaasNotSentError):
 class CpaasRejectedError(CpaasError):
     """The service read the request and refused it (4xx, or under a 2xx an error body without a resource).
 
-    ``refused`` holds the recipients of a send that the service's error items name, in the form the request had them,
-    and ``blames_message`` says that there are items and all of them name a field that is not about recipients.
+    ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the form the request
+    had them, and ``is_message_error`` says that there are items and all of them name a field that is not about
+    recipients.
     """
 
-    refused: tuple[str, ...] = ()
-    blames_message: bool = False
+    rejected_recipients: tuple[str, ...] = ()
+    is_message_error: bool = False
 
 
 class CpaasAuthenticationError(CpaasRejectedError):

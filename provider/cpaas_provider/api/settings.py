@@ -30,10 +30,10 @@ class ClientOptions(TypedDict, total=False):
     max_concurrency: int
     connect_timeout: float
     timeout: float
-    repeats: int
-    retry_after_cap: float
+    max_retries: int
+    max_retry_after: float
     keepalive_expiry: float
-    max_answer_bytes: int
+    max_response_bytes: int
     verify: bool | str
     proxy: str | None
     proxy_password: str | None
@@ -56,12 +56,12 @@ class ClientSettings:
     :param max_concurrency: requests in flight at most
     :param connect_timeout: seconds to reach the service
     :param timeout: seconds of silence until an answer is given up, and seconds its body may take
-    :param repeats: further attempts inside one call, where repeating is safe
-    :param retry_after_cap: seconds of ``Retry-After`` that are waited for; more than that is an error with
+    :param max_retries: further attempts inside one call, where repeating is safe
+    :param max_retry_after: seconds of ``Retry-After`` that are waited for; more than that is an error with
         ``retry_after`` set
     :param keepalive_expiry: seconds an idle connection is kept; short, because a reset on a stale one looks as if a
         send may have happened
-    :param max_answer_bytes: largest answer that is read
+    :param max_response_bytes: largest answer that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
     :param proxy: URL of an HTTP proxy, without a password
     :param proxy_password: the proxy's password
@@ -82,10 +82,10 @@ class ClientSettings:
     max_concurrency: int = 8
     connect_timeout: float = 5.0
     timeout: float = 30.0
-    repeats: int = 4
-    retry_after_cap: float = 60.0
+    max_retries: int = 4
+    max_retry_after: float = 60.0
     keepalive_expiry: float = 2.0
-    max_answer_bytes: int = 16 * 1024 * 1024
+    max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
     proxy: str | None = field(default=None, repr=False)
     proxy_password: str | None = field(default=None, repr=False)
@@ -99,11 +99,11 @@ class ClientSettings:
         object.__setattr__(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
         for option in ("requests_per_second", "connect_timeout", "timeout"):
             _check_number(option, getattr(self, option), above_zero=True)
-        for option in ("retry_after_cap", "keepalive_expiry"):
+        for option in ("max_retry_after", "keepalive_expiry"):
             _check_number(option, getattr(self, option), above_zero=False)
-        for option in ("max_concurrency", "max_answer_bytes"):
+        for option in ("max_concurrency", "max_response_bytes"):
             _check_whole(option, getattr(self, option), least=1)
-        _check_whole("repeats", self.repeats, least=0)
+        _check_whole("max_retries", self.max_retries, least=0)
         if not _REVOKE_PATH.fullmatch(self.otp_revoke_path):
             raise CpaasConfigurationError(
                 "otp_revoke_path must be a path such as /otp/{id}, with {id} once and no blank, query or other brace."

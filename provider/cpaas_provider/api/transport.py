@@ -129,7 +129,7 @@ class _Body:
     """Collects a body within bounds of size and time."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._room = settings.max_answer_bytes
+        self._room = settings.max_response_bytes
         self._until = time.monotonic() + settings.timeout
         self._chunks: list[bytes] = []
         self.flaw: str | None = None
@@ -138,7 +138,7 @@ class _Body:
         self._chunks.append(chunk[: self._room])
         self._room -= len(chunk)
         if self._room < 0:
-            self.flaw = "it is larger than max_answer_bytes"
+            self.flaw = "it is larger than max_response_bytes"
         elif time.monotonic() > self._until:
             self.flaw = "it took longer than timeout"
         return self.flaw is None

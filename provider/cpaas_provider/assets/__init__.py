@@ -1,7 +1,8 @@
 """Assets of delivery: what a DAG is scheduled on to start when a campaign is finished, a message fails, and so on.
 
 Light to import. A run's ``dag_run.partition_key`` names what it is about; ``triggering_asset_events`` hold counts and
-references, never a number or an address. ``ConcernedSource`` reads whom it concerns.
+references, never a number or an address. ``cpaas_provider.sources.DeliveryEventSource`` reads
+the recipients.
 """
 
 from __future__ import annotations
@@ -19,22 +20,8 @@ if TYPE_CHECKING:
     from cpaas_provider.assets.schedules import on_campaign_finished as on_campaign_finished
     from cpaas_provider.assets.schedules import on_link_clicked as on_link_clicked
     from cpaas_provider.assets.schedules import on_messages_failed as on_messages_failed
-    from cpaas_provider.delivery.concerned import ConcernedSource as ConcernedSource
 
 _HAPPENINGS = ("airtime_succeeded", "campaign_finished", "link_clicked", "messages_failed")
 _HOMES = {"schedules": (*_HAPPENINGS, *(f"on_{name}" for name in _HAPPENINGS))}
 
-_load, _names, _ours = lazy_names(__name__, _HOMES)
-__all__ = sorted([*_ours, "ConcernedSource"])  # noqa: PLE0605 - the names are listed above
-
-
-def __getattr__(name: str) -> object:
-    if name == "ConcernedSource":
-        from cpaas_provider.delivery.concerned import ConcernedSource
-
-        return ConcernedSource
-    return _load(name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -9,7 +9,7 @@ SCHEME = "x-cpaas"
 """Of a scheme that begins so Airflow asks no provider how it is written, for which it would load them all."""
 
 _BY_CAMPAIGN = ("each", "campaign")
-_SINGLE_SENDS = ("with", "single_sends")
+_SINGLE_MESSAGES = ("with", "single_messages")
 
 
 class AssetName(NamedTuple):
@@ -18,18 +18,18 @@ class AssetName(NamedTuple):
     :param kind: what happens
     :param conn_id: on which connection; ``None`` for all
     :param by_campaign: each campaign is told of by itself
-    :param single_sends: so are requests that belong to no campaign
+    :param include_single_messages: so are requests that belong to no campaign
     """
 
     kind: str
     conn_id: str | None = None
     by_campaign: bool = False
-    single_sends: bool = False
+    include_single_messages: bool = False
 
     @property
     def uri(self) -> str:
         """The asset's URI."""
-        said = [_BY_CAMPAIGN] * self.by_campaign + [_SINGLE_SENDS] * self.single_sends
+        said = [_BY_CAMPAIGN] * self.by_campaign + [_SINGLE_MESSAGES] * self.include_single_messages
         uri = f"{SCHEME}://{self.kind}/{quote(self.conn_id or '', safe='')}"
         return f"{uri}?{urlencode(said)}" if said else uri
 
@@ -39,7 +39,7 @@ class AssetName(NamedTuple):
         words = [f"cpaas {self.kind}"]
         words += [f"on {self.conn_id}"] if self.conn_id else []
         words += ["by campaign"] if self.by_campaign else []
-        words += ["with single sends"] if self.single_sends else []
+        words += ["with single messages"] if self.include_single_messages else []
         return " ".join(words)
 
 
@@ -50,5 +50,7 @@ def read_uri(uri: str) -> AssetName | None:
         return None
     conn_id = unquote(parts.path.strip("/"))
     said = parse_qs(parts.query)
-    by_campaign, single_sends = (said.get(name) == [value] for name, value in (_BY_CAMPAIGN, _SINGLE_SENDS))
-    return AssetName(parts.netloc, conn_id or None, by_campaign, single_sends)
+    by_campaign, include_single_messages = (
+        said.get(name) == [value] for name, value in (_BY_CAMPAIGN, _SINGLE_MESSAGES)
+    )
+    return AssetName(parts.netloc, conn_id or None, by_campaign, include_single_messages)

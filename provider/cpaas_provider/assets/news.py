@@ -20,7 +20,7 @@ def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
     :param happenings: batches whole, the oldest first
     """
     mine = [one for one in happenings if one.kind == name.kind and name.conn_id in (None, one.conn_id)]
-    if not name.single_sends:
+    if not name.include_single_messages:
         mine = [one for one in mine if not one.facts.get("single")]
     if name.kind == CAMPAIGN_FINISHED or name.by_campaign:
         # Messages nobody has noted belong to no campaign.

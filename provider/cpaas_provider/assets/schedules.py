@@ -10,16 +10,17 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, PartitionedAssetTimetable
 
 
-def campaign_finished(cpaas_conn_id: str | None = None, *, single_sends: bool = False) -> Asset:
+def campaign_finished(cpaas_conn_id: str | None = None, *, include_single_messages: bool = False) -> Asset:
     """Return the asset of campaigns of which every recipient is known to be delivered to or not.
 
-    A campaign is told once, at the latest 72 hours after its task ended; then with those open of whom nothing is
+    A campaign is told once, at the latest 72 hours after its task ended; then with those counted of whom nothing is
     known. The partition key is the campaign's reference.
 
     :param cpaas_conn_id: the connection; default: all
-    :param single_sends: take requests that belong to no campaign, such as those of ``SendSmsOperator``, for campaigns
+    :param include_single_messages: take requests that belong to no campaign, such as those of ``SendSmsOperator``, for
+        campaigns
     """
-    return _asset(AssetName("campaign_finished", cpaas_conn_id, single_sends=single_sends))
+    return _asset(AssetName("campaign_finished", cpaas_conn_id, include_single_messages=include_single_messages))
 
 
 def messages_failed(cpaas_conn_id: str | None = None, *, by_campaign: bool = False) -> Asset:
@@ -43,9 +44,11 @@ def link_clicked(cpaas_conn_id: str | None = None, *, by_campaign: bool = False)
     return _asset(AssetName("link_clicked", cpaas_conn_id, by_campaign))
 
 
-def on_campaign_finished(cpaas_conn_id: str | None = None, *, single_sends: bool = False) -> PartitionedAssetTimetable:
+def on_campaign_finished(
+    cpaas_conn_id: str | None = None, *, include_single_messages: bool = False
+) -> PartitionedAssetTimetable:
     """Return the schedule of one run for each campaign that finished, see ``campaign_finished``."""
-    return _each(campaign_finished(cpaas_conn_id, single_sends=single_sends))
+    return _each(campaign_finished(cpaas_conn_id, include_single_messages=include_single_messages))
 
 
 def on_messages_failed(cpaas_conn_id: str | None = None, *, by_campaign: bool = False) -> PartitionedAssetTimetable:

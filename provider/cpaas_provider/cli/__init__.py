@@ -33,8 +33,13 @@ _REFERENCE = Arg(
     metavar="REFERENCE",
     help="Only these requests of the task instance (default: all that are in doubt)",
 )
-_ID = Arg(("--id",), dest="result_id", metavar="ID", help="The service's id of what was sent; for one request only")
-_STATES = ("unknown", "claimed", "settled", "rejected", "not_sent", "all")
+_ID = Arg(
+    ("--id",),
+    dest="result_id",
+    metavar="ID",
+    help="With --sent, the service's id of what was sent; for one request only",
+)
+_STATES = ("unknown", "pending", "accepted", "rejected", "not_sent", "all")
 _EACH = Arg(
     ("--each",),
     action="store_true",
@@ -48,7 +53,7 @@ _FILTERS = (
         ("--state",),
         choices=_STATES,
         metavar=f"({', '.join(_STATES)})",
-        help="Only requests of this state (default: those in doubt, which are the unknown, and the claimed of task "
+        help="Only requests of this state (default: those in doubt, which are the unknown, and the pending of task "
         "instances that are not running)",
     ),
     Arg(
@@ -90,7 +95,10 @@ _RECIPIENT = Arg(
 )
 _REGION = Arg(("--region",), metavar="REGION", help="Two-letter region of a national number, such as NG")
 _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
-_DECIDING = (*_INSTANCE, _REFERENCE, ARG_YES, ARG_VERBOSE)
+_DECISION = (
+    Arg(("--sent",), action="store_true", help="They were carried out; they are not made again"),
+    Arg(("--not-sent",), action="store_true", help="They were not carried out; the task's next try makes them"),
+)
 
 
 def _command(path: str) -> Callable[..., Any]:
@@ -130,16 +138,16 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Receive delivery reports in processes of their own",
                     description=(
                         "Receive delivery reports as Airflow's API server does under /cpaas, but without the server, "
-                        "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__STORE says. On SIGTERM "
+                        "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__DATABASE says. On SIGTERM "
                         "and Ctrl-C it stores what it has taken and ends."
                     ),
                     func=_command("cpaas_provider.cli.receiver.cpaas_receiver"),
                     args=_RECEIVER,
                 ),
                 GroupCommand(
-                    name="store",
-                    help="The provider's own database: AIRFLOW__CPAAS__STORE says where",
-                    subcommands=_store_commands(),
+                    name="db",
+                    help="The provider's own database: AIRFLOW__CPAAS__DATABASE says where",
+                    subcommands=_database_commands(),
                 ),
                 GroupCommand(
                     name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()
@@ -149,16 +157,16 @@ def get_cli_commands() -> list[CLICommand]:
     ]
 
 
-def _store_commands() -> tuple[ActionCommand, ...]:
+def _database_commands() -> tuple[ActionCommand, ...]:
     return (
         ActionCommand(
             name="migrate",
-            help="Create the store, or bring its tables up to date",
+            help="Create the database, or bring its tables up to date",
             description=(
-                "Create the store, or bring its tables up to date. Whoever uses the store does the same, so this is "
+                "Create the database, or bring its tables up to date. Whoever uses it does the same, so this is "
                 "for those who want it done beforehand, by a user who may create tables."
             ),
-            func=_command("cpaas_provider.cli.store.cpaas_store_migrate"),
+            func=_command("cpaas_provider.cli.db.cpaas_db_migrate"),
             args=(ARG_VERBOSE,),
         ),
         ActionCommand(
@@ -166,14 +174,14 @@ def _store_commands() -> tuple[ActionCommand, ...]:
             help="Delete old delivery reports, deliveries, requests and look-ups",
             description=(
                 "Delete delivery reports, what they came to, and requests that last changed longer ago than --days; "
-                "look-ups older than --lookup-days. Campaigns that happen once (campaign_key) stay. May run while "
+                "look-ups older than --lookup-days. Campaigns that happen once (idempotency_key) stay. May run while "
                 "reports come in, and be ended with Ctrl-C at any time."
             ),
-            func=_command("cpaas_provider.cli.store.cpaas_store_prune"),
+            func=_command("cpaas_provider.cli.db.cpaas_db_prune"),
             args=(_DAYS, _LOOKUP_DAYS, ARG_VERBOSE),
         ),
         ActionCommand(
-            name="forget",
+            name="erase",
             help="Delete whom delivery reports are about",
             description=(
                 "Delete a recipient's number or address, and the reports that hold it in whatever form. What became of "
@@ -181,7 +189,7 @@ def _store_commands() -> tuple[ActionCommand, ...]:
                 "cleaned of what was deleted. A report that comes afterwards is stored again. Exit status 0 when it is "
                 "done, 1 if not."
             ),
-            func=_command("cpaas_provider.cli.store.cpaas_store_forget"),
+            func=_command("cpaas_provider.cli.db.cpaas_db_erase"),
             args=(_RECIPIENT, _REGION, ARG_VERBOSE),
         ),
     )
@@ -202,34 +210,24 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             args=(*_INSTANCE, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
-            name="mark-sent",
-            help="Decide that requests in doubt were carried out; they are not made again",
+            name="resolve",
+            help="Decide that requests in doubt were carried out, or that they were not",
             description=(
-                "Decide that requests in doubt were carried out, as the service's own records show. They are not made "
-                "again. Refused while the task instance is on its way, and of requests claimed less than 60 seconds "
+                "Decide that requests in doubt were carried out (--sent), or that they were not (--not-sent), as the "
+                "service's own records show. What was sent is not sent again; what was not sent, the task's next try "
+                "sends. Refused while the task instance is on its way, and of requests started less than 60 seconds "
                 "ago. Exit status 0 when it is decided, 1 if not."
             ),
-            func=_command("cpaas_provider.cli.journal.cpaas_journal_mark_sent"),
-            args=(*_DECIDING, _ID),
-        ),
-        ActionCommand(
-            name="mark-unsent",
-            help="Decide that requests in doubt were not carried out; the next try makes them",
-            description=(
-                "Decide that requests in doubt were not carried out, as the service's own records show. The task's "
-                "next try makes them. Refused while the task instance is on its way, and of requests claimed less "
-                "than 60 seconds ago. Exit status 0 when it is decided, 1 if not."
-            ),
-            func=_command("cpaas_provider.cli.journal.cpaas_journal_mark_unsent"),
-            args=_DECIDING,
+            func=_command("cpaas_provider.cli.journal.cpaas_journal_resolve"),
+            args=(*_INSTANCE, *_DECISION, _REFERENCE, _ID, ARG_YES, ARG_VERBOSE),
         ),
         ActionCommand(
             name="forget",
             help="Let a task begin anew whose campaign's journal is gone with its database",
             description=(
-                "Forget that a task instance has sent a campaign with a campaign_key. For one that refuses to send "
+                "Forget that a task instance has sent a campaign with an idempotency_key. For one that refuses to send "
                 "because the database has nothing of it, when the database that had it is gone for good. Once cleared, "
-                "the task sends again to everybody that [cpaas] store does not have. Exit status 0 when it is "
+                "the task sends again to everybody that [cpaas] database does not have. Exit status 0 when it is "
                 "forgotten, 1 if not."
             ),
             func=lazy_load_command("cpaas_provider.cli.forget.cpaas_journal_forget"),

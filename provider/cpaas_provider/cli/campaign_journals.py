@@ -51,7 +51,7 @@ class CampaignJournals:
     def key_of(self, instance: Instance) -> CampaignKey | None:
         """Return what Airflow shows of a task instance's arguments: its campaign, where it has a key."""
         fields = self._rendered(instance)
-        key, conn_id = fields.get("campaign_key"), fields.get("cpaas_conn_id")
+        key, conn_id = fields.get("idempotency_key"), fields.get("cpaas_conn_id")
         return CampaignKey(str(conn_id), str(key), "") if key else None
 
     def find(self, instance: Instance) -> Found | None:
@@ -128,8 +128,8 @@ class CampaignJournals:
                 self._database = open_store()
             except StoreError as error:
                 self._unusable = JournalError(
-                    f"Journals of campaigns with a campaign_key lie in the database [cpaas] store names. {error} "
-                    f"{UNTOUCHED}"
+                    f"Journals of campaigns with an idempotency_key lie in the database [cpaas] database names. "
+                    f"{error} {UNTOUCHED}"
                 )
                 raise self._unusable from None
         return self._database
@@ -143,11 +143,11 @@ class CampaignJournals:
             )
             if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{database.database_id}.")
         }
-        told = f"Task instance {instance} has a campaign_key, and its campaign's journal is not in "
+        told = f"Task instance {instance} has an idempotency_key, and its campaign's journal is not in "
         if others:
             return JournalError(
-                f"{told}the database {database.url_for_people}, which [cpaas] store names here. The workers have "
-                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] store names "
+                f"{told}the database {database.url_for_people}, which [cpaas] database names here. The workers have "
+                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] database names "
                 "that database."
             )
         return JournalError(

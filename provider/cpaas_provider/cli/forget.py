@@ -17,7 +17,7 @@ from cpaas_provider.cli.instances import Instance, JournalError
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER
 
-_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] store does not have."
+_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] database does not have."
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
@@ -47,7 +47,7 @@ def _with_marker(asked: Instance, session: Session) -> Instance:
     instance = task_state.find(asked, session)
     task_state.refuse_on_its_way(instance)
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
-        raise JournalError(f"Task instance {instance} has stored no campaign with a campaign_key. {UNTOUCHED}")
+        raise JournalError(f"Task instance {instance} has stored no campaign with an idempotency_key. {UNTOUCHED}")
     return instance
 
 

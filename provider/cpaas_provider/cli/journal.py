@@ -25,14 +25,14 @@ from cpaas_provider.sending.entries import Entry, State
 
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
-_IN_DOUBT = (State.UNKNOWN, State.CLAIMED)
+_IN_DOUBT = (State.UNKNOWN, State.PENDING)
 _ASKED_FOR_READABLE = ("table", "plain")
 # What is shown of a campaign's requests where a person reads it, who named the task instance.
-_OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "claimed_at", "by_hand", "result_id", "reason")
+_OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
 _WIDEST = 10_000
 # In the table of one request every value stands under "value".
 _COPIED = frozenset({"reference", "result_id", "value"})
-_MORE = ("by_hand", "result_id", "result", "personal", "earlier_in_doubt", "evidence_noted")
+_MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "probe_snapshot")
 _NOTHING_MORE = dict.fromkeys(_MORE)
 
 
@@ -86,20 +86,15 @@ def cpaas_journal_show(args: Namespace) -> None:
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
 @suppress_logs_and_warning
 @providers_configuration_loaded
-def cpaas_journal_mark_sent(args: Namespace) -> None:
-    """Decide that requests in doubt were carried out."""
-    _mark(args, Decision.SENT, args.result_id)
+def cpaas_journal_resolve(args: Namespace) -> None:
+    """Decide that requests in doubt were carried out, or that they were not."""
+    if args.sent == args.not_sent:
+        raise SystemExit("Give either --sent or --not-sent, as the service's own records show. Nothing was changed.")
+    if args.not_sent and args.result_id is not None:
+        raise SystemExit("--id is of what was sent, so it goes with --sent alone. Nothing was changed.")
+    decision = Decision.SENT if args.sent else Decision.NOT_SENT
+    result_id = args.result_id
 
-
-@action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
-@suppress_logs_and_warning
-@providers_configuration_loaded
-def cpaas_journal_mark_unsent(args: Namespace) -> None:
-    """Decide that requests in doubt were not carried out."""
-    _mark(args, Decision.UNSENT)
-
-
-def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> None:
     def decided_on(journal: Journal) -> Decided:
         return journal.decide(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
 
@@ -113,7 +108,7 @@ def _mark(args: Namespace, decision: Decision, result_id: str | None = None) -> 
         instance = task_state.change(instance, found, decided_on)
     except (JournalError, CannotDecideError) as error:
         raise SystemExit(str(error)) from None
-    _say(f"Marked as {decision.value}: {words.counts(decided.before)} of {instance}.", sys.stdout)
+    _say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
     for line in words.references(decided.before):
         _say(line, sys.stdout)
     _say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
@@ -139,7 +134,7 @@ def _confirm(instance: Instance, decided: Decided, decision: Decision) -> None:
         "They are not made again." if decision is Decision.SENT else "They are made again by the task's next try."
     )
     try:
-        agreed = ask_yesno(f"Mark as {decision.value}? {consequence} This cannot be undone. [y/N]", default=False)
+        agreed = ask_yesno(f"Resolve as {decision.words}? {consequence} This cannot be undone. [y/N]", default=False)
     except (EOFError, RuntimeError):
         raise SystemExit("Nobody is there to answer, so nothing was changed. With --yes nobody is asked.") from None
     if not agreed:
@@ -181,7 +176,7 @@ def _whole(journal: Journal, each: bool) -> Iterator[Entry | Sum]:
 
 def _is_in_doubt(instance: Instance, entry: Entry) -> bool:
     """Tell whether somebody has to decide: what a running try has claimed, it may yet settle."""
-    return entry.in_doubt and not (entry.state is State.CLAIMED and instance.running)
+    return entry.in_doubt and not (entry.state is State.PENDING and instance.running)
 
 
 def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
@@ -196,7 +191,7 @@ def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
         "state": one.state.value,
         "recipients": None,
         "try": None,
-        "claimed_at": None,
+        "started_at": None,
         "reason": None,
     }
     if isinstance(one, Sum):
@@ -206,7 +201,7 @@ def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
         "reference": one.reference,
         "recipients": len(one.members),
         "try": one.try_number,
-        "claimed_at": one.claimed_at.isoformat(timespec="seconds") if one.claimed_at else None,
+        "started_at": one.started_at.isoformat(timespec="seconds") if one.started_at else None,
         "reason": one.reason,
     }
 
@@ -215,12 +210,12 @@ def _more(entry: Entry) -> dict[str, Any]:
     """Return what is shown of one request alone; never the hashes of its recipients and texts."""
     result = entry.result or {}
     return {
-        "by_hand": entry.by_hand,
+        "resolution": entry.resolution,
         "result_id": result.get("id", result.get("row_id")),
         "result": entry.result,
         "personal": entry.personal is not None,
-        "earlier_in_doubt": entry.doubted,
-        "evidence_noted": entry.evidence is not None,
+        "previous_unknown": entry.doubted,
+        "probe_snapshot": entry.evidence is not None,
     }
 
 

@@ -37,8 +37,8 @@ def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
     return (
         f"In doubt: {counts(entries)}. Look into the service's own records: {_ways_to_find(entries)}. Then decide, "
         "e.g.\n"
-        f"  airflow cpaas journal mark-sent {which}\n"
-        f"  airflow cpaas journal mark-unsent {which}\n"
+        f"  airflow cpaas journal resolve --sent {which}\n"
+        f"  airflow cpaas journal resolve --not-sent {which}\n"
         "and clear the task. --reference decides single requests of a task."
     )
 
@@ -58,7 +58,7 @@ def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *,
     if left := decided.left:
         return (
             f"In doubt still: {counts(left)} ({named([entry.reference for entry in left])}). Until they are decided, "
-            "too, the task fails again unless its if_unknown says otherwise."
+            "too, the task fails again unless its on_unknown says otherwise."
         )
     if instance.state == "success" and decision is Decision.SENT:
         return "The task has succeeded; there is nothing left to do."
@@ -117,7 +117,7 @@ def where_it_lies(found: Found) -> str:
     """Say whose the journal of a campaign with a key is, and where it lies."""
     at_work = f" {found.taken_by} works on it now." if found.taken_by else ""
     return (
-        "The journal is the campaign's, whatever run asks for it (campaign_key), and lies in the database "
+        "The journal is the campaign's, whatever run asks for it (idempotency_key), and lies in the database "
         f"{found.database}.{at_work}"
     )
 
@@ -144,7 +144,7 @@ def _and_more(entries: Sequence[Entry]) -> list[str]:
 
 
 def _story(entry: Entry) -> str:
-    when = f", claimed {entry.claimed_at.isoformat(timespec='seconds')}" if entry.claimed_at else ""
+    when = f", claimed {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
     whom = "".join(_people_and_rows([entry]))
     return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"

@@ -16,18 +16,20 @@ ClearAs = Literal["null", "empty"]
 _CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
 
 
-def encode_cell(column_type: str, value: Any, *, default_region: str | None = None, clear_as: ClearAs = "null") -> Any:
+def encode_cell(
+    column_type: str, value: Any, *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
+) -> Any:
     """Return a cell's value as the service takes it.
 
     :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type the contract does
         not know takes any JSON value as it is
     :param value: the value; ``None`` clears the cell
     :param default_region: region of national phone numbers
-    :param clear_as: what clears a cell on the wire: ``null`` or an empty string
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
     :raises ValueError: when the value does not fit the type; gives the reason, never the value
     """
     if value is None:
-        return _CLEARED[clear_as]
+        return _CLEARED[empty_cell_value]
     encode = _ENCODERS.get(column_type.strip().upper())
     return encode(value, default_region) if encode else value
 

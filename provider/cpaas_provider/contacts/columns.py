@@ -28,7 +28,7 @@ class ContactColumns:
             self._by_folded[column.name.strip().casefold()].append(column)
 
     def encode(
-        self, cells: Mapping[str, Any], *, default_region: str | None = None, clear_as: ClearAs = "null"
+        self, cells: Mapping[str, Any], *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
     ) -> dict[str, Any]:
         """Return cells by column id, each as its column's type takes it.
 
@@ -47,7 +47,9 @@ class ContactColumns:
                 column = self._find(name)
                 if column.id in encoded:
                     raise ValueError("is given twice")
-                encoded[column.id] = encode_cell(column.type, value, default_region=default_region, clear_as=clear_as)
+                encoded[column.id] = encode_cell(
+                    column.type, value, default_region=default_region, empty_cell_value=empty_cell_value
+                )
             except ValueError as error:
                 faults.append(f"{name}: {error}")
         if faults or not encoded:

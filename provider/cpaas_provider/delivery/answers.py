@@ -61,7 +61,7 @@ def _refusal(status: int, detail: str, **headers: str) -> Answer:
     return Answer.of(status, {"detail": detail}, **headers)
 
 
-KEPT = Answer.of(200, {"status": "kept"})
+STORED = Answer.of(200, {"status": "stored"})
 HUNG_UP = _refusal(400, "The sender hung up before all of the body was there.")
 BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
 # The same for a connection that is not there, a bad ticket and a closed door: it tells nothing of which.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 STRANGE = (
     "The store knows nothing of what is waited for: neither that it was sent nor a report. If that does not change, "
-    "sender, receiver and whoever waits (workers, API server, triggerer) do not share one store: set [cpaas] store to "
-    "the same database for all of them."
+    "sender, receiver and whoever waits (workers, API server, triggerer) do not share one database: set [cpaas] "
+    "database to the same one for all of them."
 )
 
 

@@ -1,4 +1,4 @@
-"""Whom a run concerns that was started on delivery, as rows of a campaign's source."""
+"""Whom a run concerns that was started on delivery, as rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.choice import as_source
-from cpaas_provider.sources.rows import BadRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.rows import InvalidRow, Row, Source, SourceError, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -20,74 +18,49 @@ _BATCH = re.compile(r"(?:([A-Za-z0-9_-]{0,100})\.)?([0-9]{17})")
 _CAMPAIGN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
-class ConcernedSource(arguments.Argument):
-    """The recipients that a run concerns which one of ``cpaas_provider.assets`` started.
+@contextmanager
+def open_recipients(key: str) -> Iterator[Table]:
+    """Read the recipients that a partition key concerns, for one reading.
 
-    After ``campaign_finished`` those the campaign did not reach, as far as reports said so; after ``messages_failed``
-    those of this batch whose messages are still not delivered; after ``link_clicked`` and ``airtime_succeeded`` who
-    clicked or got airtime. Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``,
-    ``outcome``, ``status`` and ``reason``. Recipients the service does not name are left out.
-
-    With ``contacts`` the rows are those of another source whose ``column`` is one of these recipients: a number does
-    not tell an email address, a list of customers does. Contacts that cannot be read are left out. All recipients
-    concerned are held in memory then.
-
-    :param partition_key: ``"{{ dag_run.partition_key }}"``, or the reference of a campaign (templated)
-    :param contacts: a path or a source of rows (templated)
-    :param column: the column of ``contacts`` that holds the number or address
-    :param region: two-letter region of numbers that are not international, e.g. ``NG`` (templated)
+    :raises SourceError: when the key is none of ours, or the database cannot be read
     """
+    from cpaas_provider.store.database import open_store
+    from cpaas_provider.store.errors import StoreError
 
-    template_fields = ("partition_key", "contacts", "region")
+    query = _query(key)
+    try:
+        with open_store() as database, database.reading() as connection:
+            yield _Concerned(connection, query)
+    except StoreError as error:
+        raise SourceError(f"It cannot be told whom {key} concerns. {error}") from None
 
-    def __init__(
-        self, partition_key: str, contacts: Any = None, *, column: str = "phone", region: str | None = None
-    ) -> None:
-        self.partition_key = arguments.text("partition_key", partition_key)
-        self.contacts = contacts
-        self.column = arguments.text("column", column)
-        self.region = arguments.text_or_none("region", region)
 
-    def __str__(self) -> str:
-        of = "" if self.contacts is None else " in a list of contacts"
-        return f"recipients{of} that {self.partition_key} concerns"
+@contextmanager
+def open_contacts(key: str, contacts: Source, *, column: str, region: str | None) -> Iterator[Table]:
+    """Read the rows of another source whose column holds a recipient that a partition key concerns.
 
-    @contextmanager
-    def open(self) -> Iterator[Table]:
-        """Read the store for one reading.
+    :raises SourceError: when the key is none of ours, the database cannot be read, or there is no such column
+    """
+    with open_recipients(key) as recipients:
+        wanted = {row.values[0] for row in recipients.rows(("recipient",)) if isinstance(row, Row)}
+    with contacts.open() as table:
+        if table.columns is not None and column not in table.columns:
+            raise SourceError(f"{contacts} has no column {column!r} to find recipients by.")
+        yield _Contacts(table, column, _is_one_of(wanted, region))
 
-        :raises SourceError: when the key is none of ours, or the store cannot be read
-        """
-        from cpaas_provider.store.database import open_store
-        from cpaas_provider.store.errors import StoreError
 
-        query = _query(self.partition_key)
+def _is_one_of(wanted: set[Any], region: str | None) -> Callable[[Any], bool]:
+    from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+
+    def is_one(value: Any) -> bool:
+        if isinstance(value, str) and "@" in value:
+            return value.strip().lower() in wanted
         try:
-            with open_store() as database, database.reading() as connection:
-                if self.contacts is None:
-                    yield _Concerned(connection, query)
-                    return
-                wanted = {row.recipient for row in _rows_of(connection, query)}
-        except StoreError as error:
-            raise SourceError(f"It cannot be told whom {self.partition_key} concerns. {error}") from None
-        contacts: Source = as_source(self.contacts)
-        with contacts.open() as table:
-            if table.columns is not None and self.column not in table.columns:
-                raise SourceError(f"{contacts} has no column {self.column!r} to find recipients by.")
-            yield _Contacts(table, self.column, self._is_one_of(wanted))
+            return normalise_msisdn(value, region) in wanted
+        except InvalidMsisdnError:
+            return False
 
-    def _is_one_of(self, wanted: set[str]) -> Callable[[Any], bool]:
-        from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
-
-        def is_one(value: Any) -> bool:
-            if isinstance(value, str) and "@" in value:
-                return value.strip().lower() in wanted
-            try:
-                return normalise_msisdn(value, self.region) in wanted
-            except InvalidMsisdnError:
-                return False
-
-        return is_one
+    return is_one
 
 
 class _Concerned:
@@ -96,7 +69,7 @@ class _Concerned:
     def __init__(self, connection: Connection, query: Select[Any]) -> None:
         self._connection, self._query = connection, query
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all of them once."""
         for number, found in enumerate(_rows_of(self._connection, self._query), 1):
             row = _plain(found)
@@ -108,7 +81,7 @@ class _Contacts:
         self.columns = table.columns
         self._table, self._column, self._is_one = table, column, is_one
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read those contacts that are concerned; of rows that cannot be read it cannot be told."""
         for row in self._table.rows((*wanted, self._column)):
             if isinstance(row, Row) and self._is_one(row.values[-1]):

@@ -35,7 +35,7 @@ def describe_doors(prefix: str) -> dict[str, Any]:
         "Stored for good before the answer; a repeat changes nothing. Of a handshake's URL, which store reports go to.",
         (_CONNECTION, _TICKET),
         _REFUSALS | _SPENT,
-        {"oneOf": [_object("status", const="kept"), _object("store")]},
+        {"oneOf": [_object("status", const="stored"), _object("database")]},
     )
     webhook = _operation(
         "take_webhook",
@@ -44,7 +44,7 @@ def describe_doors(prefix: str) -> dict[str, Any]:
         "that the connection's signature_header names. While either is unset, this door is closed.",
         (_CONNECTION,),
         _UNSIGNED | _REFUSALS,
-        _object("status", const="kept"),
+        _object("status", const="stored"),
     )
     return {prefix + CALLBACK_PATH: {"post": callback}, prefix + WEBHOOK_PATH: {"post": webhook}}
 

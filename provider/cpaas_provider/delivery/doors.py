@@ -17,11 +17,11 @@ from cpaas_provider.delivery.answers import (
     BROKEN,
     FULL,
     HUNG_UP,
-    KEPT,
     NO_KEYS,
     NO_STORE,
     NOT_FOUND,
     ONLY_POST,
+    STORED,
     TOO_MANY,
     Answer,
     RefusalError,
@@ -97,7 +97,7 @@ class _Way:
             self._observe(kept.value, 1)
         if told := told_at(body):
             self._observe("lag", max(0.0, (datetime.now(UTC) - told).total_seconds()))
-        return KEPT
+        return STORED
 
     def _refuse_where_not_stored(self, kept: Kept, conn_id: str) -> None:
         if kept not in _NOT_STORED:
@@ -138,7 +138,7 @@ class CallbackDoor(_Way):
         posted.enter(self._room, conn_id)
         raw = await posted.body()
         if ticket.campaign == HANDSHAKE:
-            return Answer.of(200, {"store": await self._store_name()})
+            return Answer.of(200, {"database": await self._store_name()})
         return await self._keep(conn_id, posted, raw, ticket)
 
     async def _ticket(self, conn_id: str, text: str) -> tuple[Ticket, timedelta]:

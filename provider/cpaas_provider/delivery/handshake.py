@@ -70,13 +70,13 @@ class Receiver:
         if theirs != store:
             raise HandshakeRefusedError(
                 f"The receiver at callback_url keeps its reports in another store than {store_for_people}, where tasks "
-                "look for them. Set [cpaas] store to the same database for workers, triggerer and API server "
-                "(AIRFLOW__CPAAS__STORE); where they share no disk, that has to be PostgreSQL."
+                "look for them. Set [cpaas] database to the same database for workers, triggerer and API server "
+                "(AIRFLOW__CPAAS__DATABASE); where they share no disk, that has to be PostgreSQL."
             )
 
     def _ask(self) -> Answer:
         way = {name: value for name, value in self.options.items() if name in _WAY}
-        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_answer_bytes": _LONGEST_ANSWER}
+        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_response_bytes": _LONGEST_ANSWER}
         try:
             settings = ClientSettings(self.base, "none", **cast("ClientOptions", {**way, **bounds}))
             transport = SyncTransport(settings)
@@ -99,5 +99,5 @@ def _store(answer: Answer) -> str | None:
         said = json.loads(answer.body)
     except ValueError:
         return None
-    store = said.get("store") if isinstance(said, dict) else None
+    store = said.get("database") if isinstance(said, dict) else None
     return store if isinstance(store, str) and store else None

@@ -39,7 +39,7 @@ AIRTIME_SUCCEEDED: Final = "airtime_succeeded"
 LINK_CLICKED: Final = "link_clicked"
 
 OPEN_AT_MOST = timedelta(hours=72)
-"""How long after its end a campaign is waited for; then it is finished, with those open of whom nothing is known."""
+"""How long after its end a campaign is waited for; then it is finished, with those counted of whom nothing is known."""
 
 UNENDED_AT_MOST = timedelta(days=7)
 """How long after its beginning a campaign is waited for whose task never came to an end."""
@@ -234,7 +234,8 @@ def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
         "recipients": expected,
         "delivered": count.delivered,
         "undelivered": count.undelivered,
-        "open": expected - count.final,
+        "in_flight": count.in_flight,
+        "unreported": expected - count.known,
     }
 
 

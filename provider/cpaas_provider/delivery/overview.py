@@ -22,7 +22,7 @@ MOST = 100
 """Campaigns one page shows."""
 
 _REFRESH = 5
-_HEAD = ("Campaign", "Task", "Sent to", "Delivered", "Undelivered", "Open", "State")
+_HEAD = ("Campaign", "Task", "Sent to", "Delivered", "Undelivered", "In flight", "Unreported", "State")
 _STYLE = (
     "body{font:15px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
     "table{border-collapse:collapse}th,td{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:left}"
@@ -98,15 +98,16 @@ def _line(campaign: str, counts: Counts, send: Any) -> dict[str, Any]:
     accepted = None if send is None else send.expected
     expected = None if accepted is None else counts.expected(accepted)
     # Until the task has ended, nobody knows to how many it will have sent.
-    missing = counts.in_flight if expected is None else expected - counts.final
+    unreported = None if expected is None else expected - counts.known
     return {
         "campaign": campaign,
         "task": None if send is None else _task(send),
         "expected": expected,
         "delivered": counts.delivered,
         "undelivered": counts.undelivered,
-        "open": missing,
-        "state": _state(send, missing),
+        "in_flight": counts.in_flight,
+        "unreported": unreported,
+        "state": _state(send, counts.in_flight + (unreported or 0)),
     }
 
 
@@ -125,7 +126,7 @@ def _state(send: Any, missing: int) -> str:
 
 def page_of(lines: list[dict[str, Any]]) -> str:
     """Return the page; whatever a name holds is shown as text."""
-    names = ("campaign", "task", "expected", "delivered", "undelivered", "open", "state")
+    names = ("campaign", "task", "expected", "delivered", "undelivered", "in_flight", "unreported", "state")
     rows = "".join(
         "<tr>" + "".join(_cell(head, line[name]) for head, name in zip(_HEAD, names, strict=True)) + "</tr>"
         for line in lines

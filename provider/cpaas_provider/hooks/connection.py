@@ -56,9 +56,9 @@ class CpaasConnection:
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
 
-    def without_repeats(self) -> CpaasConnection:
+    def without_retries(self) -> CpaasConnection:
         """Return the same for a single attempt, as a check of the connection wants it."""
-        return dataclasses.replace(self, options={**self.options, "repeats": 0})
+        return dataclasses.replace(self, options={**self.options, "max_retries": 0})
 
     def shared_among(self, tasks: int) -> CpaasConnection:
         """Return the same with an equal share of rate and concurrency for each of several tasks at once."""

@@ -40,7 +40,7 @@ class CpaasHook(BaseHook):
         self._connection: CpaasConnection | None = None
         self._client: CpaasClient | None = None
 
-    def read_connection(self) -> CpaasConnection:
+    def get_connection_settings(self) -> CpaasConnection:
         """Return what the connection says, read once.
 
         :raises CpaasConfigurationError: when it cannot be used
@@ -69,12 +69,12 @@ class CpaasHook(BaseHook):
         except CpaasConfigurationError as error:
             raise CpaasConfigurationError(str(error) if name in str(error) else f"C{name}: {error}") from None
 
-    async def aread_connection(self) -> CpaasConnection:
+    async def aget_connection_settings(self) -> CpaasConnection:
         """Return what the connection says, for code on an event loop.
 
         Read in a thread: Airflow's own asynchronous reading masks secrets in a way that may block before 3.3.2.
         """
-        return await asyncio.to_thread(self.read_connection)
+        return await asyncio.to_thread(self.get_connection_settings)
 
     def get_conn(self) -> CpaasClient:
         """Return the client, made once per hook; close it, or use it in a ``with`` block.
@@ -84,7 +84,7 @@ class CpaasHook(BaseHook):
         from cpaas_provider.api.client import CpaasClient
 
         if self._client is None or self._client.closed:
-            connection = self.read_connection()
+            connection = self.get_connection_settings()
             self._client = CpaasClient(connection.base_url, connection.api_key, **connection.options)
         return self._client
 
@@ -95,7 +95,7 @@ class CpaasHook(BaseHook):
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
-        connection = await self.aread_connection()
+        connection = await self.aget_connection_settings()
         return await asyncio.to_thread(async_client, connection)
 
     def test_connection(self) -> tuple[bool, str]:
@@ -107,7 +107,7 @@ class CpaasHook(BaseHook):
         from cpaas_provider.api.errors import CpaasError
 
         try:
-            connection = self.read_connection().without_repeats()
+            connection = self.get_connection_settings().without_retries()
             with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
                 table = client.get_contact_table()
         except CpaasError as error:
@@ -119,7 +119,7 @@ class CpaasHook(BaseHook):
         from cpaas_provider.api.errors import CpaasError
 
         try:
-            connection = (await self.aread_connection()).without_repeats()
+            connection = (await self.aget_connection_settings()).without_retries()
             async with await asyncio.to_thread(async_client, connection) as client:
                 table = await client.get_contact_table()
         except CpaasError as error:

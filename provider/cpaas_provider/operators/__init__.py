@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.contacts import GetContactTableOperator as GetContactTableOperator
     from cpaas_provider.operators.contacts import UpdateContactRowOperator as UpdateContactRowOperator
     from cpaas_provider.operators.contacts import UpsertContactRowOperator as UpsertContactRowOperator
+    from cpaas_provider.operators.email import EmailCampaignOperator as EmailCampaignOperator
     from cpaas_provider.operators.email import SendEmailOperator as SendEmailOperator
-    from cpaas_provider.operators.email_campaign import EmailCampaignOperator as EmailCampaignOperator
     from cpaas_provider.operators.lookup import PhoneLookupOperator as PhoneLookupOperator
     from cpaas_provider.operators.otp import FindOtpsOperator as FindOtpsOperator
     from cpaas_provider.operators.otp import GetOtpOperator as GetOtpOperator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cpaas_provider.operators.otp import RevokeOtpOperator as RevokeOtpOperator
     from cpaas_provider.operators.otp import VerifyOtpOperator as VerifyOtpOperator
     from cpaas_provider.operators.sms import SendSmsOperator as SendSmsOperator
-    from cpaas_provider.operators.sms_campaign import SmsCampaignOperator as SmsCampaignOperator
+    from cpaas_provider.operators.sms import SmsCampaignOperator as SmsCampaignOperator
 
 _HOMES = {
     "airtime": ("BuyAirtimeOperator",),
@@ -37,8 +37,7 @@ _HOMES = {
         "UpdateContactRowOperator",
         "UpsertContactRowOperator",
     ),
-    "email": ("SendEmailOperator",),
-    "email_campaign": ("EmailCampaignOperator",),
+    "email": ("EmailCampaignOperator", "SendEmailOperator"),
     "lookup": ("PhoneLookupOperator",),
     "otp": (
         "FindOtpsOperator",
@@ -47,8 +46,7 @@ _HOMES = {
         "RevokeOtpOperator",
         "VerifyOtpOperator",
     ),
-    "sms": ("SendSmsOperator",),
-    "sms_campaign": ("SmsCampaignOperator",),
+    "sms": ("SendSmsOperator", "SmsCampaignOperator"),
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

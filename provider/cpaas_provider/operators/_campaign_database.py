@@ -13,7 +13,7 @@ from cpaas_provider.store.errors import StoreError
 if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
-_DESCRIPTION = "The database in which campaigns with a campaign_key lie. Do not delete it while that is in use."
+_DESCRIPTION = "The database in which campaigns with an idempotency_key lie. Do not delete it while that is in use."
 
 
 def refuse_other_database(database: Database) -> None:
@@ -31,15 +31,15 @@ def refuse_other_database(database: Database) -> None:
         raise AirflowException(f"{error} Nothing was sent.") from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
         raise AirflowException(
-            "Airflow's variables, which say in which database campaigns with a campaign_key lie, could not be used "
+            "Airflow's variables, which say in which database campaigns with an idempotency_key lie, could not be used "
             f"({type(error).__name__}). Nothing was sent."
         ) from None
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise AirflowFailException(
-            f"This worker has {database.url_for_people} for campaigns with a campaign_key, and they lie in another "
+            f"This worker has {database.url_for_people} for campaigns with an idempotency_key, and they lie in another "
             "database: what was sent from there is not known here, and would be sent again. Nothing was sent. Give all "
-            "workers the same database: [cpaas] store, not a file that each of them has of its own. Where the other "
+            "workers the same database: [cpaas] database, not a file that each of them has of its own. Where the other "
             f"one was given up for this one for good, clear the task after: {commands}"
         )
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ADVICE = {
-    PartitionsChangedError: "Use the number of partitions it was begun in, or another campaign_key.",
-    OtherServiceError: "Have the connection lead there again, or use another campaign_key.",
+    PartitionsChangedError: "Use the number of partitions it was begun in, or another idempotency_key.",
+    OtherServiceError: "Have the connection lead there again, or use another idempotency_key.",
 }
 
 
@@ -40,7 +40,7 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
     :raises AirflowException: when another task is at it, or the database cannot be used
     """
     if not isinstance(key.key, str) or not key.key.strip():
-        raise AirflowFailException("campaign_key must be text that is not empty. Nothing was sent.")
+        raise AirflowFailException("idempotency_key must be text that is not empty. Nothing was sent.")
     witness = task_state(context)
     if witness is None:
         raise AirflowFailException("This task has no state to note its campaign in. Nothing was sent.")
@@ -60,8 +60,8 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
         raise AirflowFailException(
             "An earlier try of this task stored what it sent, and there is nothing of it in the database "
             f"{database.url_for_people}: it is another one, or was restored from an older copy. Nothing was sent. Have "
-            "the task use the database that has it ([cpaas] store). Where that is gone for good, the task sends again "
-            f"to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
+            "the task use the database that has it ([cpaas] database). Where that is gone for good, the task sends "
+            f"again to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
             f"{address_of(context)}"
         )
     return state

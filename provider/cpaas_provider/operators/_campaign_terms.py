@@ -14,7 +14,7 @@ from cpaas_provider.sending.campaign.hours import SendWindow
 from cpaas_provider.sending.campaign.ledger import MOST_IN_A_CLAIM
 from cpaas_provider.sending.campaign.message import Message
 from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -29,12 +29,12 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
     zone = operator.timezone or (operator.timezone_column and "UTC")
     return Terms(
         recipients_per_request=min(connection.recipients_per_request, MOST_IN_A_CLAIM),
-        window=operator.journal_window or settings.max_concurrency,
+        window=operator.max_pending_requests or settings.max_concurrency,
         requests_per_second=settings.requests_per_second,
         in_flight=settings.max_concurrency,
-        if_unknown=IfUnknown(operator.if_unknown),
+        on_unknown=OnUnknown(operator.on_unknown),
         on_rejected_batch=OnRejectedBatch(operator.on_rejected_batch),
-        settle_timeout=operator.settle_timeout,
+        unknown_timeout=operator.unknown_timeout,
         max_recipients=operator.max_recipients,
         max_charge=None if operator.max_charge is None else part(operator.max_charge, partition.of),
         min_balance=operator.min_balance,

@@ -96,7 +96,7 @@ class Campaigning:
         if self._operator.without_sending:
             log.info("%s", task_log.dry_run(begun))
         else:
-            if begun["sent"] and not begun["not_reached"] and not begun["unknown"]:
+            if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(self._operator))
             campaign.send(self._line)
         report = report_of(campaign, planner.found, self._operator)
@@ -126,10 +126,10 @@ class Campaigning:
             self._operator.log.warning("%s", error)
         report = report_of(campaign, planner.found, self._operator)
         self._operator.log.warning("%s", task_log.campaign_done(report))
-        if not quietly and report["unknown"]:
+        if not quietly and report["unknown_recipients"]:
             self._operator.log.error("%s", campaign.doubts.words())
         self._push(report)
-        return bool(report["sent"] or report["unknown"])
+        return bool(report["sent"] or report["unknown_recipients"])
 
     def _draw_up(self) -> tuple[Campaign, Planner]:
         operator = self._operator
@@ -149,7 +149,7 @@ class Campaigning:
             may_begin=self._may_begin,
             evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),
-            part=self._partition.part if operator.campaign_key is not None and self._partition.of > 1 else None,
+            part=self._partition.part if operator.idempotency_key is not None and self._partition.of > 1 else None,
         )
         planner = Planner(
             plan,
@@ -163,7 +163,7 @@ class Campaigning:
         columns = Columns(operator.recipient_column, operator.timezone_column)
         # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
         self._under_way = campaign, planner
-        banned = self._source("suppression")
+        banned = self._source("suppression_list")
         source = self._source("source")
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
@@ -226,14 +226,14 @@ class Campaigning:
         store: Store | None
         secrets = self._connection.journal_secrets
         self._refuse_lost_key()
-        if operator.campaign_key is not None:
+        if operator.idempotency_key is not None:
             from cpaas_provider.operators._campaign_state import campaign_state
             from cpaas_provider.store.registry import CampaignKey
 
-            key = CampaignKey(operator.cpaas_conn_id, operator.campaign_key, self._connection.base_url)
+            key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
             store = keyed = campaign_state(key, self._partition, context, self._open)
             # Its own, as with a new API key everybody would else be unknown.
-            identity, secrets = campaign_identity(operator.campaign_key), (keyed.secret,)
+            identity, secrets = campaign_identity(operator.idempotency_key), (keyed.secret,)
             # What is kept there is not dropped by a clear, and each run tries the rejected again.
             tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=run_of(context))
         else:
@@ -249,11 +249,11 @@ class Campaigning:
     def _has_siblings(self) -> bool:
         """Whether other task instances send the rest of the campaign, and nothing but they know their number."""
         operator = self._operator
-        return self._partition.of > 1 and operator.campaign_key is None and not operator.resend_on_clear
+        return self._partition.of > 1 and operator.idempotency_key is None and not operator.resend_on_clear
 
     def _refuse_lost_key(self) -> None:
-        if self._operator.keyed and self._operator.campaign_key is None:
-            raise AirflowFailException("campaign_key is None once it is rendered. Nothing was sent.")
+        if self._operator.keyed and self._operator.idempotency_key is None:
+            raise AirflowFailException("idempotency_key is None once it is rendered. Nothing was sent.")
 
     def _may_begin(self) -> None:
         if not self._operator.__dict__.get("_begun"):
@@ -335,7 +335,7 @@ class Campaigning:
 
     def _preview(self, campaign: Campaign) -> None:
         """Leave some rendered messages where the author asked to see them; a log is no place for them."""
-        if not self._operator.preview:
+        if not self._operator.preview_count:
             return
         from itertools import islice
 
@@ -348,7 +348,7 @@ class Campaigning:
                 "texts": message.rendered(person.words),
                 "pages": person.pages,
             }
-            for person in islice(campaign.plan.not_reached(), self._operator.preview)
+            for person in islice(campaign.plan.not_sent(), self._operator.preview_count)
         ]
         self._context["ti"].xcom_push(key=PREVIEW_KEY, value=shown)
         self._operator.log.info("%d rendered messages are in the XCom %r.", len(shown), PREVIEW_KEY)

@@ -22,20 +22,21 @@ _OF_A_RESULT = (
     "id", "row_id", "status", "status_desc", "outcome", "verified", "revoked", "created", "deleted", "network",
     "amount",
     "recipients", "encoding", "pages", "charge", "balance", "refunded", "operator", "country", "ported", "dnd",
-    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown", "references", "unknown_references",
+    "skipped_not_allowed", "expires_at", "delivery_reports", "unknown_recipients", "references",
+    "unknown_references",
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (
     "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel", "sms_channel",
-    "if_unknown", "max_lateness",
+    "on_unknown", "max_lateness",
 )  # fmt: skip
 _BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")
 _MONEY = frozenset({"amount", "charge", "balance", "max_charge", "min_balance", "price_per_page", "max_recipients"})
 _ROWS = {
-    "bad_rows": ("invalid row", None),
+    "invalid_rows": ("invalid row", None),
     "duplicates": ("duplicate", None),
     "not_allowed": ("not allowed", "not allowed"),
     "suppressed": ("suppressed", "suppressed"),
-    "do_not_disturb": ("do-not-disturb", "do-not-disturb"),
+    "dnd": ("do-not-disturb", "do-not-disturb"),
     "lookup_failed": ("look-up failed", "look-up failed"),
     "in_other_partitions": ("in other partitions", "in other partitions"),
     "invalid_suppression_rows": ("invalid row of the suppression list", "invalid rows of the suppression list"),
@@ -74,7 +75,7 @@ def planned(report: Mapping[str, Any], rows: int) -> str:
     """Return what the rows of a source came to."""
     earlier = f" ({report['sent']:,} sent to by an earlier try)" if report["sent"] else ""
     return (
-        f"Planned: {counted(rows, 'row')} read, {counted(report['not_reached'], 'recipient')} to send to{earlier}; "
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}; "
         f"{_left_out(report)}."
     )
 
@@ -99,7 +100,7 @@ def every_count(report: Mapping[str, Any]) -> str:
     """Return what a campaign came to, in words."""
     return (
         f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
-        f"{report['unknown']:,} unknown, {report['not_reached']:,} not sent to; {_left_out(report)}; "
+        f"{report['unknown_recipients']:,} unknown, {report['not_sent']:,} not sent to; {_left_out(report)}; "
         f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
         f"balance {shown(report['balance'])}"
     )
@@ -108,8 +109,8 @@ def every_count(report: Mapping[str, Any]) -> str:
 def nothing_left(operator: Any) -> str:
     """Return what to say where an earlier try did everything."""
     what = "sent everything" if hasattr(operator, "source") else "did this"
-    key = operator.__dict__.get("campaign_key")
-    how = "give it another campaign_key" if key is not None else "clear the task with resend_on_clear=True"
+    key = operator.__dict__.get("idempotency_key")
+    how = "give it another idempotency_key" if key is not None else "clear the task with resend_on_clear=True"
     return f"An earlier try {what}; nothing is sent again. To send again, {how}."
 
 

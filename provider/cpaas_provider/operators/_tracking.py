@@ -171,7 +171,7 @@ class ReportEvidence:
     """
 
     patience = timedelta(hours=24)
-    """The service repeats reports for so long; a task waits no longer than its ``settle_timeout``."""
+    """The service repeats reports for so long; a task waits no longer than its ``unknown_timeout``."""
 
     def __init__(self, tracking: Tracking, campaign: Callable[[], str] | None = None) -> None:
         self._tracking = tracking
@@ -253,7 +253,7 @@ class PurchaseEvidence:
         if told.status in _BOUGHT or (told.status == _DUPLICATE and entry.doubted):
             return {"id": told.message_id, "status": told.status}
         # A reference is the same after a clear: what was reported before that is of the purchase that came to nothing.
-        since = entry.claimed_at
+        since = entry.started_at
         if told.status in _NOT_BOUGHT | {_DUPLICATE} and since is not None and told.at >= since:
             raise RefutedError(
                 f"Airtime was not bought: a delivery report says {told.status}. Request {entry.reference}. Nothing was "

@@ -27,16 +27,16 @@ _FAILED = {
 class BuyAirtimeOperator(SendOperator):
     """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
 
-    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
-    "references", "delivery_reports", "unknown", "unknown_references"}``: the purchase's id, its status (usually
+    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime", "references",
+    "delivery_reports", "unknown_recipients", "unknown_references"}``: the purchase's id, its status (usually
     ``pending``), what was charged and the balance in the account's currency, an ISO 8601 time, our name of the request,
     the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and whether nobody
-    knows if it was bought (1, and no id, only with ``if_unknown="skip"``). The number is not repeated in it.
+    knows if it was bought (1, and no id, only with ``on_unknown="skip"``). The number is not repeated in it.
 
     A purchase is money, and is made once, whatever ends a try: only where nothing can have reached the service, or
     where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
     when the status is ``duplicate``, ``failed`` or ``error``, when the service has removed the operation, and, unless
-    ``if_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
+    ``on_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
     ``duplicate`` settles that (status, id and charge are then those of the duplicate). Where the connection has a
     ``callback_url``, a delivery report settles an unknown purchase by its own status: ``success``, ``sent`` and
     ``pending`` as bought, ``failed``, ``error`` and, of a purchase that was not repeated, ``duplicate`` as failed.

@@ -110,14 +110,14 @@ class CpaasOperator(BaseOperator):
         hook = CpaasHook(self.cpaas_conn_id)
         try:
             with hook.get_conn() as client:
-                self.log_begin(client, connection := hook.read_connection())
+                self.log_begin(client, connection := hook.get_connection_settings())
                 result = self.carry_out(context, client, connection, give_up_at)
                 self.log_end(result)
                 return result
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None
-            if error.retry_after is not None and error.retry_after > client.settings.retry_after_cap:
+            if error.retry_after is not None and error.retry_after > client.settings.max_retry_after:
                 self._wait(error, error.retry_after, give_up_at)
             raise
 

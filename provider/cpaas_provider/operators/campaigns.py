@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": summaries.source,
     "content": summaries.text,
-    "suppression": summaries.source,
+    "suppression_list": summaries.source,
     "test_recipients": summaries.entries,
     "callback": summaries.url,
 }
@@ -66,7 +66,7 @@ class CampaignOperator(SendOperator):
     :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line a row of the source
         (templated)
     :param dry_run: do everything but the requests
-    :param preview: how many rendered messages to leave in the XCom ``preview``, recipients masked
+    :param preview_count: how many rendered messages to leave in the XCom ``preview``, recipients masked
     :param test_recipients: who is sent to first, alone, as the rows of a source; what is rejected or unknown there ends
         the campaign (templated)
     :param test_only: end after the test recipients
@@ -81,7 +81,8 @@ class CampaignOperator(SendOperator):
         task is deferred
     :param timezone: of the send window, such as ``Africa/Lagos``
     :param timezone_column: the column of the recipients' own time zones
-    :param suppression: who must not be sent to, as a source of its own; its column is ``recipient_column`` (templated)
+    :param suppression_list: who must not be sent to, as a source of its own; its column is ``recipient_column``
+        (templated)
     :param on_invalid_suppression: about rows of that list that cannot be read: ``fail`` before anything is sent, or
         ``skip`` and count them
     :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
@@ -91,8 +92,8 @@ class CampaignOperator(SendOperator):
     :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words,
         and none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
-    :param campaign_key: a name under which this campaign happens once, whatever run asks for it (templated)
-    :param journal_window: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
+    :param idempotency_key: a name under which this campaign happens once, whatever run asks for it (templated)
+    :param max_pending_requests: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
         connection. More is faster, and leaves more unknown when the task is killed
     :param spool_path: a folder of the worker's disk for the plan; default: the system's for temporary files
     :param progress_interval: seconds between two words of progress
@@ -106,9 +107,9 @@ class CampaignOperator(SendOperator):
         "external_ref",
         "callback",
         "results_path",
-        "suppression",
+        "suppression_list",
         "test_recipients",
-        "campaign_key",
+        "idempotency_key",
         "cpaas_conn_id",
     )
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_CAMPAIGN_FIELDS
@@ -128,7 +129,7 @@ class CampaignOperator(SendOperator):
         substitution_defaults: Mapping[str, str] | None = None,
         results_path: Any = None,
         dry_run: bool = False,
-        preview: int = 0,
+        preview_count: int = 0,
         test_recipients: Sequence[Any] | None = None,
         test_only: bool = False,
         max_recipients: int | None = None,
@@ -139,14 +140,14 @@ class CampaignOperator(SendOperator):
         send_window: Sequence[str] | None = None,
         timezone: str | None = None,
         timezone_column: str | None = None,
-        suppression: Any = None,
+        suppression_list: Any = None,
         on_invalid_suppression: Literal["fail", "skip"] = "fail",
         max_failure_ratio: float = 0.0,
         on_rejected_batch: Literal["bisect", "fail"] = "bisect",
         max_identical_rejections: int | None = 20,
         partition: Mapping[str, int] | None = None,
-        campaign_key: str | None = None,
-        journal_window: int | None = None,
+        idempotency_key: str | None = None,
+        max_pending_requests: int | None = None,
         spool_path: str | None = None,
         progress_interval: float = 10.0,
         **kwargs: Any,
@@ -159,7 +160,7 @@ class CampaignOperator(SendOperator):
         self.results_path = results_path
         # BaseOperator has a method of this name.
         self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
-        self.preview = self._checked(arguments.whole_from(0), preview=preview)
+        self.preview_count = self._checked(arguments.whole_from(0), preview_count=preview_count)
         self.test_recipients = test_recipients
         self.test_only = self._checked(arguments.switch, test_only=test_only)
         self.max_recipients = self._checked(arguments.or_none(arguments.whole_from(1)), max_recipients=max_recipients)
@@ -170,7 +171,7 @@ class CampaignOperator(SendOperator):
         self.send_window = send_window
         self.timezone = timezone
         self.timezone_column = timezone_column
-        self.suppression = suppression
+        self.suppression_list = suppression_list
         self.on_invalid_suppression = self._checked(
             arguments.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )
@@ -180,9 +181,11 @@ class CampaignOperator(SendOperator):
             arguments.or_none(arguments.whole_from(1)), max_identical_rejections=max_identical_rejections
         )
         self.partition = partition
-        self.campaign_key = campaign_key
-        self.keyed = campaign_key is not None
-        self.journal_window = self._checked(arguments.or_none(arguments.whole_from(1)), journal_window=journal_window)
+        self.idempotency_key = idempotency_key
+        self.keyed = idempotency_key is not None
+        self.max_pending_requests = self._checked(
+            arguments.or_none(arguments.whole_from(1)), max_pending_requests=max_pending_requests
+        )
         self.spool_path = spool_path
         self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
         self._refuse_what_cannot_be()
@@ -278,7 +281,7 @@ class CampaignOperator(SendOperator):
 
     def _note_no_claim(self, context: Context) -> None:
         """Say so only where claims would stand beside it: those of a campaign that happens once lie elsewhere."""
-        if self.campaign_key is None:
+        if self.idempotency_key is None:
             super()._note_no_claim(context)
 
     def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
@@ -318,7 +321,9 @@ class CampaignOperator(SendOperator):
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
             self._refuse_wrong_kinds()
-            if self.campaign_key is not None and self.resend_on_clear:
-                raise ValueError("campaign_key happens once; to send again, give it another one, not resend_on_clear.")
+            if self.idempotency_key is not None and self.resend_on_clear:
+                raise ValueError(
+                    "idempotency_key happens once; to send again, give it another one, not resend_on_clear."
+                )
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None

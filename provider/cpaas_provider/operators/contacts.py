@@ -73,11 +73,11 @@ class _WriteContactRowOperator(CpaasOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
 
     def __init__(
-        self, *, columns: Mapping[str, Any], clear_as: Literal["null", "empty"] = "null", **kwargs: Any
+        self, *, columns: Mapping[str, Any], empty_cell_value: Literal["null", "empty"] = "null", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.columns = columns
-        self.clear_as = clear_as
+        self.empty_cell_value = empty_cell_value
 
     def cells(self, client: CpaasClient) -> dict[str, Any]:
         """Return the cells by column id, checked against the table as it is now."""
@@ -85,7 +85,9 @@ class _WriteContactRowOperator(CpaasOperator):
 
         columns = ContactColumns(client.get_contact_table())
         return columns.encode(
-            self.private("columns"), default_region=client.settings.default_region, clear_as=self.clear_as
+            self.private("columns"),
+            default_region=client.settings.default_region,
+            empty_cell_value=self.empty_cell_value,
         )
 
 
@@ -101,7 +103,7 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
             operation="create_contact_row",
             # Before it exists a row has no name of its own: it is the task instance's row.
             recipients=("row",),
-            body={"columns": self.private("columns"), "clear_as": self.clear_as},
+            body={"columns": self.private("columns"), "empty_cell_value": self.empty_cell_value},
             # A row that an earlier try added needs no look at the table.
             may_begin=lambda: cells.update(self.cells(client)),
             perform=partial(self._create, client, cells),
@@ -122,12 +124,13 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
 class CreateContactRowOperator(_CreatingOperator):
     """Add a row.
 
-    Returns ``{"row_id", "created": true, "unknown", "unknown_references"}``. A task instance adds one row, whatever
-    ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless ``if_unknown`` says
-    otherwise, when nobody can find out whether the row was created (``unknown`` is then 1, and there is no id).
+    Returns ``{"row_id", "created": true, "unknown_recipients", "unknown_references"}``. A task instance adds one row,
+    whatever ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless
+    ``on_unknown`` says otherwise, when nobody can find out whether the row was created (``unknown_recipients`` is then
+    1, and there is no id).
 
     :param columns: cells by column name; ``None`` leaves a cell empty (templated)
-    :param clear_as: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
+    :param empty_cell_value: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
 
@@ -142,7 +145,7 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 
     :param row_id: the row's id (templated)
     :param columns: cells by column name; ``None`` clears a cell (templated)
-    :param clear_as: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
 
@@ -160,15 +163,16 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 class UpsertContactRowOperator(_CreatingOperator):
     """Change a row, or add it where there is none yet.
 
-    Returns ``{"row_id", "created", "unknown", "unknown_references"}``: keep the id, because the service lists no rows.
-    A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells are then. Fails
-    at once when a column is unknown or a value does not fit its type, and, unless ``if_unknown`` says otherwise, when
-    nobody can find out whether a row was created (``unknown`` is then 1, and there is no id).
+    Returns ``{"row_id", "created", "unknown_recipients", "unknown_references"}``: keep the id, because the service
+    lists no rows. A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells
+    are then. Fails at once when a column is unknown or a value does not fit its type, and, unless ``on_unknown`` says
+    otherwise, when nobody can find out whether a row was created (``unknown_recipients`` is then 1, and there is no
+    id).
 
     :param columns: cells by column name; ``None`` clears a cell (templated)
     :param row_id: the row's id; none, or an empty one, adds a row (templated)
     :param create_if_missing: add a row when the one of ``row_id`` is gone; otherwise that fails the task
-    :param clear_as: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
 
@@ -195,7 +199,7 @@ class UpsertContactRowOperator(_CreatingOperator):
                     raise
                 self.log.info("The row is gone; a new one is created.")
             else:
-                return {"row_id": row.id, "created": False, "unknown": 0, "unknown_references": []}
+                return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
         added: dict[str, Any] = super().carry_out(context, client, connection, give_up_at)
         return added
 

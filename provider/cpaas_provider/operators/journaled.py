@@ -40,15 +40,15 @@ class JournaledOperator(CpaasOperator):
 
     What is about to be requested is stored in the task's state before it leaves, and what became of it afterwards. A
     later try returns what was done without a request, and does what was surely not done. Where nobody knows, it looks
-    for evidence, then does what ``if_unknown`` says.
+    for evidence, then does what ``on_unknown`` says.
 
-    :param if_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
+    :param on_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
         and count it apart) or ``resend``
-    :param settle_timeout: for how long after a request of unknown outcome evidence of it is waited for, at most; the
+    :param unknown_timeout: for how long after a request of unknown outcome evidence of it is waited for, at most; the
         task is deferred meanwhile. A passcode's record is waited for 30 seconds; of SMS, email and airtime a delivery
         report is evidence, which comes where the connection has a ``callback_url``
     :param resend_on_clear: do everything again when the task is cleared; by default only what was not done
-    :param stop_grace: seconds an answer is waited for after the task was told to stop, or before its
+    :param stop_grace_period: seconds an answer is waited for after the task was told to stop, or before its
         ``execution_timeout``; Airflow kills a task 5 seconds after telling it to stop
     :param cpaas_conn_id: the connection to use
     """
@@ -59,18 +59,18 @@ class JournaledOperator(CpaasOperator):
     def __init__(
         self,
         *,
-        if_unknown: Literal["fail", "skip", "resend"] = "fail",
-        settle_timeout: timedelta | float = timedelta(minutes=10),
+        on_unknown: Literal["fail", "skip", "resend"] = "fail",
+        unknown_timeout: timedelta | float = timedelta(minutes=10),
         resend_on_clear: bool = False,
-        stop_grace: float = 4.0,
+        stop_grace_period: float = 4.0,
         cpaas_conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
         super().__init__(cpaas_conn_id=cpaas_conn_id, **kwargs)
-        self.if_unknown = self._checked(arguments.one_of("fail", "skip", "resend"), if_unknown=if_unknown)
-        self.settle_timeout = self._checked(arguments.span, settle_timeout=settle_timeout)
+        self.on_unknown = self._checked(arguments.one_of("fail", "skip", "resend"), on_unknown=on_unknown)
+        self.unknown_timeout = self._checked(arguments.span, unknown_timeout=unknown_timeout)
         self.resend_on_clear = self._checked(arguments.switch, resend_on_clear=resend_on_clear)
-        self.stop_grace = self._checked(arguments.seconds, stop_grace=stop_grace)
+        self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
 
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
         """Return an argument as it is to be, or refuse it in words that name the task, too."""
@@ -152,7 +152,7 @@ class JournaledOperator(CpaasOperator):
     ) -> Any:
         """Do the deed, or what is left of it."""
         from cpaas_provider.operators._run_facts import address_of
-        from cpaas_provider.sending.deed import IfUnknown
+        from cpaas_provider.sending.deed import OnUnknown
         from cpaas_provider.sending.errors import PartlyRejectedError
         from cpaas_provider.sending.once import Once
 
@@ -171,8 +171,8 @@ class JournaledOperator(CpaasOperator):
                 journal,
                 client,
                 stop,
-                if_unknown=IfUnknown(self.if_unknown),
-                settle_timeout=self.settle_timeout,
+                on_unknown=OnUnknown(self.on_unknown),
+                unknown_timeout=self.unknown_timeout,
                 address=address_of(context),
             )
             try:
@@ -188,7 +188,7 @@ class JournaledOperator(CpaasOperator):
             return {
                 **self.result(client, outcome),
                 **({} if self.operation is None else {"delivery_reports": self.delivery_reports()}),
-                "unknown": outcome.doubtful,
+                "unknown_recipients": outcome.doubtful,
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }
 
@@ -207,7 +207,7 @@ class JournaledOperator(CpaasOperator):
         """Return what says when to end, which ``on_kill`` tells from now on."""
         from cpaas_provider.sending.stopping import Stop
 
-        stop: Stop = Stop(self.stop_grace, self.execution_timeout, self.__dict__.get("_began"))
+        stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
         self.__dict__["_stop"] = stop
         if self.__dict__.get("_told_to_stop"):
             stop.request()

@@ -39,14 +39,14 @@ def _record(token: OtpToken) -> dict[str, Any]:
 class RequestOtpOperator(SendOperator):
     """Have a one-time passcode made and delivered to a phone.
 
-    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at", "unknown",
+    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at", "unknown_recipients",
     "unknown_references"}``: the passcode's id, which ``OtpStatusSensor`` and ``VerifyOtpOperator`` take, its status,
     two ISO 8601 times, and whether nobody knows if there is a passcode (1, and no id, only with
-    ``if_unknown="skip"``). Never the code or number.
+    ``on_unknown="skip"``). Never the code or number.
 
-    Nobody gets two passcodes of one run, whatever ends a try, unless ``if_unknown`` says ``resend``. The recipient's
+    Nobody gets two passcodes of one run, whatever ends a try, unless ``on_unknown`` says ``resend``. The recipient's
     records are listed before the request; where its answer is lost, exactly one new record is taken for its own.
-    Fails the task at once when the request breaks the contract or is rejected, and, unless ``if_unknown`` says
+    Fails the task at once when the request breaks the contract or is rejected, and, unless ``on_unknown`` says
     otherwise, when nobody can find out whether a passcode was sent. Skips when ``allowed_recipients`` of the
     connection does not list the recipient, and in backfills and late runs.
 

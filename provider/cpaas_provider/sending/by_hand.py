@@ -24,16 +24,21 @@ class Decision(StrEnum):
     """What a person found in the service's own records."""
 
     SENT = "sent"
-    UNSENT = "unsent"
+    NOT_SENT = "not_sent"
+
+    @property
+    def words(self) -> str:
+        """Return it as people read it."""
+        return self.value.replace("_", " ")
 
     @property
     def state(self) -> State:
         """Return how a request stands of which that was found."""
-        return State.SETTLED if self is Decision.SENT else State.NOT_SENT
+        return State.ACCEPTED if self is Decision.SENT else State.NOT_SENT
 
     def reason(self, before: str | None) -> str:
         """Return why a request stands so, beside what was known of it before."""
-        reason = f"a person decided that it was {'sent' if self is Decision.SENT else 'not sent'}"
+        reason = f"a person decided that it was {self.words}"
         return f"{reason} (before: {before})" if before else reason
 
 
@@ -196,9 +201,9 @@ def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -
     :param others: whether those beside them can be decided all the same
     """
     claims = {
-        entry.reference: entry.claimed_at + UNDER_WAY - now
+        entry.reference: entry.started_at + UNDER_WAY - now
         for entry in entries
-        if entry.state is State.CLAIMED and entry.claimed_at is not None
+        if entry.state is State.PENDING and entry.started_at is not None
     }
     waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
     if not waits:
@@ -218,7 +223,7 @@ def refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:
     references = list(dict.fromkeys(entry.reference for entry in entries))
     if len(references) > 1:
         raise CannotDecideError(
-            f"An id belongs to one request, and {len(references)} would be marked: {named(references)}. {UNTOUCHED} "
+            f"An id belongs to one request, and {len(references)} would be resolved: {named(references)}. {UNTOUCHED} "
             "Name the request the id belongs to."
         )
 
@@ -233,15 +238,15 @@ def _named(pages: Pages, references: Sequence[str]) -> tuple[Entry, ...]:
 
 def _why_not(entry: Entry) -> str:
     name = f"Request {entry.reference}"
-    if entry.state is State.SETTLED:
-        how = "a person marked it sent" if entry.by_hand == Decision.SENT else "the service carried it out"
+    if entry.state is State.ACCEPTED:
+        how = "a person resolved it as sent" if entry.resolution == Decision.SENT else "the service carried it out"
         return (
             f"{name} is settled: {how}. To have it made again, start a new run, or clear the task with "
             "resend_on_clear=True."
         )
     if entry.state is State.REJECTED:
         return f"{name} was rejected by the service, so nothing was sent; a clear has it tried again."
-    how = "a person marked it unsent" if entry.by_hand == Decision.UNSENT else "it was surely not sent"
+    how = "a person resolved it as not sent" if entry.resolution == Decision.NOT_SENT else "it was surely not sent"
     return f"{name} is not in doubt: {how}; the next try makes it."
 
 
@@ -252,5 +257,5 @@ def _decided(entry: Entry, decision: Decision, result_id: str | None) -> Entry:
         result=None if result_id is None else {"id": result_id},
         reason=decision.reason(entry.reason),
         doubted=entry.doubted and decision is Decision.SENT,
-        by_hand=decision.value,
+        resolution=decision.value,
     )

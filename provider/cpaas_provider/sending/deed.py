@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 
 
-class IfUnknown(StrEnum):
+class OnUnknown(StrEnum):
     """What an author wants done about a request whose outcome nobody can find out."""
 
     FAIL = "fail"
@@ -75,7 +75,7 @@ class Outcome:
     def of(cls, entries: Iterable[Entry], *, earlier: bool = True) -> Self:
         """Return what requests came to."""
         entries = tuple(entries)
-        settled = tuple(entry for entry in entries if entry.state is State.SETTLED)
+        settled = tuple(entry for entry in entries if entry.state is State.ACCEPTED)
         return cls(settled, still_in_doubt(entries), earlier)
 
     def __bool__(self) -> bool:
@@ -97,6 +97,6 @@ class Outcome:
         return {
             "recipients": self.sent,
             "references": [entry.reference for entry in self.settled],
-            "unknown": self.doubtful,
+            "unknown_recipients": self.doubtful,
             "unknown_references": [entry.reference for entry in self.unknown],
         }

@@ -22,7 +22,7 @@ CAMPAIGN_DATABASE = "cpaas_campaign_database"
 """What the names of Airflow's variables begin with that say in which database campaigns with a key lie: all workers
 see them, and no file of theirs is needed for it."""
 
-VERSION = 3
+VERSION = 5
 
 
 def claim_key(number: int) -> str:
@@ -33,16 +33,16 @@ def claim_key(number: int) -> str:
 class State(StrEnum):
     """How a request stands, as far as anybody here knows."""
 
-    CLAIMED = "claimed"
-    SETTLED = "settled"
+    PENDING = "pending"
+    ACCEPTED = "accepted"
     NOT_SENT = "not_sent"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
 
 
-IN_DOUBT = frozenset({State.CLAIMED, State.UNKNOWN})
+IN_DOUBT = frozenset({State.PENDING, State.UNKNOWN})
 # What is known of a person is the strongest of what their requests came to.
-_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
+_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 
 
 @dataclass
@@ -53,13 +53,13 @@ class Entry:
     :param members: hashes of its recipients
     :param body: hash of what it says to all of them; ``None`` where that is lost
     :param personal: hashes of what it says to each, in the order of ``members``; ``None`` where nothing is personal
-    :param claimed_at: when it was about to leave; ``None`` where that is lost
+    :param started_at: when it was about to leave; ``None`` where that is lost
     :param try_number: the try that claimed it
     :param result: small JSON the operator makes its result from
     :param reason: why it is not settled, in words
     :param evidence: what was noted before it left, to know its outcome by
     :param doubted: whether an earlier request of the same reference is unknown, too
-    :param by_hand: ``sent`` or ``unsent`` where a person decided
+    :param resolution: ``sent`` or ``not_sent`` where a person decided
     """
 
     reference: str
@@ -68,13 +68,13 @@ class Entry:
     state: State
     body: str | None = None
     personal: tuple[str, ...] | None = None
-    claimed_at: datetime | None = None
+    started_at: datetime | None = None
     try_number: int | None = None
     result: dict[str, Any] | None = None
     reason: str | None = None
     evidence: Any = None
     doubted: bool = False
-    by_hand: str | None = None
+    resolution: str | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -106,45 +106,45 @@ class Entry:
         """Return what is stored."""
         facts = {
             "operation": self.operation,
-            "members": list(self.members),
+            "recipient_hashes": list(self.members),
             "state": self.state.value,
             "body": self.body,
             "personal": list(self.personal) if self.personal is not None else None,
-            "claimed_at": self.claimed_at.isoformat() if self.claimed_at else None,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
             "try_number": self.try_number,
             "result": self.result,
             "reason": self.reason,
-            "evidence": self.evidence,
-            "doubted": self.doubted or None,
-            "by_hand": self.by_hand,
+            "probe_snapshot": self.evidence,
+            "previous_unknown": self.doubted or None,
+            "resolution": self.resolution,
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
     @classmethod
     def from_json(cls, reference: str, facts: Mapping[str, Any]) -> Self:
         """Return what was stored."""
-        personal, claimed_at = facts.get("personal"), facts.get("claimed_at")
+        personal, started_at = facts.get("personal"), facts.get("started_at")
         return cls(
             reference=reference,
             operation=facts["operation"],
-            members=tuple(facts["members"]),
+            members=tuple(facts["recipient_hashes"]),
             state=State(facts["state"]),
             body=facts.get("body"),
             personal=tuple(personal) if personal is not None else None,
-            claimed_at=datetime.fromisoformat(claimed_at) if claimed_at else None,
+            started_at=datetime.fromisoformat(started_at) if started_at else None,
             try_number=facts.get("try_number"),
             result=facts.get("result"),
             reason=facts.get("reason"),
-            evidence=facts.get("evidence"),
-            doubted=bool(facts.get("doubted")),
-            by_hand=facts.get("by_hand"),
+            evidence=facts.get("probe_snapshot"),
+            doubted=bool(facts.get("previous_unknown")),
+            resolution=facts.get("resolution"),
         )
 
 
 def still_in_doubt(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the requests in doubt that have somebody whom no other request surely reached."""
     entries = tuple(entries)
-    reached = members_of(entry for entry in entries if entry.state is State.SETTLED)
+    reached = members_of(entry for entry in entries if entry.state is State.ACCEPTED)
     return tuple(entry for entry in entries if entry.in_doubt and not reached.issuperset(members_of([entry])))
 
 
@@ -175,9 +175,9 @@ class Pages:
         """Return what is stored."""
         return {
             "version": VERSION,
-            "lock": self.lock,
-            "generation": self.generation,
-            "edition": self.edition,
+            "key_id": self.lock,
+            "clear_epoch": self.generation,
+            "resend_epoch": self.edition,
             **({"lost": self.lost} if self.lost else {}),
             "requests": {reference: entry.as_json() for reference, entry in self.entries.items()},
         }
@@ -192,9 +192,9 @@ class Pages:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
             return cls(
-                lock=stored["lock"],
-                generation=stored["generation"],
-                edition=stored["edition"],
+                lock=stored["key_id"],
+                generation=stored["clear_epoch"],
+                edition=stored["resend_epoch"],
                 lost=stored.get("lost"),
                 entries={name: Entry.from_json(name, facts) for name, facts in stored["requests"].items()},
             )

@@ -87,9 +87,9 @@ def known_by(operation: str, recipient: str) -> str:
     return recipient.lower() if operation == EMAIL_OPERATION else recipient
 
 
-def campaign_identity(campaign_key: str) -> tuple[str | int, ...]:
+def campaign_identity(idempotency_key: str) -> tuple[str | int, ...]:
     """Return what a campaign is known by that happens once, whatever run asks for it."""
-    return "campaign", campaign_key
+    return "campaign", idempotency_key
 
 
 def task_identity(dag_id: str, run_id: str, task_id: str, map_index: int) -> tuple[str | int, ...]:

@@ -121,7 +121,7 @@ class Journal:
             for entry in self.pages.entries.values():
                 entry.state = State.NOT_SENT if entry.state is State.REJECTED else entry.state
         for entry in self.pages.entries.values():
-            if entry.state is State.CLAIMED:
+            if entry.state is State.PENDING:
                 entry.state = State.UNKNOWN
                 entry.reason = entry.reason or "the try that made the request ended before its answer was noted"
 
@@ -172,10 +172,10 @@ class Journal:
             reference=reference,
             operation=operation,
             members=tuple(self.prints.recipient(operation, one) for one in recipients),
-            state=State.CLAIMED,
+            state=State.PENDING,
             body=self.prints.body(body),
             personal=tuple(self.prints.body({"": personal.get(one)}) for one in recipients) if personal else None,
-            claimed_at=self._clock(),
+            started_at=self._clock(),
             try_number=self._tries.number,
             evidence=evidence,
             doubted=before is not None and (before.in_doubt or before.doubted),
@@ -218,7 +218,7 @@ class Journal:
 
         :raises TryReplacedError: when another try has taken this one's place
         """
-        if entry.doubted and state is not State.SETTLED:
+        if entry.doubted and state is not State.ACCEPTED:
             # That this one did not arrive says nothing about the earlier one.
             state = State.UNKNOWN
         entry.state, entry.result, entry.reason = state, result, reason
@@ -261,7 +261,7 @@ class Journal:
             apart, reference=reference, state=state, reason=reason, doubted=doubted
         )
         entry.members, entry.personal = rest.members, rest.personal
-        self.settle(entry, State.SETTLED, result=result)
+        self.settle(entry, State.ACCEPTED, result=result)
 
     def keep_doubts(self) -> None:
         """Store that what an earlier try had claimed is unknown now, for whoever looks; a next try knows it anyhow."""
@@ -308,7 +308,7 @@ class Journal:
         for key in keys:
             if key.lock == found.lock:
                 return key, found
-        if found.lost or any(entry.in_doubt or entry.state is State.SETTLED for entry in found.entries.values()):
+        if found.lost or any(entry.in_doubt or entry.state is State.ACCEPTED for entry in found.entries.values()):
             empty.lost = REKEYED
         return keys[0], empty
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
-from cpaas_provider.sending.deed import Deed, IfUnknown, Outcome
+from cpaas_provider.sending.deed import Deed, OnUnknown, Outcome
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
@@ -42,7 +42,8 @@ _LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
 # {address} is the task instance, as the command takes it.
 BY_HAND = (
     "Look into the service's own records, by recipient and time, or by the reference where the request could carry it "
-    "as external_ref. Then decide with `airflow cpaas journal mark-sent {address}` or `mark-unsent`, and clear the task"
+    "as external_ref. Then decide with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the "
+    "task"
 )
 # A clear that drops the state drops a decision by hand, too.
 AFTER_LOSS = (
@@ -56,8 +57,8 @@ class Once:
     """Does a deed so that it happens once, whatever ended earlier tries.
 
     :param client: makes the requests; told to stop when the task is
-    :param if_unknown: what to do where no evidence settles a request
-    :param settle_timeout: for how long after a claim evidence is waited for
+    :param on_unknown: what to do where no evidence settles a request
+    :param unknown_timeout: for how long after a claim evidence is waited for
     :param address: the task instance as `airflow cpaas journal` takes it
     """
 
@@ -68,8 +69,8 @@ class Once:
         client: Any,
         stop: Stop,
         *,
-        if_unknown: IfUnknown = IfUnknown.FAIL,
-        settle_timeout: timedelta = timedelta(minutes=10),
+        on_unknown: OnUnknown = OnUnknown.FAIL,
+        unknown_timeout: timedelta = timedelta(minutes=10),
         address: str = "DAG_ID RUN_ID TASK_ID",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -77,8 +78,8 @@ class Once:
         self._journal = journal
         self._client = client
         self._stop = stop
-        self._if_unknown = if_unknown
-        self._settle_timeout = settle_timeout
+        self._on_unknown = on_unknown
+        self._unknown_timeout = unknown_timeout
         self._address = address
         self._clock = clock
         self._requested = False
@@ -102,16 +103,16 @@ class Once:
         return self.outcome()
 
     def _do_as_the_author_wants(self, doubtful: Sequence[Entry]) -> None:
-        """Do what ``if_unknown`` says about requests that nothing could be found out about."""
-        if self._if_unknown is IfUnknown.RESEND:
+        """Do what ``on_unknown`` says about requests that nothing could be found out about."""
+        if self._on_unknown is OnUnknown.RESEND:
             self._resend()
             return
         self._journal.keep_doubts()
-        if self._if_unknown is IfUnknown.FAIL:
+        if self._on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
-                f"{in_doubt(doubtful)} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
+                f"{in_doubt(doubtful)} {self._advice()}. on_unknown='skip' or 'resend' decides it beforehand."
             )
-        log.warning("%s It is left so, as if_unknown says, and counted as unknown.", in_doubt(doubtful))
+        log.warning("%s It is left so, as on_unknown says, and counted as unknown.", in_doubt(doubtful))
 
     def _advice(self) -> str:
         return (AFTER_LOSS if self._journal.lost else BY_HAND).format(address=self._address)
@@ -130,7 +131,7 @@ class Once:
 
     def _send_to_those_not_reached(self) -> None:
         standings = self._standings()
-        settled = any(entry.state is State.SETTLED for entry in standings.values() if entry)
+        settled = any(entry.state is State.ACCEPTED for entry in standings.values() if entry)
         open_states = {State.NOT_SENT, State.REJECTED}
         left = [one for one, entry in standings.items() if entry is None or entry.state in open_states]
         self._tell_of_changes(standings, len(left))
@@ -179,7 +180,7 @@ class Once:
             self._journal.settle(entry, State.UNKNOWN, reason=f"the request ended in {type(error).__name__}")
             raise
         else:
-            self._journal.settle(entry, State.SETTLED, result=result)
+            self._journal.settle(entry, State.ACCEPTED, result=result)
 
     def _settle_failure(self, entry: Entry, error: CpaasError) -> None:
         """Note a failure, and raise it unless it leaves the outcome unknown."""
@@ -213,7 +214,7 @@ class Once:
                 return
             if found is not None:
                 log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
-                self._journal.settle(entry, State.SETTLED, result=found)
+                self._journal.settle(entry, State.ACCEPTED, result=found)
                 return
 
     def _refute(self, entry: Entry, error: RefutedError) -> None:
@@ -226,8 +227,8 @@ class Once:
         """Raise SettleLaterError while there is a way that may still tell."""
         now = self._clock()
         patience = max((way.patience for way in self._deed.evidence), default=timedelta())
-        patience = min(patience, self._settle_timeout)
-        claims = [entry.claimed_at for entry in doubtful if entry.claimed_at and entry.claimed_at + patience > now]
+        patience = min(patience, self._unknown_timeout)
+        claims = [entry.started_at for entry in doubtful if entry.started_at and entry.started_at + patience > now]
         if not claims:
             return
         since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
@@ -249,7 +250,7 @@ class Once:
             doubtful = [one for one, entry in standings.items() if entry and entry.in_doubt]
             if not doubtful:
                 return
-            log.warning("Making a request of unknown outcome again, as if_unknown says. Recipients: %d.", len(doubtful))
+            log.warning("Making a request of unknown outcome again, as on_unknown says. Recipients: %d.", len(doubtful))
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
@@ -288,12 +289,12 @@ class Once:
         )
 
     def _tell_of_changes(self, standings: Mapping[str, Entry | None], left: int) -> None:
-        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.SETTLED}
+        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
         if any(self._changed(entry) for entry in settled.values()):
             log.warning(
                 "What is to be sent was changed since an earlier try sent it to %d of %d recipients. They are not sent "
                 "it again; %s.",
-                sum(1 for entry in standings.values() if entry and entry.state is State.SETTLED),
+                sum(1 for entry in standings.values() if entry and entry.state is State.ACCEPTED),
                 len(standings),
                 f"the {left} others get it as it is now" if left else "nobody else is left",
             )

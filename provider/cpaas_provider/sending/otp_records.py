@@ -47,9 +47,9 @@ class OtpRecords:
 
     def find(self, client: CpaasClient, entry: Entry) -> dict[str, Any] | None:
         """Return the result of the request, if there is one record that can only be its own."""
-        if entry.evidence is None or entry.claimed_at is None:
+        if entry.evidence is None or entry.started_at is None:
             return None
-        earliest, latest = entry.claimed_at - CLOCK_SKEW, entry.claimed_at + _LONGEST_REQUEST + CLOCK_SKEW
+        earliest, latest = entry.started_at - CLOCK_SKEW, entry.started_at + _LONGEST_REQUEST + CLOCK_SKEW
         new = [
             record
             for record in self._records(client)

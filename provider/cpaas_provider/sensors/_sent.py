@@ -12,17 +12,17 @@ MOST_CAMPAIGNS = 100_000
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _WHAT_IT_IS = "what a send operator returned (its .output), a list of that, or references"
 _NATIVE = (
-    "sent is text that is no reference. A template makes text of whatever it renders: give the operator's .output "
-    "instead, or render the DAG with render_template_as_native_obj=True."
+    "send_result is text that is no reference. A template makes text of whatever it renders: give the operator's "
+    ".output instead, or render the DAG with render_template_as_native_obj=True."
 )
 _NO_REFERENCE = (
-    "sent has a result that names no request that is reported on. Reports come for what was sent while the "
+    "send_result has a result that names no request that is reported on. Reports come for what was sent while the "
     "connection's callback_url was set: set it to the receiver's public URL and send again. Of a passcode there are no "
     "reports; wait for it with OtpStatusSensor."
 )
 _NO_REPORTS = (
-    "sent is of a task whose delivery reports cannot reach this Airflow, so only a timeout would end the wait. When it "
-    "sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
+    "send_result is of a task whose delivery reports cannot reach this Airflow, so only a timeout would end the wait. "
+    "When it sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
     "connection to the receiver's public URL, leave callback out, and send again."
 )
 _NOTHING = "Nothing was surely sent, so there is nothing to wait for."
@@ -65,7 +65,9 @@ def read_sent(given: Any) -> Sent:
         else:
             expected += recipients
         if len(campaigns) > MOST_CAMPAIGNS:
-            raise ValueError(f"sent names more than {MOST_CAMPAIGNS:,} requests, more than one sensor can wait for.")
+            raise ValueError(
+                f"send_result names more than {MOST_CAMPAIGNS:,} requests, more than one sensor can wait for."
+            )
     if not expected and not untold:
         raise ValueError(_NOTHING)
     return Sent(tuple(campaigns), expected, tuple(untold), tuple(unknown))
@@ -78,9 +80,9 @@ def _several(given: Any) -> Iterator[Any]:
     elif isinstance(given, Iterable) and not isinstance(given, bytes):
         yield from (one for one in given if one is not None)
     elif given is None:
-        raise ValueError("sent is empty: the task that sends returned nothing; it may have been skipped.")
+        raise ValueError("send_result is empty: the task that sends returned nothing; it may have been skipped.")
     else:
-        raise ValueError(f"sent must be {_WHAT_IT_IS}; it is of type {type(given).__name__}.")
+        raise ValueError(f"send_result must be {_WHAT_IT_IS}; it is of type {type(given).__name__}.")
 
 
 def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
@@ -93,9 +95,11 @@ def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
             raise ValueError(_NATIVE)
         return [one], None, []
     if not isinstance(one, Mapping):
-        raise ValueError(f"sent must be {_WHAT_IT_IS}; it holds something of type {type(one).__name__}.")
+        raise ValueError(f"send_result must be {_WHAT_IT_IS}; it holds something of type {type(one).__name__}.")
     if one.get("dry_run"):
-        raise ValueError("sent is of a campaign that was a dry run. Nothing was sent, so there is nothing to wait for.")
+        raise ValueError(
+            "send_result is of a campaign that was a dry run. Nothing was sent, so there is nothing to wait for."
+        )
     campaign = one.get("reference")
     surely = [campaign] if campaign else _references(one, "references")
     # Those of a campaign are part of it, and the store knows them apart.
@@ -104,7 +108,7 @@ def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
     if not names and not _nothing_was_sent(one):
         raise ValueError(_NO_REFERENCE)
     if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
-        raise ValueError("sent has a result with a reference that is none of ours.")
+        raise ValueError("send_result has a result with a reference that is none of ours.")
     number = _number(one, "sent", "recipients", default=len(surely))
     if number and one.get("delivery_reports", "") is None:
         raise ValueError(_NO_REPORTS)

@@ -31,7 +31,7 @@ REPORT_KEY = "report"
 _SLACK = timedelta(minutes=5)
 _STANDING = (
     "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered and {in_flight:,} on their "
-    "way; nothing is known of {open:,}."
+    "way; nothing is known of {unreported:,}."
 )
 _ENDS = {
     "missed": "Too few were delivered: min_delivered={share} can no longer be reached. ",
@@ -46,16 +46,17 @@ class DeliverySensor(BaseSensorOperator):
     is. With it, it succeeds as soon as that share is delivered, not waiting for the rest, and fails as soon as it no
     longer can be. It fails also when ``timeout`` is over; ``soft_fail`` skips the task instead.
 
-    Returns ``{"expected", "delivered", "undelivered", "in_flight", "open", "conflicts", "results_path"}``: of how many
-    recipients what is known, the first being the sum of the next four; open is of whom nothing is known, and a conflict
-    is a recipient reported as both delivered and not. A sensor that fails leaves the same in the XCom ``report``.
+    Returns ``{"expected", "delivered", "undelivered", "in_flight", "unreported", "conflicts", "results_path"}``: of how
+    many recipients what is known, the first being the sum of the next four; unreported are those of whom nothing is
+    known, and a conflict is a recipient reported as both delivered and not. A sensor that fails leaves the same in the
+    XCom ``report``.
 
     ``expected`` is the number of recipients the service accepted. Those of requests of unknown outcome are added to it
-    once they are reported on; they never stand in for a recipient who is still open.
+    once they are reported on; they never stand in for a recipient of whom nothing is reported.
     A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
 
-    :param sent: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator`` returned
-        (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
+    :param send_result: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator``
+        returned (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
     :param min_delivered: the share of the expected recipients to be delivered, above 0 and up to 1; default: none
     :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line for each recipient of whom
         anything is known, also when the sensor fails (templated)
@@ -65,13 +66,13 @@ class DeliverySensor(BaseSensorOperator):
     :param timeout: seconds until the wait is given up; default: one day
     """
 
-    template_fields: Collection[str] = ("sent", "results_path")
+    template_fields: Collection[str] = ("send_result", "results_path")
     ui_color = "#e3d7ff"
 
     def __init__(
         self,
         *,
-        sent: Any,
+        send_result: Any,
         min_delivered: float | None = None,
         results_path: Any = None,
         deferrable: bool | None = None,
@@ -86,7 +87,7 @@ class DeliverySensor(BaseSensorOperator):
         _refuse_out_of_bounds(kwargs.get("task_id"), poke_interval, results_path)
         kwargs = with_documentation(type(self), "sensors", kwargs)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.sent = sent
+        self.send_result = send_result
         self.min_delivered = min_delivered
         self.results_path = results_path
         self.deferrable = deferrable
@@ -216,7 +217,7 @@ class DeliverySensor(BaseSensorOperator):
         from cpaas_provider.sensors._sent import read_sent
 
         try:
-            return read_sent(self.sent)
+            return read_sent(self.send_result)
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
 

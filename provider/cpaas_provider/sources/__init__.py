@@ -1,4 +1,4 @@
-"""Rows from anywhere as a stream: lists, CSV, JSON Lines, Parquet and SQL; each is loaded when it is first used."""
+"""Rows as a stream: lists, CSV, JSON Lines, Parquet, SQL, delivery events; each is loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cpaas_provider._lazy import lazy_names
 if TYPE_CHECKING:
     from cpaas_provider.sources.choice import as_source as as_source
     from cpaas_provider.sources.csv_files import CsvSource as CsvSource
+    from cpaas_provider.sources.delivery_events import DeliveryEventSource as DeliveryEventSource
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
     from cpaas_provider.sources.lists import ListSource as ListSource
     from cpaas_provider.sources.parquet import ParquetSource as ParquetSource
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "choice": ("as_source",),
     "csv_files": ("CsvSource",),
+    "delivery_events": ("DeliveryEventSource",),
     "json_lines": ("JsonLinesSource",),
     "lists": ("ListSource",),
     "parquet": ("ParquetSource",),

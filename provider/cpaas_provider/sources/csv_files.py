@@ -13,7 +13,7 @@ from cpaas_provider.sources.csv_header import column_names, likely_delimiter, na
 from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
 from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, records_of
 from cpaas_provider.sources.files import FileSource, suffixes_of
-from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
 
 
 class CsvSource(FileSource):
@@ -76,30 +76,30 @@ class CsvSource(FileSource):
             chain([first], lines), number, delimiter, self.quote, self, max_line_breaks=self.max_line_breaks
         )
         header = next(records)
-        if isinstance(header, BadRow):
+        if isinstance(header, InvalidRow):
             raise SourceError(f"The header of {self} cannot be read: {header.reason}.")
         return _CsvTable(column_names(*header[1:], self), records)
 
 
 class _CsvTable:
-    def __init__(self, columns: tuple[str, ...], records: Iterator[Record | BadRow]) -> None:
+    def __init__(self, columns: tuple[str, ...], records: Iterator[Record | InvalidRow]) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._names = columns
         self._records = records
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all records once."""
         width = len(self._names)
         # A column that is not there has its place behind the others, where an empty cell is put.
         places = [self._names.index(name) if name in self._names else width for name in wanted]
         least = width + (width in places)
         for record in self._records:
-            if isinstance(record, BadRow):
+            if isinstance(record, InvalidRow):
                 yield record
                 continue
             number, cells, text = record
             if (not text.isascii() or "\0" in text or len(cells) > width) and (reason := _fault(cells, text, width)):
-                yield BadRow(number, reason)
+                yield InvalidRow(number, reason)
                 continue
             if len(cells) != least:
                 cells = [*cells[:width], *[""] * (least - len(cells[:width]))]

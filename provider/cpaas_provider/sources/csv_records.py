@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cpaas_provider.sources.csv_lines import LONGEST_RECORD
-from cpaas_provider.sources.rows import BadRow, SourceError
+from cpaas_provider.sources.rows import InvalidRow, SourceError
 
 MAX_LINE_BREAKS = 10
 """An address has four or five lines."""
@@ -29,7 +29,7 @@ def records_of(
     source: object,
     *,
     max_line_breaks: int | None = MAX_LINE_BREAKS,
-) -> Iterator[Record | BadRow]:
+) -> Iterator[Record | InvalidRow]:
     """Read lines as records, of which the first is the header. Blank lines are none.
 
     Where quotes do not match, each line of the record is set aside. Where a cell seems to have swallowed rows, the
@@ -65,14 +65,16 @@ def records_of(
                     _refuse_swallowed(cells, held[1:], number, width, delimiter, max_line_breaks)
                 text = held[0] if len(held) == 1 else "".join(held)
                 if number <= until and text.strip() and len(cells) < width:
-                    yield BadRow(number, f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}")
+                    yield InvalidRow(
+                        number, f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}"
+                    )
                 elif len(cells) > 1 or text.strip():
                     width = width or len(cells)
                     yield number, cells, text
                 number += len(held)
                 held.clear()
         except _SwallowedError as swallowed:
-            yield BadRow(number, str(swallowed))
+            yield InvalidRow(number, str(swallowed))
             within, until = number, max(until, number + len(held) - 1)
             again.extendleft(reversed(held[1:]))
             number += 1
@@ -83,7 +85,7 @@ def records_of(
                 "a quote inside a quoted cell is written twice, and nothing stands behind the last one"
             )
             for place in range(number, number + len(held)):
-                yield BadRow(place, reason)
+                yield InvalidRow(place, reason)
             number += len(held)
             held.clear()
         else:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NoReturn
 
 from cpaas_provider.sources.files import FileSource
-from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
 
 LONGEST_LINE = 1 << 20
 """In bytes. What has no end of line is not read into memory to find out."""
@@ -43,12 +43,12 @@ class _JsonLinesTable:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all lines once."""
         decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
         for number, line in enumerate(self._lines(), 1):
             if line is None:
-                yield BadRow(number, f"is longer than {LONGEST_LINE} bytes")
+                yield InvalidRow(number, f"is longer than {LONGEST_LINE} bytes")
                 continue
             if not (line := line.strip()):
                 continue
@@ -61,10 +61,10 @@ class _JsonLinesTable:
                 if b"\\ud" in line or b"\\uD" in line:
                     _check_encodable(values)
             except UnicodeError:
-                yield BadRow(number, "is not UTF-8, or holds half a character: have the file written in UTF-8")
+                yield InvalidRow(number, "is not UTF-8, or holds half a character: have the file written in UTF-8")
             except (ValueError, RecursionError):
                 # Not the decoder's own words: they may quote what is there.
-                yield BadRow(number, "is not a JSON object on a line of its own")
+                yield InvalidRow(number, "is not a JSON object on a line of its own")
             else:
                 yield make_row((number, values))
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import BadRow, Row, Table
+from cpaas_provider.sources.rows import InvalidRow, Row, Table
 
 
 class ListSource(arguments.Argument):
@@ -46,7 +46,7 @@ class _ListTable:
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all items once."""
         others = (None,) * (len(wanted) - 1)
         for number, item in enumerate(self._items, 1):
@@ -55,4 +55,4 @@ class _ListTable:
             elif isinstance(item, (str, int, float)) and not isinstance(item, bool):
                 yield Row(number, (item, *others) if wanted else ())
             else:
-                yield BadRow(number, f"is of type {type(item).__name__}, not a mapping, a number or a text")
+                yield InvalidRow(number, f"is of type {type(item).__name__}, not a mapping, a number or a text")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cpaas_provider.sources.files import FileSource, unreadable
-from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
 
 _ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
@@ -55,7 +55,7 @@ class _ParquetTable:
         self._file = file
         self._names = columns
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the wanted columns once."""
         read = [name for name in self._names if name in wanted]
         number = 0
@@ -66,7 +66,9 @@ class _ParquetTable:
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
                 if place in broken:
-                    yield BadRow(number, "holds a value that is no text in UTF-8 or lies outside of what Python knows")
+                    yield InvalidRow(
+                        number, "holds a value that is no text in UTF-8 or lies outside of what Python knows"
+                    )
                 else:
                     yield make_row((number, values))
 

@@ -22,7 +22,7 @@ make_row: Callable[[tuple[int, tuple[Any, ...]]], Row] = partial(tuple.__new__, 
 """Makes a row out of its two fields in half the time, which is what a million of them are worth."""
 
 
-class BadRow(NamedTuple):
+class InvalidRow(NamedTuple):
     """A row that cannot be read, and why, in words that show nothing of what it holds."""
 
     number: int
@@ -44,7 +44,7 @@ class Table(Protocol):
 
     columns: tuple[str, ...] | None
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all rows once, as a stream; a wanted column that is not there gives ``None``.
 
         :raises SourceError: when the source cannot be read on

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
@@ -104,7 +104,7 @@ class _SqlTable:
         self._result = result
         self._names = columns
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row | BadRow]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read the result once."""
         places = [self._names.index(name) if name in self._names else None for name in wanted]
         for number, found in enumerate(chain.from_iterable(self._parts()), 1):

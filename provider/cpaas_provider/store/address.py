@@ -1,4 +1,4 @@
-"""Where the database is: by Airflow's configuration, ``[cpaas] store``, or else a file in Airflow's home."""
+"""Where the database is: by Airflow's configuration, ``[cpaas] database``, or else a file in Airflow's home."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_address(store: str | None = None) -> URL:
     """
     store = (store or _configured()).strip()
     if not store:
-        return URL.create("sqlite", database=str(_airflow_home() / "cpaas" / "store.db"))
+        return URL.create("sqlite", database=str(_airflow_home() / "cpaas" / "cpaas.db"))
     return _usable(_of_text(store) if "://" in store else _of_connection(store))
 
 
@@ -53,7 +53,7 @@ def for_people(url: URL) -> str:
 def _configured() -> str:
     from airflow.sdk.configuration import conf
 
-    return conf.get("cpaas", "store", fallback=None) or ""
+    return conf.get("cpaas", "database", fallback=None) or ""
 
 
 def _airflow_home() -> Path:
@@ -68,8 +68,8 @@ def _of_text(text: str) -> URL:
         url = None
     if url is None or _is_torn(text, url):
         raise StoreError(
-            "[cpaas] store is not a URL SQLAlchemy can read. Characters such as @ and / in a user or password have to "
-            "be percent-encoded (@ is %40, / is %2F); or name an Airflow connection instead."
+            "[cpaas] database is not a URL SQLAlchemy can read. Characters such as @ and / in a user or password have "
+            "to be percent-encoded (@ is %40, / is %2F); or name an Airflow connection instead."
         )
     return url
 
@@ -89,7 +89,7 @@ def _of_connection(conn_id: str) -> URL:
         # It may be a URL somebody wrote amiss, with its password.
         named = f" {conn_id!r}" if _CONN_ID.fullmatch(conn_id) else ""
         raise StoreError(
-            f"[cpaas] store names the connection{named}, which does not exist. Create it, or set a URL instead "
+            f"[cpaas] database names the connection{named}, which does not exist. Create it, or set a URL instead "
             "(postgresql://..., sqlite:////...)."
         ) from None
     if connection.conn_type in _POSTGRES:
@@ -106,7 +106,7 @@ def _of_connection(conn_id: str) -> URL:
     if connection.conn_type == "sqlite":
         return URL.create("sqlite", database=connection.host)
     raise StoreError(
-        f"[cpaas] store names the connection {conn_id!r} of type {connection.conn_type!r}. Connections of type "
+        f"[cpaas] database names the connection {conn_id!r} of type {connection.conn_type!r}. Connections of type "
         "postgres and sqlite can be used; for another database set its SQLAlchemy URL."
     )
 
@@ -120,10 +120,10 @@ def _usable(url: URL) -> URL:
         dialect = url.get_dialect()
     except ArgumentError:
         raise StoreError(
-            f"SQLAlchemy on this machine knows no database {url.drivername!r}, which [cpaas] store asks for."
+            f"SQLAlchemy on this machine knows no database {url.drivername!r}, which [cpaas] database asks for."
         ) from None
     if dialect.is_async:
-        raise StoreError(f"[cpaas] store asks for the asynchronous driver {url.drivername!r}; name one that is not.")
+        raise StoreError(f"[cpaas] database asks for the asynchronous driver {url.drivername!r}; name one that is not.")
     if dialect.name == "sqlite":
         _check_file(url.database or "")
     return url
@@ -132,6 +132,6 @@ def _usable(url: URL) -> URL:
 def _check_file(path: str) -> None:
     if not Path(path).is_absolute():
         raise StoreError(
-            "[cpaas] store has to name its SQLite file by an absolute path (sqlite:////var/lib/store.db): it must be "
-            "the same file for every process, and in memory nothing would last."
+            "[cpaas] database has to name its SQLite file by an absolute path (sqlite:////var/lib/cpaas.db): it must "
+            "be the same file for every process, and in memory nothing would last."
         )

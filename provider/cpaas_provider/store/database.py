@@ -65,7 +65,8 @@ class Database:
         """
         if (name := self.engine.dialect.name) not in schema.REPORTS_ON:
             raise NoReportsThereError(
-                f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] store to one of these."
+                f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] database to one of "
+                "these."
             )
 
     @property
@@ -248,15 +249,15 @@ class Database:
             # Its own words show the statement with all its values.
             raise StoreError(
                 f"The store {self.url_for_people} could not be used: {reason}. See that the "
-                "database can be reached and has room, or set [cpaas] store to another."
+                "database can be reached and has room, or set [cpaas] database to another."
             ) from None
 
 
 def open_store(url: str | None = None, *, write_timeout: float | None = None) -> Database:
     """Open the database, creating what is missing.
 
-    :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] store`` in Airflow's
-        configuration says, or else ``cpaas/store.db`` in Airflow's home
+    :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] database`` in
+        Airflow's configuration says, or else ``cpaas/cpaas.db`` in Airflow's home
     :param write_timeout: seconds that a transaction which writes may take altogether; creating tables is not limited
     :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
     """

@@ -106,5 +106,5 @@ def _create(path: Path) -> None:
 def _unusable(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"The store cannot be created at {path} ({error.strerror}). Let the user that runs tasks write there, or name "
-        "another database by [cpaas] store."
+        "another database by [cpaas] database."
     )

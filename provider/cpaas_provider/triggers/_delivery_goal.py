@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cpaas_provider.delivery.tally import Counts
 
 DONE, MISSED, TIMED_OUT, ERROR = "done", "missed", "timed_out", "error"
-FIGURES = ("expected", "delivered", "undelivered", "in_flight", "open")
+FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
 
@@ -28,9 +28,10 @@ class Goal:
     min_delivered: float | None = None
 
     def standing(self, counts: Counts) -> dict[str, int]:
-        """Return how far deliveries are, as plain JSON that adds up to ``expected``; open is of whom nothing is known.
+        """Return how far deliveries are, as plain JSON that adds up to ``expected``.
 
-        Recipients of requests of unknown outcome are added to ``expected`` once they are reported on.
+        Nothing is known of the unreported. Recipients of requests of unknown outcome are added to ``expected`` once
+        they are reported on.
         """
         expected, known = counts.expected(self.expected), counts.known
         return dict(
@@ -51,9 +52,9 @@ class Goal:
         """Return the same for a wait that ends now."""
         return self.judge(counts) or {"outcome": TIMED_OUT, **self.standing(counts)}
 
-    def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, open: int) -> str | None:
+    def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> str | None:
         if self.min_delivered is None:
-            return None if in_flight or open else DONE
+            return None if in_flight or unreported else DONE
         needed = math.ceil(self.min_delivered * expected - _ROUNDING)
         if delivered >= needed:
             return DONE

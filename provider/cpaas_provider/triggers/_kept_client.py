@@ -79,7 +79,7 @@ class KeptClient:
         from cpaas_provider.hooks.cpaas import CpaasHook, async_client
 
         async with asyncio.timeout(READ_WITHIN):
-            connection = (await CpaasHook(self.conn_id).aread_connection()).without_repeats()
+            connection = (await CpaasHook(self.conn_id).aget_connection_settings()).without_retries()
             if self._client is not None and connection == self._connection:
                 return self._client
             client = await asyncio.to_thread(async_client, connection)

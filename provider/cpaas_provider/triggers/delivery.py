@@ -26,8 +26,8 @@ class DeliveryTrigger(BaseTrigger):
 
     All triggers of a process share one poller of the store: one query a round, whatever their number.
 
-    Fires one event, plain JSON: ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "open"}`` with the
-    outcome ``done``, ``missed`` or ``timed_out``; or ``{"outcome": "error", "message"}`` where the store keeps no
+    Fires one event, plain JSON: ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}`` with
+    the outcome ``done``, ``missed`` or ``timed_out``; or ``{"outcome": "error", "message"}`` where the store keeps no
     reports.
 
     :param campaigns: references of campaigns, and of requests that belong to none

@@ -134,6 +134,6 @@ def airflow_contenders(airflow: Standalone) -> list[Contender]:
     return [
         InTask("transport_in_task", "bare transport in a task", airflow),
         InTask("unjournaled", "campaign without the journal", airflow),
-        InTask("narrow", "campaign, journal_window as by default", airflow),
-        InTask("journaled", "campaign, journal_window 4 times max_concurrency", airflow),
+        InTask("narrow", "campaign, max_pending_requests as by default", airflow),
+        InTask("journaled", "campaign, max_pending_requests 4 times max_concurrency", airflow),
     ]

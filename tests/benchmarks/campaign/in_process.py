@@ -82,7 +82,7 @@ def dry_run(place: Place) -> dict[str, Any]:
     with planned(source_of(place), Nowhere()) as campaign:
         counts = campaign.plan.counts()
         pages = sum(pages * texts for _, pages, texts in campaign.plan.lengths())
-        return {"recipients": counts[Fate.NOT_REACHED], "duplicates": counts[Fate.DUPLICATE], "pages": pages}
+        return {"recipients": counts[Fate.NOT_SENT], "duplicates": counts[Fate.DUPLICATE], "pages": pages}
 
 
 def send(place: Place) -> dict[str, Any]:

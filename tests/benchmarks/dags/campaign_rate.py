@@ -60,7 +60,7 @@ class _MeasuredCampaign(SmsCampaignOperator):
             from cpaas_provider.sending.campaign import campaign
 
             campaign.Keeper = _WithoutJournal
-        self.journal_window = client.settings.max_concurrency * max(1, self.windows)
+        self.max_pending_requests = client.settings.max_concurrency * max(1, self.windows)
         return super().carry_out(context, client, connection, give_up_at)
 
 

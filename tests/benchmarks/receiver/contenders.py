@@ -19,12 +19,12 @@ def bare() -> FastAPI:
     @app.post(f"/bare{CALLBACK}")
     @app.post(CALLBACK)
     async def take_callback(conn_id: str, ticket: str, body: Annotated[Any, Body()]) -> dict[str, str]:
-        return {"status": "kept"}
+        return {"status": "stored"}
 
     @app.post(f"/bare{WEBHOOK}")
     @app.post(WEBHOOK)
     async def take_webhook(conn_id: str, body: Annotated[Any, Body()]) -> dict[str, str]:
-        return {"status": "kept"}
+        return {"status": "stored"}
 
     return app
 
@@ -51,7 +51,7 @@ def singly() -> FastAPI:
     async def keep(conn_id: str, door: Door, ticket: Any, request: Request) -> dict[str, str]:
         raw = await request.body()
         inbox.keep([Arrival(conn_id, door, ticket, read_report(await request.json()), raw.decode(), datetime.now(UTC))])
-        return {"status": "kept"}
+        return {"status": "stored"}
 
     @app.post(f"/singly{CALLBACK}")
     @app.post(CALLBACK)

@@ -115,7 +115,7 @@ def _environment(home: Path, store: str) -> dict[str, str]:
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "plugins"),
-        "AIRFLOW__CPAAS__STORE": store,
+        "AIRFLOW__CPAAS__DATABASE": store,
         "AIRFLOW_CONN_CPAAS_BENCH": json.dumps(_CONNECTION),
         "PYTHONPATH": str(Path.cwd()),
     }

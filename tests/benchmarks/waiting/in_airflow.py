@@ -58,7 +58,7 @@ def run(tasks: int, url: str | None) -> int:
             Path(__file__).parent / "dags",
             {
                 "WAITING": str(home),
-                "AIRFLOW__CPAAS__STORE": store,
+                "AIRFLOW__CPAAS__DATABASE": store,
                 f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection),
                 # Its own; the shorter ones of a killing end tasks on a machine that is busy.
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",

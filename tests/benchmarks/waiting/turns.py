@@ -87,7 +87,7 @@ async def _take(turn: Turn, seconds: float, poke_interval: float, home: Path, st
     environment = {
         **without_airflow(os.environ),
         **settings_for(home),
-        "AIRFLOW__CPAAS__STORE": store,
+        "AIRFLOW__CPAAS__DATABASE": store,
         f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection),
         "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "provider"))),
     }

@@ -115,7 +115,7 @@ def _environment(folder: Path, store: str) -> dict[str, str]:
         )
         for conn_id in (HONEST, MALLORY)
     }
-    ours = {"AIRFLOW__CPAAS__STORE": store, "NO_COLOR": "1"}
+    ours = {"AIRFLOW__CPAAS__DATABASE": store, "NO_COLOR": "1"}
     return {**without_airflow(os.environ), **settings_for(folder / "airflow"), **connections, **ours}
 
 

@@ -82,7 +82,7 @@ def _of_the_counts(seen: Evidence) -> Iterator[str]:
         found = {name: counts.get(name) for name in known}
         if found != known:
             yield f"The {who} counts {found}, the service {known}."
-    whole = {"expected": len(seen.people), "open": 0, "conflicts": 0}
+    whole = {"expected": len(seen.people), "unreported": 0, "conflicts": 0}
     if (found := {name: seen.report.get(name) for name in whole}) != whole:
         yield f"The sensor returned {found} instead of {whole}."
 

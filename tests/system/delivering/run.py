@@ -71,7 +71,9 @@ class Outcome:
         fates: dict[str, int] = {}
         for outcome in seen.outcomes.values():
             fates[outcome] = fates.get(outcome, 0) + 1
-        named = {name: seen.report.get(name) for name in ("expected", "delivered", "undelivered", "in_flight", "open")}
+        named = {
+            name: seen.report.get(name) for name in ("expected", "delivered", "undelivered", "in_flight", "unreported")
+        }
         lines = {
             "kills": len(seen.kills),
             "reports": f"{progress.booked:,} in {progress.sent:,} attempts: {progress.acknowledged:,} acknowledged, "
@@ -103,7 +105,7 @@ def _started(plan: Plan, home: Path, tell: Callable[[str], None]) -> Iterator[_D
     with ExitStack() as stack:
         url = stack.enter_context(a_store(plan.store, folder))
         sandbox = stack.enter_context(Sandbox(home / "sandbox.log"))
-        settings = {"DELIVERING": str(folder), "AIRFLOW__CPAAS__STORE": url, **PATIENT}
+        settings = {"DELIVERING": str(folder), "AIRFLOW__CPAAS__DATABASE": url, **PATIENT}
         airflow = AirflowInParts(home / "airflow", DAGS, settings)
         # Its address is known only now.
         connection = connection_json(sandbox.connection, **CONNECTION, callback_url=f"{airflow.url}/cpaas")

@@ -32,7 +32,7 @@ class Case:
     """One task instance: what it sends, to whom, and what it is to do about a request of unknown outcome."""
 
     operator: str
-    if_unknown: str
+    on_unknown: str
     recipients: list[str]
     map_index: int = -1
 
@@ -60,7 +60,7 @@ class Case:
         }
         if self.operator == PLAIN:
             return {"recipient": one}
-        return {**own[self.operator], "if_unknown": self.if_unknown}
+        return {**own[self.operator], "on_unknown": self.on_unknown}
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Story:
     @property
     def unknown(self) -> int:
         """How many its result says it does not know of."""
-        return int(self.result.get("unknown") or 0)
+        return int(self.result.get("unknown_recipients") or 0)
 
     @property
     def result_id(self) -> str | None:
@@ -64,7 +64,7 @@ class Story:
         case = self.case
         return "\n".join(
             [
-                f"{case.operator}[{case.map_index}], {case.if_unknown}: {self.state} after {self.tries} tries",
+                f"{case.operator}[{case.map_index}], {case.on_unknown}: {self.state} after {self.tries} tries",
                 *(f"  struck {strike}" for strike in self.strikes),
                 *(f"  meanwhile {strike}" for strike in self.outages),
                 f"  result {self.result}",

@@ -10,8 +10,8 @@ from tests.system.killing.cases import Case
 from tests.system.killing.parts import AirflowInParts
 
 KEY = "cpaas_journal"
-IN_DOUBT = frozenset({"claimed", "unknown"})
-SETTLED = "settled"
+IN_DOUBT = frozenset({"pending", "unknown"})
+ACCEPTED = "accepted"
 UNTOUCHED = "nothing claimed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.system.killing.evidence import Story
-from tests.system.killing.journal import SETTLED
+from tests.system.killing.journal import ACCEPTED
 
 # As in the DAG.
 RETRIES = 6
@@ -29,7 +29,7 @@ def _ended(story: Story) -> Iterator[str]:
 
 
 def _nobody_twice(story: Story) -> Iterator[str]:
-    if story.case.if_unknown != "resend" and story.twice:
+    if story.case.on_unknown != "resend" and story.twice:
         yield f"Something arrived more than once at {story.twice}."
 
 
@@ -37,14 +37,14 @@ def _everybody_named(story: Story) -> Iterator[str]:
     """Whoever is missing belongs to a case that failed, or that counts them as unknown and may."""
     if not story.succeeded:
         return
-    if story.unknown and story.case.if_unknown != "skip":
+    if story.unknown and story.case.on_unknown != "skip":
         yield f"It succeeded with {story.unknown} unknown, which only `skip` allows."
     if story.missing and not story.unknown:
         yield f"It succeeded and counts nobody as unknown, but nothing arrived at {story.missing}."
     if story.unknown not in (0, len(story.case.recipients)):
         yield f"It counts {story.unknown} as unknown, but made one request for {len(story.case.recipients)}."
     if story.unknown and not story.journal.in_doubt:
-        yield "It counts people as unknown whom the journal has no unsettled entry for."
+        yield "It counts people as unknown whom the journal has no open entry for."
     told = story.result.get("unknown_references")
     if told is not None and sorted(told) != sorted(story.journal.in_doubt):
         yield f"It names {told} as unknown, the journal {story.journal.in_doubt}."
@@ -55,11 +55,11 @@ def _journal_true(story: Story) -> Iterator[str]:
     states, reached = story.journal.states, len(story.arrivals) - len(story.missing)
     if len(states) > 1:
         yield f"It made one request and the journal has {len(states)} entries."
-    if SETTLED in states and story.missing:
-        yield f"The journal says settled, but nothing arrived at {story.missing}."
-    if reached and SETTLED not in states and not story.journal.in_doubt:
+    if ACCEPTED in states and story.missing:
+        yield f"The journal says accepted, but nothing arrived at {story.missing}."
+    if reached and ACCEPTED not in states and not story.journal.in_doubt:
         yield f"Something arrived at {reached}, and the journal has {states or 'no entry'} for it."
-    if story.succeeded and not story.unknown and SETTLED not in states:
+    if story.succeeded and not story.unknown and ACCEPTED not in states:
         yield f"It succeeded, and the journal has {states or 'no entry'} for it."
 
 

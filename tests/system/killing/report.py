@@ -19,7 +19,7 @@ def tables(stories: list[Story], strikes: list[Strike]) -> str:
     by = {
         "victim": _victims,
         "operator": lambda story: [story.case.operator],
-        "if_unknown": lambda story: [story.case.if_unknown if story.case.operator != "plain" else "(no journal)"],
+        "on_unknown": lambda story: [story.case.on_unknown if story.case.operator != "plain" else "(no journal)"],
         "all": lambda story: ["all"],
     }
     outcomes = [_table(name, stories, group) for name, group in by.items()]

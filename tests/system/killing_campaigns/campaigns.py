@@ -39,7 +39,7 @@ class Campaign:
     folder: Path
     crowd: Crowd
     operator: str
-    if_unknown: str
+    on_unknown: str
     personal: bool
     pace: str
     window: int | None
@@ -80,9 +80,9 @@ class Campaign:
             **email,
             "operator": self.operator,
             "content": "Hello {name}!" if self.personal else "Hello",
-            "if_unknown": self.if_unknown,
+            "on_unknown": self.on_unknown,
             "cpaas_conn_id": self.pace,
-            "journal_window": self.window,
+            "max_pending_requests": self.window,
             "max_failure_ratio": self.ratio,
             "results_path": str(self.results("{{ ti.map_index }}")),
             "progress_interval": 2.0,
@@ -120,7 +120,7 @@ class Campaign:
     def __str__(self) -> str:
         personal = "personal" if self.personal else "the same to all"
         window = self.window or "default"
-        return f"{self.name} ({self.operator}, {self.if_unknown}, {personal}, {self.pace}, window {window})"
+        return f"{self.name} ({self.operator}, {self.on_unknown}, {personal}, {self.pace}, window {window})"
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Drawn:
         """Return one that must be found to break the promises."""
         kind = next(kind for kind in self._kinds[False] if kind not in EMAIL)
         campaign = self._made(kind, False, operator)
-        campaign.if_unknown, campaign.pace, campaign.crowd.renames = "skip", "pace_50", False
+        campaign.on_unknown, campaign.pace, campaign.crowd.renames = "skip", "pace_50", False
         return campaign
 
     def _made(self, kind: str, mapped: bool, operator: str) -> Campaign:
@@ -160,7 +160,7 @@ class Drawn:
             folder=self.folder,
             crowd=crowd,
             operator=operator,
-            if_unknown=next(self._policies),
+            on_unknown=next(self._policies),
             personal=next(self._personal),
             pace=next(self._paces),
             window=self.chance.choice(WINDOWS),

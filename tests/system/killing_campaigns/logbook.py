@@ -37,9 +37,9 @@ class Logbook:
         while isinstance(stored, str):
             stored = json.loads(stored)
         for batch in map(json.loads, stored.get("batches", ())):
-            for number, reference, members, _ in batch["claims"]:
+            for number, reference, members, _ in batch["intents"]:
                 self.claims[number] = batch["try"], reference, len(b64decode(members)) // MEMBER_BYTES
-            for number, state, *_ in batch["ends"]:
+            for number, state, *_ in batch["results"]:
                 self.ends[number] = state
 
     @property
@@ -50,7 +50,7 @@ class Logbook:
     @property
     def settled(self) -> int:
         """How many requests are known to have been carried out."""
-        return sum(state == "settled" for state in self.ends.values())
+        return sum(state == "accepted" for state in self.ends.values())
 
     @property
     def open(self) -> int:

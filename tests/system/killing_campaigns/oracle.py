@@ -17,9 +17,9 @@ RETRIES = 9
 COUNTED = {
     "sent": "sent",
     "rejected": "rejected",
-    "unknown": "unknown",
-    "not_reached": "not_reached",
-    "bad_rows": "bad_row",
+    "unknown_recipients": "unknown",
+    "not_sent": "not_sent",
+    "invalid_rows": "invalid_row",
     "duplicates": "duplicate",
 }
 """By which name the report counts which outcome."""
@@ -37,7 +37,7 @@ def violations(story: Story) -> list[str]:
 
 
 def _nobody_twice(story: Story) -> Iterator[str]:
-    if story.campaign.if_unknown != "resend" and story.twice:
+    if story.campaign.on_unknown != "resend" and story.twice:
         yield f"Something arrived more than once at {len(story.twice)}: {story.twice[:SHOWN]}."
 
 
@@ -106,8 +106,8 @@ def _rows(part: Part, rows: list[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def _is_of(line: dict[str, Any], row: Row) -> bool:
-    if row.who is None or (part_of_name := not row.name and line["outcome"] == "bad_row"):
-        return line["outcome"] == "bad_row" and line["recipient"] in (None, row.who)
+    if row.who is None or (part_of_name := not row.name and line["outcome"] == "invalid_row"):
+        return line["outcome"] == "invalid_row" and line["recipient"] in (None, row.who)
     return bool(line["recipient"] == row.who) and not part_of_name
 
 
@@ -116,7 +116,9 @@ def _report_agrees(part: Part) -> Iterator[str]:
     counted = {name: part.count(outcome) for name, outcome in COUNTED.items()}
     if told != counted:
         yield f"The report says {told}, the outcome file {counted}."
-    if part.report.get("recipients") != sum(counted[one] for one in ("sent", "rejected", "unknown", "not_reached")):
+    if part.report.get("recipients") != sum(
+        counted[one] for one in ("sent", "rejected", "unknown_recipients", "not_sent")
+    ):
         yield f"The report is for {part.report.get('recipients')} recipients, the outcome file has {counted}."
 
 
@@ -135,7 +137,7 @@ def _file_true(story: Story, part: Part, version: Version) -> Iterator[str]:
     reached = story.inbox
     if lost := [who for who, line in told.items() if line["outcome"] == "sent" and who not in reached]:
         yield f"{len(lost)} are said to be sent to, and nothing arrived: {lost[:SHOWN]}."
-    wrong = [who for who, line in told.items() if line["outcome"] in ("rejected", "not_reached", "bad_row")]
+    wrong = [who for who, line in told.items() if line["outcome"] in ("rejected", "not_sent", "invalid_row")]
     if hidden := [who for who in wrong if who in reached]:
         outcomes = Counter(told[who]["outcome"] for who in hidden)
         yield f"Something arrived at {len(hidden)} who are said not to be reached ({dict(outcomes)}): {hidden[:SHOWN]}."
@@ -146,7 +148,7 @@ def _file_true(story: Story, part: Part, version: Version) -> Iterator[str]:
         for who, line in told.items()
         if line["outcome"] == "sent" and line["message_id"] not in {one.message_id for one in reached.get(who, ())}
     ]
-    if misnamed and part.campaign.if_unknown != "resend":
+    if misnamed and part.campaign.on_unknown != "resend":
         yield f"{len(misnamed)} were sent another message than their lines say: {misnamed[:SHOWN]}."
     yield from _gone_counted(story, part, version)
 
@@ -165,16 +167,16 @@ def _gone_counted(story: Story, part: Part, version: Version) -> Iterator[str]:
 
 
 def _ended_well(story: Story, part: Part, version: Version) -> Iterator[str]:
-    policy, unknown = part.campaign.if_unknown, part.count("unknown")
-    failures = part.count("rejected") + part.count("bad_row")
-    everybody = int(part.report.get("recipients") or 0) + part.count("bad_row")
+    policy, unknown = part.campaign.on_unknown, part.count("unknown")
+    failures = part.count("rejected") + part.count("invalid_row")
+    everybody = int(part.report.get("recipients") or 0) + part.count("invalid_row")
     if part.state == "success":
         if unknown and policy != "skip":
             yield f"It succeeded with {unknown} unknown, which only `skip` allows."
         if failures > part.campaign.ratio * everybody:
             yield f"It succeeded with {failures} failures of {everybody}."
-    if part.count("not_reached") and part.tries <= RETRIES:
-        yield f"It ended for good with {part.count('not_reached')} not reached."
+    if part.count("not_sent") and part.tries <= RETRIES:
+        yield f"It ended for good with {part.count('not_sent')} not reached."
     if part.state == "failed" and part.tries <= RETRIES and not unknown and failures <= part.campaign.ratio * everybody:
         yield "It failed for good, and nothing in its report says why."
     if policy == "resend" and part.state == "failed" and not story.campaign.crowd.renames:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 BAD = ("not a number", "", "12", "+234 80 12")
-DUPLICATES, BAD_ROWS, NAMELESS = 0.05, 0.01, 0.002
+DUPLICATES, INVALID_ROWS, NAMELESS = 0.05, 0.01, 0.002
 REMOVED, ADDED, RENAMED = 0.02, 0.01, 0.03
 ROOM = 30_000
 """Numbers a campaign has for itself."""
@@ -65,7 +65,7 @@ class Crowd:
         rows = [self._new() for _ in range(size)]
         nameless = [self._new()._replace(name="") for _ in range(int(size * NAMELESS))]
         twice = [row._replace(written=self._written(row.who or "")) for row in self._some(rows, DUPLICATES)]
-        bad = [Row(None, self.chance.choice(BAD), "Nobody") for _ in range(int(size * BAD_ROWS))]
+        bad = [Row(None, self.chance.choice(BAD), "Nobody") for _ in range(int(size * INVALID_ROWS))]
         return self._shuffled([*rows, *twice, *bad, *nameless])
 
     def edit(self, rows: list[Row]) -> list[Row]:

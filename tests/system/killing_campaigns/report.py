@@ -18,7 +18,7 @@ def tables(stories: list[Story], strikes: list[Strike]) -> str:
     """Return everything there is to know, in figures."""
     by: dict[str, Callable[[Story], str]] = {
         "source": lambda story: story.campaign.name,
-        "if_unknown": lambda story: story.campaign.if_unknown,
+        "on_unknown": lambda story: story.campaign.on_unknown,
         "pace": lambda story: story.campaign.pace,
         "weather": lambda story: "foul" if story.refused else "fair",
         "all": lambda story: "all",
@@ -62,7 +62,7 @@ def _figures(story: Story) -> Counter[str]:
             "unknown": len(doubtful),
             "requests?": len({line["reference"] for line in doubtful}),
             "rejected": sum(part.count("rejected") for part in story.parts),
-            "not reached": sum(part.count("not_reached") for part in story.parts),
+            "not reached": sum(part.count("not_sent") for part in story.parts),
             "edits": len(story.campaign.versions) - 1,
         }
     )

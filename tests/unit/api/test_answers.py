@@ -696,7 +696,7 @@ def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
         (b"null", None, "lacks or garbles"),
         (b'"ok"', None, "lacks or garbles"),
         (b'{"data": null}', None, "lacks or garbles"),
-        (b'{"id": "sms', "it is larger than max_answer_bytes", "broke off (it is larger than max_answer_bytes)"),
+        (b'{"id": "sms', "it is larger than max_response_bytes", "broke off (it is larger than max_response_bytes)"),
     ],
     # The one is charged for whatever was answered, the other is a list.
     whole=(endpoints.LOOKUP_PHONE, endpoints.FIND_OTPS),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.blame import blames_message, refused_recipients
+from cpaas_provider.api.blame import is_message_error, rejected_recipients
 from cpaas_provider.api.errors import ErrorItem
 
 ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"
@@ -51,13 +51,13 @@ EMAIL: dict[str, Any] = {"recipients": "Ada@example.com,bob@example.com"}
 )
 def test_recipients_that_an_item_names(field: str | None, message: str | None, named: tuple[str, ...]) -> None:
     items = (ErrorItem(field, message, "invalid"),)
-    assert refused_recipients(items, SMS) == named
-    assert not blames_message(items, SMS)
+    assert rejected_recipients(items, SMS) == named
+    assert not is_message_error(items, SMS)
 
 
 @pytest.mark.parametrize("message", ["<ADA@Example.com>: no such mailbox", "cannot reach ada@example.com."])
 def test_addresses_are_named_in_any_case_and_returned_as_they_were_sent(message: str) -> None:
-    assert refused_recipients((ErrorItem("recipients", message),), EMAIL) == ("Ada@example.com",)
+    assert rejected_recipients((ErrorItem("recipients", message),), EMAIL) == ("Ada@example.com",)
 
 
 @pytest.mark.parametrize(
@@ -75,30 +75,30 @@ def test_addresses_are_named_in_any_case_and_returned_as_they_were_sent(message:
     ],
 )
 def test_items_about_the_message(field: str) -> None:
-    assert blames_message((ErrorItem(field, "is wrong"),), SMS)
-    assert refused_recipients((ErrorItem(field, "is wrong"),), SMS) == ()
+    assert is_message_error((ErrorItem(field, "is wrong"),), SMS)
+    assert rejected_recipients((ErrorItem(field, "is wrong"),), SMS) == ()
 
 
 @pytest.mark.parametrize("field", ["content", "sender_id"])
 def test_a_number_in_the_text_accuses_nobody(field: str) -> None:
     items = (ErrorItem(field, f"must not hold {BOB}"),)
-    assert refused_recipients(items, SMS) == ()
-    assert blames_message(items, SMS)
+    assert rejected_recipients(items, SMS) == ()
+    assert is_message_error(items, SMS)
 
 
 @pytest.mark.parametrize("field", [None, "", "body", "request", "non_field_errors", "recipients", "to"])
 def test_items_that_name_no_field_or_recipients_do_not_blame_the_message(field: str | None) -> None:
-    assert not blames_message((ErrorItem(field, "is wrong"),), SMS)
-    assert not blames_message((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
+    assert not is_message_error((ErrorItem(field, "is wrong"),), SMS)
+    assert not is_message_error((ErrorItem("content", "is wrong"), ErrorItem(field, "is wrong")), SMS)
 
 
 def test_nothing_said_blames_nothing() -> None:
-    assert not blames_message((), SMS)
-    assert refused_recipients((), SMS) == ()
+    assert not is_message_error((), SMS)
+    assert rejected_recipients((), SMS) == ()
 
 
 def test_a_request_without_recipients_refuses_nobody() -> None:
-    assert refused_recipients((ErrorItem("recipients.0", ADA),), {"recipient": ADA}) == ()
+    assert rejected_recipients((ErrorItem("recipients.0", ADA),), {"recipient": ADA}) == ()
 
 
 @given(
@@ -106,5 +106,5 @@ def test_a_request_without_recipients_refuses_nobody() -> None:
     st.sampled_from([SMS, EMAIL, {}]),
 )
 def test_only_recipients_of_the_request_are_ever_named(items: list[ErrorItem], fields: dict[str, Any]) -> None:
-    assert set(refused_recipients(items, fields)) <= set(fields.get("recipients", "").split(","))
-    assert not (blames_message(items, fields) and refused_recipients(items, fields))
+    assert set(rejected_recipients(items, fields)) <= set(fields.get("recipients", "").split(","))
+    assert not (is_message_error(items, fields) and rejected_recipients(items, fields))

@@ -54,7 +54,7 @@ async def test_after_a_request_cancelled_at_any_point_the_next_is_answered(conne
     with Loopback(answering(200, TABLE)) as server:
         for point in itertools.count():
             # A lost connection would be waited for until this time is over.
-            async with AsyncCpaasClient(server.url, KEY, max_concurrency=1, timeout=1.0, repeats=0) as client:
+            async with AsyncCpaasClient(server.url, KEY, max_concurrency=1, timeout=1.0, max_retries=0) as client:
                 if connected:
                     await client.get_contact_table()
                 cancelled = await was_cancelled(point, client.get_contact_table())

@@ -305,7 +305,7 @@ class Aside:
 def test_stopped_while_it_waits_to_ask_again_a_call_ends_and_nothing_leaves() -> None:
     with (
         Loopback(answering(429, Retry_After="30")) as server,
-        CpaasClient(server.url, KEY, retry_after_cap=60) as client,
+        CpaasClient(server.url, KEY, max_retry_after=60) as client,
     ):
         call = Aside(client, "send_sms", "2348031234567", "Clinic", "Hello")
         until(lambda: server.seen)
@@ -395,14 +395,14 @@ async def test_an_async_client_that_is_stopped_ends_what_waits_and_lets_go_on_wh
     assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize("slow", [{"requests_per_second": 0.02}, {"retry_after_cap": 60.0}], ids=["pace", "pause"])
+@pytest.mark.parametrize("slow", [{"requests_per_second": 0.02}, {"max_retry_after": 60.0}], ids=["pace", "pause"])
 async def test_an_async_call_that_waits_for_its_turn_or_to_ask_again_ends_with_the_stop(slow: Any) -> None:
     answers = [http(200, otp("a")), http(429, Retry_After="30")]
     with Loopback(lambda connection, _: connection.sendall(answers.pop(0))) as server:
         async with AsyncCpaasClient(server.url, KEY, **slow) as client:
             assert (await client.get_otp("a")).id == "a"
             call = asyncio.ensure_future(client.get_otp("b"))
-            if "retry_after_cap" in slow:
+            if "max_retry_after" in slow:
                 await asyncio.to_thread(until, lambda: len(server.seen) == 2)
             await asyncio.sleep(0)
             client.stop()

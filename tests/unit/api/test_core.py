@@ -135,7 +135,7 @@ def test_a_call_is_repeated_only_where_that_does_nothing_twice(
 ) -> None:
     done = talk(CALLS[kind], settings, reply)
     assert done.error is not None
-    assert len(done.requests) == (1 + settings.repeats if kind in repeated else 1)
+    assert len(done.requests) == (1 + settings.max_retries if kind in repeated else 1)
     assert done.error.retryable is (kind in repeated)
     assert len(set(map(id, done.requests))) == 1, "the very same request"
 
@@ -153,10 +153,10 @@ def test_a_repeat_that_is_unknown_ends_it(settings: ClientSettings) -> None:
     assert len(done.requests) == 2
 
 
-@pytest.mark.parametrize("repeats", [0, 1, 7])
-def test_repeats_are_an_option(repeats: int) -> None:
-    settings = ClientSettings("https://cpaas.example.com", "key", repeats=repeats)
-    assert len(talk(READ, settings, Answer(500)).requests) == 1 + repeats
+@pytest.mark.parametrize("max_retries", [0, 1, 7])
+def test_max_retries_is_an_option(max_retries: int) -> None:
+    settings = ClientSettings("https://cpaas.example.com", "key", max_retries=max_retries)
+    assert len(talk(READ, settings, Answer(500)).requests) == 1 + max_retries
 
 
 # What is gone after an attempt that may have worked -------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) 
 
 
 def test_no_wait_is_longer_than_half_a_minute() -> None:
-    patient = ClientSettings("https://cpaas.example.com", "key", repeats=40)
+    patient = ClientSettings("https://cpaas.example.com", "key", max_retries=40)
     assert max(talk(READ, patient, Answer(500)).pauses) <= 30
 
 
@@ -234,7 +234,7 @@ def test_everybody_waits_also_when_the_service_does_not_say_how_long(settings: C
 
 
 def test_everybody_waits_also_after_the_last_attempt(settings: ClientSettings) -> None:
-    once = ClientSettings(settings.base_url, settings.api_key, repeats=0)
+    once = ClientSettings(settings.base_url, settings.api_key, max_retries=0)
     pacer = Pacer(1000, clock=lambda: 0.0)
     done = talk(SEND, once, Answer(429, "7"), pacer=pacer)
     assert (len(done.requests), pacer.reserve()) == (1, 7)
@@ -328,7 +328,7 @@ def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettin
     item = {"field": "recipients", "message": f"{BOB} is not a valid recipient", "type": "invalid_recipient"}
     error = refusal(settings, item, status=status)
     for one in (error, pickle.loads(pickle.dumps(error))):
-        assert (one.refused, one.blames_message) == ((BOB,), False)
+        assert (one.rejected_recipients, one.is_message_error) == ((BOB,), False)
         assert BOB not in str(one) + repr(one) + "".join(traceback.format_exception(one))
 
 
@@ -369,12 +369,12 @@ def test_accepted_message_without_errors_leaves_nobody_out(settings: ClientSetti
 
 def test_a_refusal_of_the_text_is_about_nobody(settings: ClientSettings) -> None:
     error = refusal(settings, {"field": "sender_id", "message": "is not registered", "type": "value_error"})
-    assert (error.refused, error.blames_message) == ((), True)
+    assert (error.rejected_recipients, error.is_message_error) == ((), True)
 
 
 def test_a_refusal_without_items_tells_nothing(settings: ClientSettings) -> None:
     error = refusal(settings)
-    assert (error.refused, error.blames_message) == ((), False)
+    assert (error.rejected_recipients, error.is_message_error) == ((), False)
 
 
 class TestNoBalance:

@@ -20,8 +20,8 @@ def test_the_defaults_are_the_promised_ones() -> None:
     assert settings.requests_per_second == 10
     assert settings.max_concurrency == 8
     assert (settings.connect_timeout, settings.timeout) == (5, 30)
-    assert settings.repeats == 4
-    assert settings.retry_after_cap == 60
+    assert settings.max_retries == 4
+    assert settings.max_retry_after == 60
     assert settings.keepalive_expiry == 2
     assert settings.otp_revoke_path == "/otp/{id}"
     assert settings.allow_http is False
@@ -135,14 +135,14 @@ def test_keys_that_cannot_stand_in_a_header(api_key: Any, auth_scheme: str) -> N
     ("option", "bad"),
     [
         *((name, bad) for name in ("requests_per_second", "connect_timeout", "timeout") for bad in (0, -1)),
-        *((name, -1) for name in ("retry_after_cap", "keepalive_expiry")),
+        *((name, -1) for name in ("max_retry_after", "keepalive_expiry")),
         *(
             (name, bad)
-            for name in ("requests_per_second", "connect_timeout", "timeout", "retry_after_cap", "keepalive_expiry")
+            for name in ("requests_per_second", "connect_timeout", "timeout", "max_retry_after", "keepalive_expiry")
             for bad in (float("nan"), float("inf"), "10", None, True)
         ),
-        *((name, bad) for name in ("max_concurrency", "max_answer_bytes") for bad in (0, 0.5, 2.5, 8.0, "8", True)),
-        *(("repeats", bad) for bad in (-1, 1.5, "4", False)),
+        *((name, bad) for name in ("max_concurrency", "max_response_bytes") for bad in (0, 0.5, 2.5, 8.0, "8", True)),
+        *(("max_retries", bad) for bad in (-1, 1.5, "4", False)),
     ],
 )
 def test_numbers_that_cannot_work_are_refused_by_name(option: str, bad: Any) -> None:
@@ -151,8 +151,8 @@ def test_numbers_that_cannot_work_are_refused_by_name(option: str, bad: Any) -> 
 
 
 def test_nothing_may_be_repeated_or_waited_for() -> None:
-    settings = made(repeats=0, retry_after_cap=0, keepalive_expiry=0)
-    assert (settings.repeats, settings.retry_after_cap, settings.keepalive_expiry) == (0, 0, 0)
+    settings = made(max_retries=0, max_retry_after=0, keepalive_expiry=0)
+    assert (settings.max_retries, settings.max_retry_after, settings.keepalive_expiry) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("path", ["/otp/{id}", "/otp/revoke/{id}", "/otp/{id}/revoke", "/{id}"])

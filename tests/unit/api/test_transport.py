@@ -253,10 +253,10 @@ def test_a_body_that_only_drips(send: Send) -> None:
     assert time.monotonic() - before < 2
 
 
-@pytest.mark.parametrize(("size", "flaw"), [(1000, None), (1001, "it is larger than max_answer_bytes")])
+@pytest.mark.parametrize(("size", "flaw"), [(1000, None), (1001, "it is larger than max_response_bytes")])
 def test_a_body_at_the_limit(send: Send, size: int, flaw: str | None) -> None:
     with Loopback(answering(200, b"x" * size)) as server:
-        given = exchange(send, at(server.url, max_answer_bytes=1000))
+        given = exchange(send, at(server.url, max_response_bytes=1000))
     assert given == Answer(200, None, b"x" * 1000, flaw)
 
 
@@ -267,17 +267,17 @@ def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
             connection.sendall(b"x" * 65536)
 
     with Loopback(endless) as server:
-        given = exchange(send, at(server.url, max_answer_bytes=100_000))
+        given = exchange(send, at(server.url, max_response_bytes=100_000))
     assert isinstance(given, Answer)
-    assert (len(given.body), given.flaw) == (100_000, "it is larger than max_answer_bytes")
+    assert (len(given.body), given.flaw) == (100_000, "it is larger than max_response_bytes")
 
 
 def test_a_small_answer_that_swells(send: Send) -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
     with Loopback(answering(200, bomb, Content_Encoding="gzip")) as server:
-        given = exchange(send, at(server.url, max_answer_bytes=1_000_000))
+        given = exchange(send, at(server.url, max_response_bytes=1_000_000))
     assert isinstance(given, Answer)
-    assert (len(given.body), given.flaw) == (1_000_000, "it is larger than max_answer_bytes")
+    assert (len(given.body), given.flaw) == (1_000_000, "it is larger than max_response_bytes")
 
 
 def test_a_damaged_compression(send: Send) -> None:

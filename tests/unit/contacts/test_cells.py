@@ -120,9 +120,9 @@ def test_a_value_that_does_not(column_type: str, value: Any, reason: str) -> Non
 
 
 @pytest.mark.parametrize("column_type", GOOD)
-@pytest.mark.parametrize(("clear_as", "cell"), [("null", None), ("empty", "")])
-def test_none_clears_a_cell_of_any_type(column_type: str, clear_as: str, cell: str | None) -> None:
-    assert encode(column_type, None, clear_as=clear_as) == cell
+@pytest.mark.parametrize(("empty_cell_value", "cell"), [("null", None), ("empty", "")])
+def test_none_clears_a_cell_of_any_type(column_type: str, empty_cell_value: str, cell: str | None) -> None:
+    assert encode(column_type, None, empty_cell_value=empty_cell_value) == cell
 
 
 @pytest.mark.parametrize("column_type", [" multi select ", "Multi Select"])

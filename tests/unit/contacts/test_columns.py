@@ -87,9 +87,9 @@ class TestEncode:
         with pytest.raises(CpaasInvalidRequestError, match="it has: none"):
             ContactColumns(table()).encode({"Name": "Ada"})
 
-    @pytest.mark.parametrize(("clear_as", "cell"), [("null", None), ("empty", "")])
-    def test_none_clears_either_way(self, clear_as: Any, cell: str | None) -> None:
-        assert COLUMNS.encode({"Points": None}, clear_as=clear_as) == {"c2": cell}
+    @pytest.mark.parametrize(("empty_cell_value", "cell"), [("null", None), ("empty", "")])
+    def test_none_clears_either_way(self, empty_cell_value: Any, cell: str | None) -> None:
+        assert COLUMNS.encode({"Points": None}, empty_cell_value=empty_cell_value) == {"c2": cell}
 
 
 class TestDecode:

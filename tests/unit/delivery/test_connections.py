@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import KINDS, MESSAGES_FAILED, Happening, collect, untold
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.operators._tracking import PurchaseEvidence, ReportEvidence
 from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, counts, ended, kept, noted, outcomes, report, to
@@ -106,14 +106,14 @@ class TestWhatIsStarted:
     def test_nobody_but_its_own_recipients_is_in_a_campaign_s_source(
         self, sent: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", sent.engine.url.render_as_string(hide_password=False))
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))
         kept(sent, report(STRANGER, "failed", ticket=to(ADA, OBI, reference=OURS), conn_id="staging"))
         kept(sent, report(ADA, "failed", id="1001"))
-        with ConcernedSource("spring").open() as table:
+        with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(ADA,)]
 
     def test_no_wait_for_another_connection_ends(self, sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", sent.engine.url.render_as_string(hide_password=False))
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))
         kept(sent, *(report(phone, "delivered", id="1001", conn_id="staging") for phone in (ADA, OBI)))
         now = dt.datetime.now(dt.UTC).isoformat()
 
@@ -123,13 +123,13 @@ class TestWhatIsStarted:
             raise AssertionError
 
         result = asyncio.run(told())
-        assert (result["outcome"], result["delivered"], result["open"]) == ("timed_out", 0, 2)
+        assert (result["outcome"], result["delivered"], result["unreported"]) == ("timed_out", 0, 2)
 
 
 class TestEvidence:
     @pytest.fixture
     def request_(self) -> Entry:
-        return Entry(OURS, "buy_airtime", ("a",), State.UNKNOWN, claimed_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+        return Entry(OURS, "buy_airtime", ("a",), State.UNKNOWN, started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
     @pytest.mark.parametrize("way", [ReportEvidence, PurchaseEvidence])
     @pytest.mark.parametrize("by_ticket", [True, False])

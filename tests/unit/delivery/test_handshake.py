@@ -53,7 +53,7 @@ def test_it_would_refuse_our_reports(database: Any, changed: dict[str, Any]) -> 
         receiver(served.url, **changed).check("the-store", "here")
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"store": 7}', b'{"store": ""}', b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"database": 7}', b'{"database": ""}', b"\xff"])
 def test_what_answers_is_no_receiver(body: bytes) -> None:
     with answering(200, body) as url, pytest.raises(HandshakeRefusedError, match="is not the receiver"):
         receiver(url).check("the-store", "here")
@@ -87,7 +87,7 @@ def test_a_place_that_must_not_be_asked_is_refused_without_a_secret(base: str) -
 
 def test_the_key_of_the_account_is_not_shown_to_it() -> None:
     heard: list[bytes] = []
-    with answering(200, json.dumps({"store": "the-store"}).encode(), heard) as url:
+    with answering(200, json.dumps({"database": "the-store"}).encode(), heard) as url:
         receiver(url).check("the-store", "here")
     (asked,) = heard
     assert asked.startswith(b"callback/shop/handshake.handshake.1.")

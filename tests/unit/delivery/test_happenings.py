@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.delivery import happenings
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import (
     AIRTIME_SUCCEEDED,
     CAMPAIGN_FINISHED,
@@ -23,6 +22,7 @@ from cpaas_provider.delivery.happenings import (
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sources.csv_files import CsvSource
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.sources.rows import SourceError
 from cpaas_provider.store.schema import deliveries, sends
 from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
@@ -104,7 +104,8 @@ class TestCampaignFinished:
             "recipients": 2,
             "delivered": 1,
             "undelivered": 1,
-            "open": 0,
+            "in_flight": 0,
+            "unreported": 0,
             "single": False,
         }
 
@@ -121,7 +122,7 @@ class TestCampaignFinished:
         kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
         an_age_passes(database)
         [one] = found(database)
-        assert (one.facts["delivered"], one.facts["open"]) == (1, 1)
+        assert (one.facts["delivered"], one.facts["unreported"]) == (1, 1)
 
     def test_is_told_at_last_when_the_task_never_came_to_an_end(self, database):
         begin(database)
@@ -283,7 +284,7 @@ class TestConcerned:
     @pytest.fixture(autouse=True)
     def as_configured(self, database, monkeypatch):
         url = database.engine.url.render_as_string(hide_password=False)
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", url)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
 
     def rows(self, source, *wanted):
         with source.open() as table:
@@ -292,7 +293,7 @@ class TestConcerned:
     def test_are_those_a_campaign_did_not_reach(self, database):
         kept(database, report(ADA, "failed", ticket=PACK, reason="absent"), report(OBI, "delivered", ticket=PACK))
         kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
-        found = self.rows(ConcernedSource("spring"), "recipient", "outcome", "reason")
+        found = self.rows(DeliveryEventSource("spring"), "recipient", "outcome", "reason")
         assert found == [(ADA, "undelivered", "absent")]
 
     def test_are_those_of_a_batch_still_not_reached(self, database, batches_at_once):
@@ -302,29 +303,29 @@ class TestConcerned:
         kept(database, report(OBI, "delivered", ticket=PACK))
         kept(database, report("2348030000009", "failed", ticket=PACK))
         collect(database, EVER)
-        assert self.rows(ConcernedSource(str(key)), "recipient") == [(UMA,), (ADA,)]
-        assert self.rows(ConcernedSource(f"spring.{key}"), "recipient") == [(ADA,)]
+        assert self.rows(DeliveryEventSource(str(key)), "recipient") == [(UMA,), (ADA,)]
+        assert self.rows(DeliveryEventSource(f"spring.{key}"), "recipient") == [(ADA,)]
 
     def test_are_found_in_a_list_of_contacts_by_their_number_however_it_is_written(self, database, tmp_path):
         kept(database, report(ADA, "failed", ticket=PACK), report(OBI, "failed", ticket=PACK))
         people = tmp_path / "people.csv"
         people.write_text(f"phone,email\n0803 000 0001,ada@example.com\n+{UMA},uma@example.com\nnobody,x@example.com\n")
-        source = ConcernedSource("spring", CsvSource(str(people)), region="NG")
+        source = DeliveryEventSource("spring", CsvSource(str(people)), region="NG")
         assert self.rows(source, "email") == [("ada@example.com",)]
-        assert self.rows(ConcernedSource("spring", str(people)), "email") == []
+        assert self.rows(DeliveryEventSource("spring", str(people)), "email") == []
 
     def test_are_found_by_their_address(self, database):
         kept(database, report("Ada@Example.com", "bounced", ticket=PACK))
         people = [{"mail": "ADA@example.com ", "name": "Ada"}, {"mail": "obi@example.com", "name": "Obi"}]
-        assert self.rows(ConcernedSource("spring", people, column="mail"), "name") == [("Ada",)]
+        assert self.rows(DeliveryEventSource("spring", people, column="mail"), "name") == [("Ada",)]
 
     @pytest.mark.parametrize("key", ["spring 1", "a/b", "'; drop table cpaas_sends; --"])
     def test_of_a_key_that_is_none_of_ours_are_refused(self, key):
         with pytest.raises(SourceError, match="partition key is neither"):
-            self.rows(ConcernedSource(key), "recipient")
+            self.rows(DeliveryEventSource(key), "recipient")
 
     def test_a_list_without_the_column_is_refused(self, tmp_path):
         people = tmp_path / "people.csv"
         people.write_text("number,email\n1,2\n")
         with pytest.raises(SourceError, match="no column 'phone'"):
-            self.rows(ConcernedSource("spring", str(people)), "email")
+            self.rows(DeliveryEventSource("spring", str(people)), "email")

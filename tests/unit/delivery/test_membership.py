@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import func, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import KINDS, collect, untold
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.schema import deliveries, reports
 from tests.unit.delivery.arriving import (
@@ -160,7 +160,7 @@ class TestACallbackUrl:
     def test_starts_nothing_by_more_than_its_request_has(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", database.engine.url.render_as_string(hide_password=False))
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
         begun(database)
         noted(database, NotedRequest("pack", 2), NotedRequest("other", 2))
         ended(database, expected=4)
@@ -170,7 +170,7 @@ class TestACallbackUrl:
         collect(database, EVER)
         with database.reading() as connection:
             assert untold(connection) == []
-        with ConcernedSource("spring").open() as table:
+        with DeliveryEventSource("spring").open() as table:
             assert list(table.rows(["recipient"])) == []
         assert counts(database) == (2, 0, 0)
         assert raw(database) == 22

@@ -41,29 +41,30 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str)
     begun(database)
     told = httpx.get(page, params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
     known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
-    assert told[0] == {**known, "undelivered": 0, "open": 1, "state": "being sent"}
+    assert told[0] == {**known, "undelivered": 0, "in_flight": 1, "unreported": None, "state": "being sent"}
     assert told[1] == {
         "campaign": "unheard-of",
         "task": None,
         "expected": None,
         "delivered": 0,
         "undelivered": 0,
-        "open": 0,
+        "in_flight": 0,
+        "unreported": None,
         "state": "nothing is known of it here",
     }
     assert len(told) == 2
 
 
-def test_once_the_task_has_ended_who_is_missing_is_open(database: Database) -> None:
+def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database) -> None:
     begun(database)
     database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 5)]))
     database.write(lambda connection: note_end(connection, "spring", 5))
     (line,) = overview(lambda: database, ["spring"])
-    assert (line["expected"], line["open"], line["state"]) == (5, 4, "reports are awaited")
+    assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "reports are awaited")
     kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
     database.write(lambda connection: note_end(connection, "spring", 2))
     (line,) = overview(lambda: database, ["spring"])
-    assert (line["open"], line["state"]) == (0, "all reported")
+    assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")
 
 
 def test_nobody_sees_it_without_a_login(page: str) -> None:
@@ -124,5 +125,13 @@ def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
 
 
 def test_large_numbers_are_readable() -> None:
-    line = {"campaign": "a", "task": None, "expected": 1_000_000, "delivered": 0, "undelivered": 0, "open": 0}
+    line = {
+        "campaign": "a",
+        "task": None,
+        "expected": 1_000_000,
+        "delivered": 0,
+        "undelivered": 0,
+        "in_flight": 0,
+        "unreported": 0,
+    }
     assert "1,000,000" in page_of([{**line, "state": "being sent"}])

@@ -56,7 +56,7 @@ class TestKept:
     def test_it_is_in_the_store_as_it_came_when_the_answer_is_there(self, served: Served, door: str) -> None:
         raw = json.dumps({**REPORT, "note": f"für {door}"}, ensure_ascii=False, indent=3).encode()
         answer = send(served, door, raw)
-        assert (answer.status_code, answer.json()) == (200, {"status": "kept"})
+        assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
         (row,) = [row for row in served.stored() if row.body == raw.decode()]
         assert (row.conn_id, row.door, row.recipient, row.times) == ("shop", door, "2348030000001", 1)
 
@@ -230,7 +230,7 @@ class TestCallback:
         before = len(served.stored())
         url = served.callback(Ticket("handshake", "handshake", 1))
         for answer in (served.post(url), served.post(url, b""), httpx.post(url, trust_env=False)):
-            assert (answer.status_code, answer.json()) == (200, {"store": "the-store"})
+            assert (answer.status_code, answer.json()) == (200, {"database": "the-store"})
         assert len(served.stored()) == before
 
     def test_503_to_a_handshake_when_the_store_cannot_be_opened(self, served: Served) -> None:

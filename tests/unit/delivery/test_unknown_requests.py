@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.delivery.concerned import ConcernedSource
 from cpaas_provider.delivery.happenings import CAMPAIGN_FINISHED, KINDS, Happening, collect, untold
 from cpaas_provider.delivery.overview import overview
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, ended, kept, noted, outcomes, report, to
@@ -24,7 +24,7 @@ OTHERS = [f"23480200000{number:02}" for number in range(10)]
 @pytest.fixture
 def sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A campaign of which the service accepted a request to two; of one to ten nobody knows."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", database.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
     begun(database)
     noted(database, NotedRequest("sure", 2))
     ended(database, expected=2, unknown=10)
@@ -49,7 +49,7 @@ async def looked(
 
 
 def told(outcome: str, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> Any:
-    names = ("outcome", "expected", "delivered", "undelivered", "in_flight", "open")
+    names = ("outcome", "expected", "delivered", "undelivered", "in_flight", "unreported")
     return dict(zip(names, (outcome, expected, delivered, undelivered, in_flight, unreported), strict=True))
 
 
@@ -101,7 +101,7 @@ class TestACampaign:
         assert finished(sent) == []
         kept(sent, report(ADA, "delivered", ticket=SURE), report(OBI, "failed", ticket=SURE))
         (one,) = finished(sent)
-        figures = ("recipients", "delivered", "undelivered", "open")
+        figures = ("recipients", "delivered", "undelivered", "unreported")
         assert [one.facts[name] for name in figures] == [12, 11, 1, 0]
 
     def test_is_finished_without_others_of_whom_nothing_is_reported(self, sent: Database) -> None:
@@ -112,10 +112,10 @@ class TestACampaign:
     def test_is_shown_with_the_accepted_open(self, sent: Database) -> None:
         kept(sent, *(report(one, "delivered", ticket=LOST) for one in OTHERS))
         (line,) = overview(lambda: sent, ["spring"])
-        assert (line["expected"], line["open"], line["state"]) == (12, 2, "reports are awaited")
+        assert (line["expected"], line["unreported"], line["state"]) == (12, 2, "reports are awaited")
 
     def test_has_those_of_unknown_outcome_whom_it_did_not_reach_among_its_concerned(self, sent: Database) -> None:
         kept(sent, report(UMA, "failed", ticket=LOST), report(ADA, "failed", ticket=SURE))
-        with ConcernedSource("spring").open() as table:
+        with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(ADA,), (UMA,)]
         assert outcomes(sent).keys() == {ADA, UMA}

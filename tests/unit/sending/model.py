@@ -40,7 +40,7 @@ from cpaas_provider.sending.errors import (
 )
 from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
 from cpaas_provider.sending.journal import Journal, TryFacts
-from cpaas_provider.sending.once import RESENDS, Deed, IfUnknown, Once, Outcome
+from cpaas_provider.sending.once import RESENDS, Deed, Once, OnUnknown, Outcome
 from cpaas_provider.sending.stopping import AbandonedError, Stop
 from tests.unit.sending.answers import Form, read, untouched
 
@@ -145,7 +145,7 @@ class Attempt:
     number: int
     owner: int
     plan: Plan
-    policy: IfUnknown
+    policy: OnUnknown
     stop: Stop
     edition: int
     sets: Iterator[AtSet] = field(init=False)
@@ -173,7 +173,7 @@ class World:
     def __init__(
         self,
         *,
-        policy: IfUnknown = IfUnknown.FAIL,
+        policy: OnUnknown = OnUnknown.FAIL,
         resend_on_clear: bool = False,
         retries: int = 2,
         looks: bool = False,
@@ -247,7 +247,7 @@ class World:
         if decision is Decision.SENT:
             self.declared |= self.whom(entry.members)
             return
-        others = [one for one in pages.entries.values() if one.in_doubt or one.state is State.SETTLED]
+        others = [one for one in pages.entries.values() if one.in_doubt or one.state is State.ACCEPTED]
         for one in self.whom(entry.members) - self.people_in(others):
             self.maybe.pop(one, None)
 
@@ -266,7 +266,7 @@ class World:
         key, text = self.copies[which % len(self.copies)]
         self.keys[key] = text
         for reference, facts in json.loads(self.stored or "{}").get("requests", {}).items():
-            if facts["state"] in {"claimed", "unknown"}:
+            if facts["state"] in {"pending", "unknown"}:
                 self.open.setdefault(reference, False)
 
     def clear_another_task(self) -> None:
@@ -345,7 +345,7 @@ class World:
 
     @staticmethod
     def _is_claim(value: Mapping[str, Any]) -> bool:
-        return any(entry["state"] == "claimed" for entry in value["requests"].values())
+        return any(entry["state"] == "pending" for entry in value["requests"].values())
 
     def _commit(self, key: str, value: Any) -> None:
         self.keys[key] = json.dumps(value)
@@ -359,16 +359,16 @@ class World:
     def _note_state(self, reference: str, facts: Mapping[str, Any]) -> None:
         """Follow what the journal says of a request, and note where it says more than anybody can know."""
         match facts["state"]:
-            case "claimed":
-                if self.claims.get(reference) != facts["claimed_at"]:
-                    self.claims[reference] = facts["claimed_at"]
+            case "pending":
+                if self.claims.get(reference) != facts["started_at"]:
+                    self.claims[reference] = facts["started_at"]
                     self.open[reference] = reference in self.open
                     self.left.discard(reference)
             case "unknown":
                 self.open.setdefault(reference, True)
-            case "settled":
+            case "accepted":
                 self.open.pop(reference, None)
-            case "rejected" | "not_sent" if reference in self.open and not facts.get("by_hand"):
+            case "rejected" | "not_sent" if reference in self.open and not facts.get("resolution"):
                 if self.open.pop(reference):
                     self.violations.append("an earlier request in doubt was forgotten")
                 elif reference in self.left:
@@ -464,16 +464,16 @@ class World:
             say("a request left after the stop")
         stored = json.loads(self.stored) if self.stored else {"requests": {}}
         claim = stored["requests"].get(reference)
-        if attempt.owner == self.owner and (claim is None or claim["state"] != "claimed"):
+        if attempt.owner == self.owner and (claim is None or claim["state"] != "pending"):
             say("a request left that is not claimed at rest")
-        elif claim is not None and self.whom(claim["members"]) != set(people):
+        elif claim is not None and self.whom(claim["recipient_hashes"]) != set(people):
             say("a claim names others than the request")
         if attempt.owner == self.owner and again != self.open.get(reference, False) and not self.was_lost:
             say(f"again is {again}")
         if strangers := set(people) - set(self.source):
             say(f"a request to {strangers}, who are not in the source")
         for one in people if attempt.edition == self.edition else ():
-            if attempt.policy is IfUnknown.RESEND:
+            if attempt.policy is OnUnknown.RESEND:
                 if one in attempt.settled_before:
                     say(f"{one} is settled and was sent to again")
                 if self.maybe.get(one, set()) - {self._text_for(one)}:
@@ -551,7 +551,7 @@ class World:
                 evidence=(self.evidence(attempt),) if self.looks else (),
             )
             client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-            attempt.once = Once(deed, journal, client, attempt.stop, if_unknown=policy, clock=self.now)
+            attempt.once = Once(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)
             attempt.outcome = attempt.once.run()
         except Kill:
             attempt.killed = True
@@ -564,7 +564,7 @@ class World:
             self._end(attempt)
         if attempt.get_count > reads:
             self.violations.append(f"{attempt.get_count} gets")
-        most = 1 + RESENDS if policy is IfUnknown.RESEND else 1
+        most = 1 + RESENDS if policy is OnUnknown.RESEND else 1
         if len(attempt.requests) > most:
             self.violations.append(f"{len(attempt.requests)} requests in one try")
         self._judge_start(attempt, facts, empty=empty, lost=lost)
@@ -598,18 +598,18 @@ class World:
             ordered = self.resend_on_clear and facts.max_tries > facts.retries
             return not ordered and facts.follows_clear
         stored = json.loads(self.stored)
-        if self.resend_on_clear and stored["generation"] < self.max_tries:
+        if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return False
-        return stored["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}
+        return stored["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}
 
     def _settled_at_rest(self) -> set[str]:
         stored = json.loads(self.stored) if self.stored else None
-        if stored is None or stored["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+        if stored is None or stored["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
             return set()
-        if self.resend_on_clear and stored["generation"] < self.max_tries:
+        if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return set()
-        settled = (entry for entry in stored["requests"].values() if entry["state"] == "settled")
-        return {one for entry in settled for one in self.whom(entry["members"])}
+        settled = (entry for entry in stored["requests"].values() if entry["state"] == "accepted")
+        return {one for entry in settled for one in self.whom(entry["recipient_hashes"])}
 
     @staticmethod
     def whom(members: Iterable[str]) -> set[str]:
@@ -623,7 +623,7 @@ class World:
 
     def _judge_start(self, attempt: Attempt, facts: TryFacts, *, empty: bool, lost: bool) -> None:
         ordered = self.resend_on_clear and facts.max_tries > facts.retries
-        if empty and lost and attempt.policy is not IfUnknown.RESEND and attempt.requests and not ordered:
+        if empty and lost and attempt.policy is not OnUnknown.RESEND and attempt.requests and not ordered:
             self.violations.append("an empty state after a clear was taken for a fresh start")
         if empty and facts.clear_number == 0 and attempt.plan.undisturbed:
             if attempt.requests != [self.source] or attempt.outcome is None:
@@ -651,8 +651,8 @@ class World:
             (EvidenceUnreadError, "look" in happened),
             (BugError, bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened)),
             (SettleLaterError, self.looks),
-            (UnknownOutcomeError, attempt.policy is IfUnknown.FAIL),
-            (StillUnknownError, attempt.policy is IfUnknown.RESEND and not attempt.plan.undisturbed),
+            (UnknownOutcomeError, attempt.policy is OnUnknown.FAIL),
+            (StillUnknownError, attempt.policy is OnUnknown.RESEND and not attempt.plan.undisturbed),
             (ChangedBodyError, True),
         ]
         if error is not None and not any(kind in kinds and cause for kind, cause in causes):
@@ -666,7 +666,7 @@ class World:
         if untrue := settled - self.reached - self.declared:
             say(f"{untrue} count as sent to and were not")
         for entry in outcome.settled:
-            if entry.by_hand is None and entry.result not in self.results[entry.reference]:
+            if entry.resolution is None and entry.result not in self.results[entry.reference]:
                 say(f"a result that the service never gave: {entry.result}")
         if not self.was_lost and (baseless := {entry.reference for entry in outcome.unknown} - set(self.open)):
             say(f"{baseless} were never claimed, or are settled, and count as unknown")
@@ -682,9 +682,9 @@ class World:
         if attempt.outcome is not None:
             if missing := source - settled - unknown:
                 say(f"{missing} are missing")
-            if attempt.policy is IfUnknown.FAIL and unknown - settled:
+            if attempt.policy is OnUnknown.FAIL and unknown - settled:
                 say("succeeded although some are unknown")
-            if attempt.policy is IfUnknown.RESEND and source - self.reached - self.declared:
+            if attempt.policy is OnUnknown.RESEND and source - self.reached - self.declared:
                 say("succeeded although some were not resent to")
             if source <= attempt.settled_before and attempt.requests:
                 say("settled work was done again")

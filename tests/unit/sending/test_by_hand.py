@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cpaas_provider.sending.by_hand import CannotDecideError, Decision, count_recipients, decide, doubtful
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, Pages, State
 
-SENT, UNSENT = Decision.SENT, Decision.UNSENT
+SENT, UNSENT = Decision.SENT, Decision.NOT_SENT
 CLAIMED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -25,9 +25,9 @@ def journal(*entries: Entry) -> Pages:
 
 
 MIXED = journal(
-    entry("ref-settled", State.SETTLED, result={"id": "m1"}),
+    entry("ref-settled", State.ACCEPTED, result={"id": "m1"}),
     entry("ref-unknown", State.UNKNOWN, "ada", "obi", reason="the answer was lost", doubted=True),
-    entry("ref-claimed", State.CLAIMED, "obi"),
+    entry("ref-claimed", State.PENDING, "obi"),
     entry("ref-rejected", State.REJECTED),
     entry("ref-not-sent", State.NOT_SENT),
 )
@@ -37,7 +37,7 @@ class TestDeciding:
     def test_without_references_all_in_doubt_are_decided_and_nothing_else(self) -> None:
         after = decide(MIXED, UNSENT).pages
         assert {name: one.state for name, one in after.entries.items()} == {
-            "ref-settled": State.SETTLED,
+            "ref-settled": State.ACCEPTED,
             "ref-unknown": State.NOT_SENT,
             "ref-claimed": State.NOT_SENT,
             "ref-rejected": State.REJECTED,
@@ -47,7 +47,7 @@ class TestDeciding:
 
     def test_sent(self) -> None:
         one = decide(MIXED, SENT, ["ref-unknown"]).pages.entries["ref-unknown"]
-        assert (one.state, one.by_hand, one.result) == (State.SETTLED, "sent", None)
+        assert (one.state, one.resolution, one.result) == (State.ACCEPTED, "sent", None)
         assert one.reason == "a person decided that it was sent (before: the answer was lost)"
 
     def test_sent_under_an_id(self) -> None:
@@ -55,7 +55,7 @@ class TestDeciding:
 
     def test_unsent_leaves_no_doubt_behind(self) -> None:
         one = decide(MIXED, UNSENT, ["ref-unknown"]).pages.entries["ref-unknown"]
-        assert (one.state, one.by_hand, one.doubted) == (State.NOT_SENT, "unsent", False)
+        assert (one.state, one.resolution, one.doubted) == (State.NOT_SENT, "not_sent", False)
         assert one.reason == "a person decided that it was not sent (before: the answer was lost)"
 
     def test_a_reference_named_twice_is_one_request(self) -> None:
@@ -79,12 +79,12 @@ REFUSED = {
     "settled beside one in doubt": (MIXED, UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is settled"),
     "rejected": (MIXED, SENT, ["ref-rejected"], None, "rejected by the service"),
     "not sent": (MIXED, UNSENT, ["ref-not-sent"], None, "surely not sent"),
-    "marked sent": (decide(MIXED, SENT).pages, UNSENT, ["ref-unknown"], None, "a person marked it sent"),
-    "marked unsent": (decide(MIXED, UNSENT).pages, SENT, ["ref-unknown"], None, "a person marked it unsent"),
+    "marked sent": (decide(MIXED, SENT).pages, UNSENT, ["ref-unknown"], None, "a person resolved it as sent"),
+    "marked unsent": (decide(MIXED, UNSENT).pages, SENT, ["ref-unknown"], None, "a person resolved it as not sent"),
     "none in doubt": (decide(MIXED, SENT).pages, UNSENT, [], None, "No request of this journal is in doubt"),
     "no requests": (journal(), SENT, [], None, "No request of this journal is in doubt"),
     "an id of what was not sent": (MIXED, UNSENT, ["ref-unknown"], "m2", "has no id"),
-    "one id of two": (MIXED, SENT, [], "m2", "2 would be marked: ref-unknown, ref-claimed"),
+    "one id of two": (MIXED, SENT, [], "m2", "2 would be resolved: ref-unknown, ref-claimed"),
 }
 
 
@@ -102,8 +102,8 @@ class TestUnderWay:
     """A process may live on for some seconds after its task was marked failed."""
 
     FRESH = journal(
-        entry("ref-unknown", State.UNKNOWN, claimed_at=CLAIMED_AT),
-        entry("ref-claimed", State.CLAIMED, claimed_at=CLAIMED_AT),
+        entry("ref-unknown", State.UNKNOWN, started_at=CLAIMED_AT),
+        entry("ref-claimed", State.PENDING, started_at=CLAIMED_AT),
     )
 
     @pytest.mark.parametrize("decision", Decision)
@@ -124,7 +124,7 @@ class TestUnderWay:
         assert decide(self.FRESH, SENT, ["ref-unknown"], now=now).before == (self.FRESH.entries["ref-unknown"],)
 
     def test_the_youngest_says_how_long(self) -> None:
-        later = entry("ref-later", State.CLAIMED, claimed_at=CLAIMED_AT + timedelta(seconds=10))
+        later = entry("ref-later", State.PENDING, started_at=CLAIMED_AT + timedelta(seconds=10))
         with pytest.raises(CannotDecideError, match=r"ref-claimed, ref-later\..*Try again in 40 s"):
             decide(journal(*self.FRESH.entries.values(), later), SENT, now=CLAIMED_AT + timedelta(seconds=30))
 

@@ -17,7 +17,7 @@ from cpaas_provider.sending.campaign.segments import part_key
 from cpaas_provider.sending.entries import IN_DOUBT, JOURNAL_KEY, Entry, State, still_in_doubt
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, ledger, opened
 
-SENT, UNSENT = Decision.SENT, Decision.UNSENT
+SENT, UNSENT = Decision.SENT, Decision.NOT_SENT
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -47,8 +47,8 @@ def log_of(*requests: tuple[str, str, State | None], many: int = 1) -> MemorySto
             claim = Claim(number, reference, b"".join(member(name) for name in names))
             log.append(Batch(AT, 1, 3, "body", [claim]))
             if state is not None:
-                reason = None if state is State.SETTLED else "because"
-                result = ("id", 4.0, 96.0) if state is State.SETTLED else None
+                reason = None if state is State.ACCEPTED else "because"
+                result = ("id", 4.0, 96.0) if state is State.ACCEPTED else None
                 log.append(Batch(AT, 1, 3, "body", ends=[End(number, state, result, reason)]))
             number += 1
     return kept
@@ -65,7 +65,7 @@ def store(kept: MemoryStore, values: Any) -> MemoryStore:
 
 
 MIXED: Sequence[tuple[str, str, State | None]] = (
-    ("ref-settled", "a", State.SETTLED),
+    ("ref-settled", "a", State.ACCEPTED),
     ("ref-unknown", "bc", State.UNKNOWN),
     ("ref-claimed", "cd", None),
     ("ref-rejected", "e", State.REJECTED),
@@ -90,7 +90,7 @@ class TestDeciding:
         kept = log_of(*MIXED)
         store(kept, read(kept).decide(SENT, ["ref-unknown"], result_id="m9").values)
         (entry,) = (entry for entry in read(kept).entries() if entry.reference == "ref-unknown")
-        assert (entry.by_hand, entry.result) == ("sent", {"id": "m9"})
+        assert (entry.resolution, entry.result) == ("sent", {"id": "m9"})
         assert entry.reason == "a person decided that it was sent (before: because)"
 
     def test_the_log_in_hand_stays_as_it_was(self) -> None:
@@ -108,7 +108,7 @@ class TestDeciding:
         *earlier, added = batches(kept)
         assert earlier == before
         assert (added.at, added.try_number, added.generation, added.claims) == (now, 1, 3, [])
-        assert [(end.number, end.state, end.by_hand) for end in added.ends] == [(2, State.NOT_SENT, "unsent")]
+        assert [(end.number, end.state, end.resolution) for end in added.ends] == [(2, State.NOT_SENT, "not_sent")]
 
 
 REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
     "rejected": (SENT, ["ref-rejected"], None, "rejected by the service"),
     "not sent": (UNSENT, ["ref-not-sent"], None, "surely not sent"),
     "an id of what was not sent": (UNSENT, ["ref-unknown"], "m2", "has no id"),
-    "one id of two": (SENT, [], "m2", "2 would be marked: ref-unknown, ref-claimed"),
+    "one id of two": (SENT, [], "m2", "2 would be resolved: ref-unknown, ref-claimed"),
 }
 
 
@@ -140,7 +140,7 @@ class TestUnderWay:
         assert read(log_of(*MIXED)).decide(SENT, now=AT + timedelta(seconds=60)).recipients == 3
 
     def test_nor_does_what_is_settled(self) -> None:
-        kept = log_of(("ref-unknown", "a", State.UNKNOWN), ("ref-settled", "b", State.SETTLED))
+        kept = log_of(("ref-unknown", "a", State.UNKNOWN), ("ref-settled", "b", State.ACCEPTED))
         assert read(kept).decide(UNSENT, now=AT).recipients == 1
 
 
@@ -160,7 +160,7 @@ def test_many_ends_take_as_many_segments_as_they_need() -> None:
 
 def test_the_keys_that_tell_of_a_change() -> None:
     for many in (1, 20, 300):
-        kept = log_of(("ref", "abcdefgh", State.SETTLED), many=many)
+        kept = log_of(("ref", "abcdefgh", State.ACCEPTED), many=many)
         telling = read(kept).telling
         assert not set(telling) & set(kept.values)
         goes_on, begins, decides = MemoryStore(), MemoryStore(), MemoryStore()
@@ -181,14 +181,14 @@ def test_what_is_a_log() -> None:
 def test_sums() -> None:
     log = read(log_of(*MIXED))
     assert {one.state: (one.requests, one.recipients) for one in log.sums()} == {
-        State.CLAIMED: (1, 2),
-        State.SETTLED: (1, 1),
+        State.PENDING: (1, 2),
+        State.ACCEPTED: (1, 1),
         State.NOT_SENT: (1, 1),
         State.REJECTED: (1, 1),
         State.UNKNOWN: (2, 3),
     }
     beside = {one.state: one.requests for one in log.sums(in_doubt=False)}
-    assert beside == {State.SETTLED: 1, State.NOT_SENT: 1, State.REJECTED: 1, State.UNKNOWN: 1}
+    assert beside == {State.ACCEPTED: 1, State.NOT_SENT: 1, State.REJECTED: 1, State.UNKNOWN: 1}
     assert [entry.reference for entry in log.entries(in_doubt=False)] == [
         "ref-settled",
         "ref-rejected",
@@ -201,7 +201,7 @@ REQUESTS = st.lists(
     st.tuples(
         st.sampled_from(["r1", "r2", "r3", "r4"]),
         st.lists(st.sampled_from("abcde"), min_size=1, unique=True).map("".join),
-        st.none() | st.sampled_from([State.SETTLED, State.NOT_SENT, State.REJECTED, State.UNKNOWN]),
+        st.none() | st.sampled_from([State.ACCEPTED, State.NOT_SENT, State.REJECTED, State.UNKNOWN]),
     ),
     max_size=8,
 )
@@ -239,7 +239,7 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
     assert all(entry.state in IN_DOUBT and (not names or entry.reference in names) for entry in changed)
     assert read(kept).doubtful() == decided.left
     if decision is UNSENT and not names:
-        sent_to = {name for name, entry in strongest(after).items() if entry.state is not State.SETTLED}
+        sent_to = {name for name, entry in strongest(after).items() if entry.state is not State.ACCEPTED}
         assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})
 
 

@@ -83,10 +83,10 @@ def opened(store: Store, tries: TryFacts = FIRST, secrets: Sequence[str] = ("key
     return Journal(store, secrets, IDENTITY, tries, clock=lambda: AT, **options)
 
 
-def sent(store: Store, *people: str, tries: TryFacts = FIRST, state: State = State.SETTLED, **options: Any) -> Entry:
+def sent(store: Store, *people: str, tries: TryFacts = FIRST, state: State = State.ACCEPTED, **options: Any) -> Entry:
     journal = opened(store, tries, **options)
     entry = journal.claim("send_sms", people, BODY)
-    journal.settle(entry, state, result={"id": "m1"} if state is State.SETTLED else None)
+    journal.settle(entry, state, result={"id": "m1"} if state is State.ACCEPTED else None)
     return entry
 
 
@@ -103,19 +103,19 @@ def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
     entry = journal.claim("send_sms", [ADA, OBI], BODY, {ADA: {"name": "Ada"}}, evidence=[["r1"]])
     assert (store.gets, store.sets) == (1, 1)
     facts = store.stored["requests"][entry.reference]
-    assert facts["state"] == "claimed"
+    assert facts["state"] == "pending"
     assert facts["try_number"] == 1
-    assert facts["claimed_at"] == AT.isoformat()
-    assert facts["evidence"] == [["r1"]]
-    assert len(facts["members"]) == len(facts["personal"]) == 2
+    assert facts["started_at"] == AT.isoformat()
+    assert facts["probe_snapshot"] == [["r1"]]
+    assert len(facts["recipient_hashes"]) == len(facts["personal"]) == 2
     assert "result" not in facts
 
 
 def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Store) -> None:
     journal = opened(store)
-    journal.settle(journal.claim("send_sms", [ADA], BODY), State.SETTLED, result={"id": "m1"})
+    journal.settle(journal.claim("send_sms", [ADA], BODY), State.ACCEPTED, result={"id": "m1"})
     (facts,) = store.stored["requests"].values()
-    assert (facts["state"], facts["result"]) == ("settled", {"id": "m1"})
+    assert (facts["state"], facts["result"]) == ("accepted", {"id": "m1"})
     assert store.sets == 2
 
 
@@ -127,13 +127,13 @@ def test_all_of_an_entry_is_read_as_it_was_written() -> None:
         state=State.UNKNOWN,
         body="body",
         personal=("x", "y"),
-        claimed_at=AT,
+        started_at=AT,
         try_number=3,
         result={"id": "m1"},
         reason="why",
         evidence=[None, ["r"]],
         doubted=True,
-        by_hand="sent",
+        resolution="sent",
     )
     assert Entry.from_json("ref", json.loads(json.dumps(entry.as_json()))) == entry
     pages = Pages("lock", 3, 2, "why", {"ref": entry})
@@ -159,7 +159,7 @@ def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: S
     entry = journal.claim("send_sms", [ADA], BODY)
     store.failures = [error]
     with pytest.raises(TryReplacedError) as caught:
-        journal.settle(entry, State.SETTLED, result={"id": "m1"})
+        journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
     assert not caught.value.for_good
     assert entry.reference in str(caught.value)
     assert store.sets == 2, "that another try is there does not change by trying again"
@@ -174,12 +174,12 @@ def test_settling_is_tried_three_times_and_then_left_to_the_next_try(
     journal = opened(store)
     entry = journal.claim("send_sms", [ADA], BODY)
     store.failures = [OSError("down")] * 2
-    journal.settle(entry, State.SETTLED, result={"id": "m1"})
-    assert states(opened(store, SECOND), ADA) == [State.SETTLED]
+    journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
+    assert states(opened(store, SECOND), ADA) == [State.ACCEPTED]
 
     other = journal.claim("send_sms", [OBI], BODY)
     store.failures = [OSError("down")] * 3
-    journal.settle(other, State.SETTLED, result={"id": "m2"})
+    journal.settle(other, State.ACCEPTED, result={"id": "m2"})
     assert not store.failures
     assert other.reference in caplog.text
     assert states(opened(store, SECOND), OBI) == [State.UNKNOWN]
@@ -200,15 +200,15 @@ def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(
     assert entry.doubted
     assert states(opened(store, TryFacts(3, 2, 2)), ADA) == [State.UNKNOWN]
     sent(store, ADA, tries=TryFacts(3, 2, 2))
-    assert states(opened(store, TryFacts(4, 2, 2)), ADA) == [State.SETTLED]
+    assert states(opened(store, TryFacts(4, 2, 2)), ADA) == [State.ACCEPTED]
 
 
 def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Store) -> None:
     sent(store, ADA, OBI, state=State.UNKNOWN)
     sent(store, ADA, state=State.NOT_SENT)
-    sent(store, OBI, state=State.SETTLED)
+    sent(store, OBI, state=State.ACCEPTED)
     sent(store, OBI, UMA, state=State.REJECTED)
-    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.UNKNOWN, State.SETTLED, State.REJECTED]
+    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.UNKNOWN, State.ACCEPTED, State.REJECTED]
     assert opened(store, SECOND).standings("send_email", [ADA]) == {ADA: None}
 
 
@@ -223,15 +223,21 @@ def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Sto
         [],
         "text",
         7,
-        {"version": VERSION, "lock": "l", "generation": 0, "edition": 0},
-        {"version": VERSION, "lock": "l", "generation": 0, "edition": 0, "requests": []},
-        {"version": VERSION, "lock": "l", "generation": 0, "edition": 0, "requests": {"ref": {"state": "settled"}}},
+        {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0},
+        {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0, "requests": []},
         {
             "version": VERSION,
-            "lock": "l",
-            "generation": 0,
-            "edition": 0,
-            "requests": {"ref": {"operation": "send_sms", "members": [], "state": "of another age"}},
+            "key_id": "l",
+            "clear_epoch": 0,
+            "resend_epoch": 0,
+            "requests": {"ref": {"state": "accepted"}},
+        },
+        {
+            "version": VERSION,
+            "key_id": "l",
+            "clear_epoch": 0,
+            "resend_epoch": 0,
+            "requests": {"ref": {"operation": "send_sms", "recipient_hashes": [], "state": "of another age"}},
         },
     ],
 )
@@ -287,8 +293,8 @@ def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) ->
     sent(store, ADA)
     sent(store, OBI, state=State.REJECTED)
     sent(store, UMA, state=State.UNKNOWN)
-    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.SETTLED, State.REJECTED, State.UNKNOWN]
-    assert states(opened(store, CLEARED), ADA, OBI, UMA) == [State.SETTLED, State.NOT_SENT, State.UNKNOWN]
+    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.ACCEPTED, State.REJECTED, State.UNKNOWN]
+    assert states(opened(store, CLEARED), ADA, OBI, UMA) == [State.ACCEPTED, State.NOT_SENT, State.UNKNOWN]
 
 
 def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
@@ -299,12 +305,12 @@ def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
 
 def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
     first = sent(store, ADA)
-    assert states(opened(store, SECOND, resend_on_clear=True), ADA) == [State.SETTLED], "a retry is no clear"
+    assert states(opened(store, SECOND, resend_on_clear=True), ADA) == [State.ACCEPTED], "a retry is no clear"
     assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None]
     assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None], "nothing was claimed since"
     second = sent(store, ADA, tries=CLEARED, resend_on_clear=True)
     assert second.reference != first.reference
-    assert states(opened(store, TryFacts(3, 3, 2, 1), resend_on_clear=True), ADA) == [State.SETTLED]
+    assert states(opened(store, TryFacts(3, 3, 2, 1), resend_on_clear=True), ADA) == [State.ACCEPTED]
     assert states(opened(store, TryFacts(3, 4, 2, 2), resend_on_clear=True), ADA) == [None]
 
 
@@ -333,13 +339,13 @@ def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: St
     first = sent(store, ADA, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new", "old"])
     assert journal.lost is None
-    assert states(journal, ADA, OBI) == [State.SETTLED, None]
+    assert states(journal, ADA, OBI) == [State.ACCEPTED, None]
     assert journal.reference("send_sms", [ADA]) == first.reference
     sent(store, OBI, tries=SECOND, secrets=["new", "old"])
-    assert states(opened(store, TryFacts(3, 2, 2), secrets=["old"]), ADA, OBI) == [State.SETTLED, State.SETTLED]
+    assert states(opened(store, TryFacts(3, 2, 2), secrets=["old"]), ADA, OBI) == [State.ACCEPTED, State.ACCEPTED]
 
 
-@pytest.mark.parametrize("state", [State.SETTLED, State.UNKNOWN, State.CLAIMED])
+@pytest.mark.parametrize("state", [State.ACCEPTED, State.UNKNOWN, State.PENDING])
 def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state: State) -> None:
     sent(store, ADA, state=state, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new"])
@@ -393,5 +399,5 @@ class TestSize:
         journal = Journal(store, ("key",), IDENTITY, FIRST)
         people = self.PEOPLE[:count]
         entry = journal.claim("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})
-        journal.settle(entry, State.SETTLED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
+        journal.settle(entry, State.ACCEPTED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
         assert self.size(store) < 65_535

@@ -22,7 +22,7 @@ from cpaas_provider.sending import journal as journal_module
 from cpaas_provider.sending import once as once_module
 from cpaas_provider.sending.by_hand import Decision
 from cpaas_provider.sending.errors import UnknownOutcomeError
-from cpaas_provider.sending.once import IfUnknown
+from cpaas_provider.sending.once import OnUnknown
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PEOPLE,
@@ -80,7 +80,7 @@ EDITS: st.SearchStrategy[tuple[str, Any]] = st.one_of(
         st.just("secrets"),
         st.sampled_from([SECRETS[:1], SECRETS[:2], SECRETS[1::-1], SECRETS[::-1], SECRETS[1:2], SECRETS[1:]]),
     ),
-    st.tuples(st.just("policy"), st.sampled_from(IfUnknown)),
+    st.tuples(st.just("policy"), st.sampled_from(OnUnknown)),
 )
 DROPPED = st.booleans()
 
@@ -93,13 +93,13 @@ class Tries(RuleBasedStateMachine):
     """Whether a clear drops the task's state, as it will from Airflow 3.4 on, or may."""
 
     @initialize(
-        policy=st.sampled_from(IfUnknown),
+        policy=st.sampled_from(OnUnknown),
         resend_on_clear=st.sampled_from([False, False, True]),
         retries=st.sampled_from([0, 2, 5]),
         looks=st.booleans(),
         clears_drop=st.sampled_from([False, False, True]),
     )
-    def make(self, policy: IfUnknown, resend_on_clear: bool, retries: int, looks: bool, clears_drop: bool) -> None:
+    def make(self, policy: OnUnknown, resend_on_clear: bool, retries: int, looks: bool, clears_drop: bool) -> None:
         self.clears_drop = clears_drop
         self.world = World(policy=policy, resend_on_clear=resend_on_clear, retries=retries, looks=looks)
 
@@ -169,8 +169,8 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
 
 
 @pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("policy", [IfUnknown.FAIL, IfUnknown.SKIP])
-def test_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnknown, form: Form) -> None:
+@pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.SKIP])
+def test_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnknown, form: Form) -> None:
     world = World(policy=policy)
     world.source = PEOPLE[:3]
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnknown, fo
 
 
 def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_not_sent_to_again() -> None:
-    world = World(policy=IfUnknown.FAIL)
+    world = World(policy=OnUnknown.FAIL)
     world.run()
     world.clear(dropped=True)
     world.source = PEOPLE[:1]
@@ -197,7 +197,7 @@ def test_somebody_who_left_the_list_while_the_state_was_lost_and_came_back_is_no
 
 
 def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> None:
-    world = World(policy=IfUnknown.FAIL, resend_on_clear=True)
+    world = World(policy=OnUnknown.FAIL, resend_on_clear=True)
     world.run()
     world.clear(dropped=False)
     world.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
@@ -209,7 +209,7 @@ def test_one_clear_orders_one_repetition_whatever_happens_to_the_secrets() -> No
 
 
 def test_a_repetition_bears_other_references_than_the_one_it_repeats_though_the_task_was_running() -> None:
-    world = World(policy=IfUnknown.FAIL, resend_on_clear=True, looks=True)
+    world = World(policy=OnUnknown.FAIL, resend_on_clear=True, looks=True)
     world.run()
     world.clear(dropped=False)
     follower = Plan(requests=(AtRequest.UNKNOWN_NOT,))

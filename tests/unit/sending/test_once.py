@@ -23,7 +23,7 @@ from cpaas_provider.sending.errors import (
     TryReplacedError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.once import RESENDS, IfUnknown
+from cpaas_provider.sending.once import RESENDS, OnUnknown
 from cpaas_provider.sending.stopping import AbandonedError
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
@@ -183,7 +183,7 @@ def test_everything_else_is_sent_before_the_unknown_fails_the_task(world: World)
 
 
 def test_skip_succeeds_and_counts_the_unknown_apart(world: World) -> None:
-    world.policy = IfUnknown.SKIP
+    world.policy = OnUnknown.SKIP
     end = world.run(UNKNOWN)
     assert end.outcome is not None
     assert (end.outcome.sent, end.outcome.doubtful) == (0, 2)
@@ -191,7 +191,7 @@ def test_skip_succeeds_and_counts_the_unknown_apart(world: World) -> None:
 
 
 def test_resend_leaves_nobody_out(world: World) -> None:
-    world.policy = IfUnknown.RESEND
+    world.policy = OnUnknown.RESEND
     end = world.run(UNKNOWN)
     assert end.requests == [PEOPLE[:2], PEOPLE[:2]]
     assert end.outcome is not None
@@ -208,7 +208,7 @@ def test_people_who_left_the_list_stay_in_doubt(world: World) -> None:
 
 
 def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: World) -> None:
-    world.policy = IfUnknown.RESEND
+    world.policy = OnUnknown.RESEND
     world.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
     world.source = PEOPLE[:1]
     end = world.run()
@@ -218,23 +218,23 @@ def test_a_request_that_reached_some_for_sure_is_in_doubt_by_the_others(world: W
 
 
 def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(world: World) -> None:
-    world.policy = IfUnknown.SKIP
+    world.policy = OnUnknown.SKIP
     for place in (0, 1):
         world.source = PEOPLE[place : place + 1]
         world.run(UNKNOWN)
         world.clear(dropped=False)
-    world.policy, world.source = IfUnknown.RESEND, PEOPLE[:2]
+    world.policy, world.source = OnUnknown.RESEND, PEOPLE[:2]
     end = world.run()
     assert end.requests == [PEOPLE[:2]]
     assert end.outcome is not None
     assert (end.outcome.sent, end.outcome.unknown) == (2, ())
-    world.policy = IfUnknown.FAIL
+    world.policy = OnUnknown.FAIL
     world.clear(dropped=False)
     assert world.run().outcome is not None
 
 
 def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
-    world.policy = IfUnknown.RESEND
+    world.policy = OnUnknown.RESEND
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + RESENDS)))
     assert isinstance(end.error, StillUnknownError)
     assert not end.error.for_good
@@ -244,18 +244,18 @@ def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World
 
 
 def test_a_repetition_that_was_surely_not_made_leaves_the_doubt(world: World) -> None:
-    world.policy = IfUnknown.RESEND
+    world.policy = OnUnknown.RESEND
     world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, AtRequest.NOT_SENT)))
-    world.policy = IfUnknown.FAIL
+    world.policy = OnUnknown.FAIL
     end = world.run()
     assert isinstance(end.error, UnknownOutcomeError)
     assert not end.requests
 
 
-@pytest.mark.parametrize("policy", IfUnknown)
+@pytest.mark.parametrize("policy", OnUnknown)
 @pytest.mark.parametrize("change", ["text", "words", "words where there were none", "no words any more"])
 def test_what_is_unknown_cannot_be_decided_together_with_another_text(
-    world: World, policy: IfUnknown, change: str
+    world: World, policy: OnUnknown, change: str
 ) -> None:
     words = dict.fromkeys(PEOPLE, WORDS[0])
     world.personal = None if change == "words where there were none" else words
@@ -336,7 +336,7 @@ def test_evidence_that_comes_meanwhile_ends_the_wait(seeing: World) -> None:
 
 
 def test_evidence_comes_before_each_resend(seeing: World) -> None:
-    seeing.policy = IfUnknown.RESEND
+    seeing.policy = OnUnknown.RESEND
     seeing.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
     plan = Plan(requests=(AtRequest.UNKNOWN_ACCEPTED,))
     while isinstance((end := seeing.run(plan)).error, SettleLaterError):
@@ -351,9 +351,9 @@ def test_evidence_that_cannot_be_looked_at_now_decides_nothing(seeing: World) ->
     assert seeing.run().outcome is not None
 
 
-@pytest.mark.parametrize("wanted", list(IfUnknown))
+@pytest.mark.parametrize("wanted", list(OnUnknown))
 @pytest.mark.parametrize("changed", [False, True], ids=["the same", "changed"])
-def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: IfUnknown, changed: bool) -> None:
+def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: OnUnknown, changed: bool) -> None:
     seeing.policy = wanted
     seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
     seeing.clock += 2 * PATIENCE
@@ -461,7 +461,7 @@ def test_retry_after_a_clear_sends_only_to_those_an_accepted_request_was_rejecte
 
 
 def test_rejected_within_a_repetition_says_nothing_about_what_it_repeats(world: World) -> None:
-    world.policy, world.source = IfUnknown.RESEND, PEOPLE[:2]
+    world.policy, world.source = OnUnknown.RESEND, PEOPLE[:2]
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_ACCEPTED, Form.ACCEPTED_FOR_OTHERS)))
     assert end.once is not None
     assert (end.once.outcome().sent, end.once.outcome().doubtful) == (1, 1)

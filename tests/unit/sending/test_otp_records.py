@@ -48,9 +48,9 @@ class Records:
         return self.listed
 
 
-def found(client: Any, evidence: Any = (), claimed_at: datetime | None = NOW) -> dict[str, Any] | None:
+def found(client: Any, evidence: Any = (), started_at: datetime | None = NOW) -> dict[str, Any] | None:
     noted = None if evidence is None else list(evidence)
-    entry = Entry("ref", "request_otp", ("hash",), State.UNKNOWN, claimed_at=claimed_at, evidence=noted)
+    entry = Entry("ref", "request_otp", ("hash",), State.UNKNOWN, started_at=started_at, evidence=noted)
     return OtpRecords(RECIPIENT, lambda token: {"id": token.id}).find(client, entry)
 
 
@@ -93,7 +93,7 @@ def test_a_record_of_another_time_does_not_hide_the_one_of_the_request() -> None
 def test_without_a_note_from_before_the_request_there_is_no_evidence() -> None:
     client = Records(record("new"))
     assert found(client, evidence=None) is None
-    assert found(client, claimed_at=None) is None
+    assert found(client, started_at=None) is None
     assert not client.asked
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sources import CsvSource
-from cpaas_provider.sources.rows import BadRow, Row, SourceError
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., CsvSource]
@@ -376,5 +376,5 @@ def test_no_reason_and_no_error_shows_what_a_cell_holds(made: Make) -> None:
         b'phone,name\nsecret,"secret" secret\nsecret,secret,secret\nsecret,\0\nsecret,\xff\nsecret,"secret\nsecret\n'
     )
     found = read(made(content), "phone")
-    assert {type(row) for row in found} == {BadRow}
+    assert {type(row) for row in found} == {InvalidRow}
     assert "secret" not in str(found)

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.sources import ListSource
-from cpaas_provider.sources.rows import BadRow, Row
+from cpaas_provider.sources.rows import InvalidRow, Row
 from tests.unit.sources.reading import columns, read, values
 
 
@@ -30,9 +30,9 @@ def test_a_bare_value_stands_in_the_first_column() -> None:
 
 def test_what_is_neither_is_set_aside() -> None:
     found = read(ListSource([["+1"], None, True, "+2"]), "phone")
-    assert [type(row) for row in found] == [BadRow, BadRow, BadRow, Row]
+    assert [type(row) for row in found] == [InvalidRow, InvalidRow, InvalidRow, Row]
     assert [row.number for row in found] == [1, 2, 3, 4]
-    assert found[0] == BadRow(1, "is of type list, not a mapping, a number or a text")
+    assert found[0] == InvalidRow(1, "is of type list, not a mapping, a number or a text")
 
 
 def test_it_is_read_as_often_as_wanted() -> None:

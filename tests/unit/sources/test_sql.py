@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sources import SqlSource
-from cpaas_provider.sources.rows import BadRow, Row, SourceError, Table
+from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table
 from tests.unit.sources.reading import columns, read, values
 
 POSTGRES = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
@@ -60,7 +60,7 @@ def people(database: Path) -> int:
 
 
 def rows_before_it_fails(statement: str, words: str) -> int:
-    given: list[Row | BadRow] = []
+    given: list[Row | InvalidRow] = []
 
     def note(table: Table) -> None:
         for row in table.rows(["x"]):

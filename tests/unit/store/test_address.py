@@ -12,24 +12,24 @@ from cpaas_provider.store.errors import StoreError
 
 
 def test_by_default_it_is_a_file_in_airflow_s_home(airflow_home: Path) -> None:
-    assert find_address().render_as_string() == f"sqlite:///{airflow_home}/cpaas/store.db"
+    assert find_address().render_as_string() == f"sqlite:///{airflow_home}/cpaas/cpaas.db"
 
 
 def test_the_home_may_be_written_as_a_shell_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW_HOME", "~/flow")
-    assert find_address().database == f"{tmp_path}/flow/cpaas/store.db"
+    assert find_address().database == f"{tmp_path}/flow/cpaas/cpaas.db"
     monkeypatch.setenv("AIRFLOW_HOME", "$HOME/flow")
-    assert find_address().database == f"{tmp_path}/flow/cpaas/store.db"
+    assert find_address().database == f"{tmp_path}/flow/cpaas/cpaas.db"
 
 
 def test_the_configuration_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/elsewhere.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/elsewhere.db")
     assert find_address().database == f"{tmp_path}/elsewhere.db"
 
 
 def test_the_url_may_come_from_a_command_as_passwords_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE_CMD", f"echo sqlite:///{tmp_path}/secret.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE_CMD", f"echo sqlite:///{tmp_path}/secret.db")
     assert find_address().database == f"{tmp_path}/secret.db"
 
 
@@ -55,7 +55,7 @@ def test_it_may_be_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         "extra": json.dumps(extra),
     }
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps(said))
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", "cpaas_store")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "cpaas_store")
     url = find_address()
     assert (url.get_backend_name(), url.username, url.password) == ("postgresql", "ada", "p@ss/word")
     assert (url.host, url.port, url.database) == ("db.example.com", 6432, "cpaas")

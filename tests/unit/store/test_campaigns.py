@@ -92,10 +92,10 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
 
     state, journal = opened("run one")
     entry = journal.claim("sms", ["2348030001111"], {"content": "hello"})
-    journal.settle(entry, State.SETTLED, result={"id": "1"})
+    journal.settle(entry, State.ACCEPTED, result={"id": "1"})
     state.release()
     state, journal = opened("run two")
-    assert [(entry.state, entry.result) for entry in journal.entries] == [(State.SETTLED, {"id": "1"})]
+    assert [(entry.state, entry.result) for entry in journal.entries] == [(State.ACCEPTED, {"id": "1"})]
     assert state.get(JOURNAL_KEY)
 
 

@@ -35,7 +35,7 @@ ROUND = 0.02
 @pytest.fixture
 def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """What the trigger reads, too."""
-    monkeypatch.setenv("AIRFLOW__CPAAS__STORE", sqlite_url)
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sqlite_url)
     with open_store() as opened:
         yield opened
 
@@ -94,7 +94,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def ended(outcome: str, *figures: int) -> dict[str, Any]:
-    names = ("expected", "delivered", "undelivered", "in_flight", "open")
+    names = ("expected", "delivered", "undelivered", "in_flight", "unreported")
     return {"outcome": outcome, **dict(zip(names, figures, strict=True))}
 
 
@@ -148,7 +148,7 @@ class TestEvents:
     @pytest.fixture
     def store(self, database: Database, url: str, monkeypatch: pytest.MonkeyPatch) -> Database:
         """On PostgreSQL, too."""
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", url)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
         return database
 
     async def test_what_is_final_already_is_told_at_once(self, store: Database) -> None:
@@ -210,7 +210,7 @@ class TestDeadline:
     ) -> None:
         monkeypatch.setattr(delivery, "LAST_LOOK", 0.1)
         (tmp_path / "file").touch()
-        monkeypatch.setenv("AIRFLOW__CPAAS__STORE", f"sqlite:///{tmp_path}/file/store.db")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         assert await told(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
 
     def test_a_restarted_trigger_is_the_same(self) -> None:

@@ -114,7 +114,7 @@ class TestSharing:
     ) -> None:
         server.says = dict.fromkeys(names(50), VERIFIED)
         turns, seen = 0, []
-        read = CpaasHook.read_connection
+        read = CpaasHook.get_connection_settings
 
         def slowly(self: CpaasHook) -> Any:
             before = turns
@@ -128,7 +128,7 @@ class TestSharing:
                 turns += 1
                 await asyncio.sleep(0.001)
 
-        monkeypatch.setattr(CpaasHook, "read_connection", slowly)
+        monkeypatch.setattr(CpaasHook, "get_connection_settings", slowly)
         other = asyncio.create_task(others())
         await events(*names(50))
         other.cancel()
@@ -341,7 +341,7 @@ class TestConnection:
         server.says = dict.fromkeys(names(5), VERIFIED)
         monkeypatch.delenv(CONN)
         missed: list[str] = []
-        read = CpaasHook.read_connection
+        read = CpaasHook.get_connection_settings
 
         def counted(self: CpaasHook) -> Any:
             missed.append("")
@@ -349,7 +349,7 @@ class TestConnection:
                 monkeypatch.setenv(CONN, there)
             return read(self)
 
-        monkeypatch.setattr(CpaasHook, "read_connection", counted)
+        monkeypatch.setattr(CpaasHook, "get_connection_settings", counted)
         assert {one["outcome"] for one in await events(*names(5))} == {"verified"}
         assert len(missed) == 3
 
@@ -411,7 +411,7 @@ class TestConnection:
     def misses(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
         """Return where the errors are collected that reading the connection ends in."""
         missed: list[Exception] = []
-        read = CpaasHook.read_connection
+        read = CpaasHook.get_connection_settings
 
         def watched(self: CpaasHook) -> Any:
             try:
@@ -420,5 +420,5 @@ class TestConnection:
                 missed.append(error)
                 raise
 
-        monkeypatch.setattr(CpaasHook, "read_connection", watched)
+        monkeypatch.setattr(CpaasHook, "get_connection_settings", watched)
         return missed

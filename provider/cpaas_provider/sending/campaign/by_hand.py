@@ -45,7 +45,7 @@ class Request:
     @property
     def state(self) -> State:
         """Return how it stands."""
-        return self.end.state if self.end else State.CLAIMED
+        return self.end.state if self.end else State.PENDING
 
     @property
     def reason(self) -> str | None:
@@ -67,11 +67,11 @@ class Request:
             operation=operation,
             members=tuple(member.hex() for member in self.members()),
             state=self.state,
-            claimed_at=self.at,
+            started_at=self.at,
             try_number=self.try_number,
             result={name: fact for name, fact in result.items() if fact is not None} or None,
             reason=self.reason,
-            by_hand=end.by_hand if end else None,
+            resolution=end.resolution if end else None,
         )
 
 
@@ -183,7 +183,7 @@ class Log:
         before = tuple(request.as_entry(self.operation) for request in chosen)
         if now is not None:
             # Whoever has one of them under way may yet write the segment that the decision is to stand in.
-            claimed = [request for request in self.requests.values() if request.state is State.CLAIMED]
+            claimed = [request for request in self.requests.values() if request.state is State.PENDING]
             refuse_under_way([request.as_entry(self.operation) for request in claimed], now, others=False)
         if result_id is not None:
             refuse_id(decision, before)
@@ -222,7 +222,7 @@ class Log:
         found: set[bytes] = set()
         if members:
             for request in self.requests.values():
-                if request.state is State.SETTLED:
+                if request.state is State.ACCEPTED:
                     found.update(members.intersection(request.members()))
         return found
 

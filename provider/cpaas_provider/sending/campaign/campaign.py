@@ -32,7 +32,7 @@ from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
 from cpaas_provider.sending.campaign.standing import Standing
 from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
-from cpaas_provider.sending.deed import Evidence, IfUnknown
+from cpaas_provider.sending.deed import Evidence, OnUnknown
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import SendingError, StillUnknownError
 from cpaas_provider.sending.once import RESENDS
@@ -71,9 +71,9 @@ class Terms:
 
     recipients_per_request: int
     window: int
-    if_unknown: IfUnknown = IfUnknown.FAIL
+    on_unknown: OnUnknown = OnUnknown.FAIL
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-    settle_timeout: timedelta = timedelta(minutes=10)
+    unknown_timeout: timedelta = timedelta(minutes=10)
     max_recipients: int | None = None
     max_charge: Amount | None = None
     min_balance: Amount | None = None
@@ -210,7 +210,7 @@ class Campaign:
         :raises CpaasError: when the service ended it
         """
         self.ledger.note_lost()
-        if self.plan.counts()[Fate.NOT_REACHED]:
+        if self.plan.counts()[Fate.NOT_SENT]:
             self._tell_of_changes()
             self.may_begin()
             asyncio.run(self._send(open_line, None))
@@ -219,10 +219,10 @@ class Campaign:
         self._find_out()
         if self.doubts.people():
             self.doubts.refuse_changed()
-            if self.terms.if_unknown is IfUnknown.RESEND:
+            if self.terms.on_unknown is OnUnknown.RESEND:
                 self._resend(open_line)
             else:
-                self.doubts.decide(self.terms.if_unknown)
+                self.doubts.decide(self.terms.on_unknown)
         self._refuse_nobody_looked_up()
         self._refuse_failures()
 
@@ -230,7 +230,7 @@ class Campaign:
         """Send, and return the places of those in doubt whom the service rejects by now."""
         terms = self.terms
         counts = self.plan.counts()
-        progress = Progress(len(only) if only is not None else counts[Fate.NOT_REACHED], self.publish)
+        progress = Progress(len(only) if only is not None else counts[Fate.NOT_SENT], self.publish)
         spent, *_ = self.standing.money()
         budget = Budget(
             exact_or_none(terms.max_charge),
@@ -292,10 +292,10 @@ class Campaign:
         """Settle what there is evidence of."""
         if not self.evidence or not self.doubts.people():
             return
-        found = self.doubts.look_for_evidence(self.evidence, self.terms.settle_timeout)
+        found = self.doubts.look_for_evidence(self.evidence, self.terms.unknown_timeout)
         if found:
             ends = [
-                End(number, State.SETTLED, (_text(result.get("id")), None, None), "there is evidence of it")
+                End(number, State.ACCEPTED, (_text(result.get("id")), None, None), "there is evidence of it")
                 for number, result in found.items()
             ]
             asyncio.run(self._keep(ends))
@@ -318,7 +318,7 @@ class Campaign:
                 break
             self.may_begin()
             log.warning(
-                "Sending to %s of unknown outcome again, as if_unknown says.", counted(len(people), "recipient")
+                "Sending to %s of unknown outcome again, as on_unknown says.", counted(len(people), "recipient")
             )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
@@ -343,8 +343,8 @@ class Campaign:
 
     def _refuse_failed_tests(self) -> None:
         """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
-        bad = [Fate.BAD_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
-        if self.terms.if_unknown is IfUnknown.FAIL:
+        bad = [Fate.INVALID_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
+        if self.terms.on_unknown is OnUnknown.FAIL:
             bad.append(Fate.UNKNOWN)
         if found := self.plan.tests(bad):
             fate, reason = found
@@ -363,14 +363,14 @@ class Campaign:
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""
         counts = self.plan.counts()
-        return sum(counts[fate] for fate in (Fate.NOT_REACHED, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
+        return sum(counts[fate] for fate in (Fate.NOT_SENT, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
 
     def _failures(self) -> tuple[int, int]:
         counts = self.plan.counts()
-        return counts[Fate.REJECTED], counts[Fate.BAD_ROW]
+        return counts[Fate.REJECTED], counts[Fate.INVALID_ROW]
 
     def _may_fail(self) -> int:
-        """Return how many recipients may be rejected, beside the bad rows there are."""
+        """Return how many recipients may be rejected, beside the invalid rows there are."""
         _, bad = self._failures()
         allowed = self.terms.max_failure_ratio * (self.recipients() + bad)
         return max(0, int(allowed + 1e-9) - bad)

@@ -38,7 +38,7 @@ class RejectionBreaker:
 
     def rejected(self, error: CpaasRejectedError) -> bool:
         """Count a rejection, and tell whether the circuit is open."""
-        if error.refused:
+        if error.rejected_recipients:
             # Who is named is rejected for his own sake.
             return False
         # Services put the number of the request into their words.
@@ -52,6 +52,6 @@ class RejectionBreaker:
         return CircuitOpenError(
             f"The service rejected {self.count} requests in a row with the same words and accepted none meanwhile, so "
             f"nothing more was sent. The last of them: {error} Recipients that no request reached are counted as "
-            "not_reached. Correct what the service objects to and clear the task to send to them. If each of these "
+            "not_sent. Correct what the service objects to and clear the task to send to them. If each of these "
             "recipients is invalid, raise max_identical_rejections."
         )

@@ -161,7 +161,7 @@ class DoNotDisturb:
                 permitted.append(person)
             elif person.place in answers:
                 failed.append(person.place)
-        self._plan.leave_alone(disturbed, Fate.DO_NOT_DISTURB)
+        self._plan.leave_alone(disturbed, Fate.DND)
         self._plan.leave_alone(failed, Fate.LOOKUP_FAILED, "could not be looked up")
         return permitted
 

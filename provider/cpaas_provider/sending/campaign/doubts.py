@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from cpaas_provider.api.counting import counted
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Person, Plan
 from cpaas_provider.sending.campaign.standing import Doubt, Standing
-from cpaas_provider.sending.deed import Evidence, IfUnknown
+from cpaas_provider.sending.deed import Evidence, OnUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named
 from cpaas_provider.sending.fingerprints import Fingerprints
@@ -56,7 +56,7 @@ class Doubts:
         """Return the requests somebody is in doubt by, in order."""
         return self._standing.doubts()
 
-    def look_for_evidence(self, ways: Sequence[Evidence], settle_timeout: timedelta) -> dict[int, dict[str, object]]:
+    def look_for_evidence(self, ways: Sequence[Evidence], unknown_timeout: timedelta) -> dict[int, dict[str, object]]:
         """Return what evidence there is, by the number of the request.
 
         :raises SettleLaterError: when evidence may yet come
@@ -69,7 +69,7 @@ class Doubts:
             if (result := next((one for one in results if one is not None), None)) is not None:
                 log.info("Request %s of unknown outcome was carried out: there is evidence of it.", doubt.reference)
                 found[doubt.number] = result
-        patience = min(max((way.patience for way in ways), default=timedelta()), settle_timeout)
+        patience = min(max((way.patience for way in ways), default=timedelta()), unknown_timeout)
         now = datetime.now(UTC)
         waiting = [doubt.at for doubt in doubts if doubt.number not in found and doubt.at + patience > now]
         if waiting and not found:
@@ -86,16 +86,16 @@ class Doubts:
                 f"sending nor leaving it out would be right. {self._advice()}; or start a new run."
             )
 
-    def decide(self, if_unknown: IfUnknown) -> None:
+    def decide(self, on_unknown: OnUnknown) -> None:
         """Do what the author wants about people nothing could be found out about; ``resend`` is done elsewhere.
 
         :raises UnknownOutcomeError: when the author wants the task to fail
         """
-        if if_unknown is IfUnknown.SKIP:
-            log.warning("%s It is left so, as if_unknown says, and counted as unknown.", self.words())
+        if on_unknown is OnUnknown.SKIP:
+            log.warning("%s It is left so, as on_unknown says, and counted as unknown.", self.words())
             return
         raise UnknownOutcomeError(
-            f"{self.words()} {self._advice()}. if_unknown='skip' or 'resend' decides it beforehand."
+            f"{self.words()} {self._advice()}. on_unknown='skip' or 'resend' decides it beforehand."
         )
 
     def to_resend(self, rejected: Collection[int]) -> list[Person]:
@@ -134,7 +134,7 @@ class Doubts:
 
     def _entry(self, doubt: Doubt) -> Entry:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
-        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, claimed_at=doubt.at)
+        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, started_at=doubt.at)
 
     def _changed(self, doubt: Doubt) -> bool:
         if doubt.body != self._body:

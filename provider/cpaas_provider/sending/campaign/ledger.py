@@ -36,7 +36,7 @@ from cpaas_provider.sending.journal import LOST, REKEYED, Store, TryFacts, of_st
 
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 6
 """Of the stored form; that of a single request's journal is odd."""
 
 FULL = 32_000
@@ -97,7 +97,7 @@ class End:
     """What became of a request.
 
     :param result: the service's id of the message, what it charged and the balance it told
-    :param by_hand: ``sent`` or ``unsent`` where a person decided
+    :param resolution: ``sent`` or ``not_sent`` where a person decided
     :param left_out: hashes of those of its recipients that an accepted request does not go to; requests of their own
         say what became of them
     """
@@ -106,7 +106,7 @@ class End:
     state: State
     result: tuple[str | None, float | None, float | None] | None = None
     reason: str | None = None
-    by_hand: str | None = None
+    resolution: str | None = None
     left_out: bytes = b""
 
     @property
@@ -123,19 +123,19 @@ class End:
 
     def as_json(self) -> list[Any]:
         """Return what is stored."""
-        facts = [self.number, self.state.value, self.result, self.reason, self.by_hand]
+        facts = [self.number, self.state.value, self.result, self.reason, self.resolution]
         return [*facts, b64encode(self.left_out).decode()] if self.left_out else facts
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
         """Return what was stored."""
-        number, state, result, reason, by_hand, *left_out = stored
+        number, state, result, reason, resolution, *left_out = stored
         return cls(
             number,
             State(state),
             None if result is None else tuple(result),
             reason,
-            by_hand,
+            resolution,
             b64decode(left_out[0]) if left_out else b"",
         )
 
@@ -160,13 +160,13 @@ class Batch:
         parts = {
             "at": self.at.isoformat(),
             "try": self.try_number,
-            "generation": self.generation,
+            "clear_epoch": self.generation,
             "body": self.body,
-            "claims": [
+            "intents": [
                 [one.number, one.reference, b64encode(one.members).decode(), b64encode(one.words).decode()]
                 for one in self.claims
             ],
-            "ends": [one.as_json() for one in self.ends],
+            "results": [one.as_json() for one in self.ends],
         }
         return json.dumps(parts, separators=(",", ":"))
 
@@ -181,13 +181,13 @@ class Batch:
             return cls(
                 at=datetime.fromisoformat(stored["at"]),
                 try_number=stored["try"],
-                generation=stored["generation"],
+                generation=stored["clear_epoch"],
                 body=stored["body"],
                 claims=[
                     Claim(number, reference, b64decode(members), b64decode(words))
-                    for number, reference, members, words in stored["claims"]
+                    for number, reference, members, words in stored["intents"]
                 ],
-                ends=[End.from_json(end) for end in stored["ends"]],
+                ends=[End.from_json(end) for end in stored["results"]],
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _unreadable(error) from None
@@ -219,8 +219,8 @@ class Segment:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
-        head = {"version": VERSION, "lock": self.lock, "operation": self.operation, "edition": self.edition}
-        whose = {"lost": self.lost, "partition": list(self.partition), "generation": self.generation}
+        head = {"version": VERSION, "key_id": self.lock, "operation": self.operation, "resend_epoch": self.edition}
+        whose = {"lost": self.lost, "partition": list(self.partition), "clear_epoch": self.generation}
         return {**head, **whose, "batches": self.batches}
 
     @classmethod
@@ -232,7 +232,7 @@ class Segment:
         try:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
-            found = cls(**{name: stored[name] for name in _STORED})
+            found = cls(**{name: stored[key] for name, key in _STORED.items()})
             if not all(isinstance(batch, str) for batch in found.batches):
                 raise TypeError
             found.size = sum(map(size_of, found.batches))
@@ -258,7 +258,16 @@ def size_of(batch: str) -> int:
     return len(json.dumps(batch)) + 2
 
 
-_STORED = ("lock", "operation", "edition", "lost", "partition", "generation", "batches")
+_STORED = {
+    "lock": "key_id",
+    "operation": "operation",
+    "edition": "resend_epoch",
+    "lost": "lost",
+    "partition": "partition",
+    "generation": "clear_epoch",
+    "batches": "batches",
+}
+"""By which key the segment's fields are stored."""
 
 
 class Ledger:

@@ -119,7 +119,7 @@ class Packer:
             until = window.next_opening(now, zones)
             raise OutsideHoursError("The send window is closed for everybody who is left.", until)
         if self._only is None:
-            self._people = self._plan.not_reached(is_open)
+            self._people = self._plan.not_sent(is_open)
         else:
             self._people = iter([person for person in self._only.values() if person.zone in is_open])
         self._until = window.next_change(now, zones or [None])
@@ -148,7 +148,7 @@ class Packer:
 
     async def _take(self) -> People:
         if self._people is None:
-            self._people = iter([*self._only.values()]) if self._only is not None else self._plan.not_reached()
+            self._people = iter([*self._only.values()]) if self._only is not None else self._plan.not_sent()
         while len(self._ready) < self._per_request and await self._fill(self._people):
             pass
         return self._cut()

@@ -36,15 +36,15 @@ LEFT_OUT_SINCE = "left out by a guard since"
 class Fate(IntEnum):
     """What became of one of those a campaign is for; the names stand in the outcome file."""
 
-    NOT_REACHED = 0
+    NOT_SENT = 0
     SENT = 1
     REJECTED = 2
     UNKNOWN = 3
-    BAD_ROW = 4
+    INVALID_ROW = 4
     DUPLICATE = 5
     NOT_ALLOWED = 6
     SUPPRESSED = 7
-    DO_NOT_DISTURB = 8
+    DND = 8
     LOOKUP_FAILED = 9
 
     @property
@@ -53,7 +53,7 @@ class Fate(IntEnum):
         return self.name.lower()
 
 
-LEFT_OUT = (Fate.NOT_ALLOWED, Fate.SUPPRESSED, Fate.DO_NOT_DISTURB, Fate.LOOKUP_FAILED)
+LEFT_OUT = (Fate.NOT_ALLOWED, Fate.SUPPRESSED, Fate.DND, Fate.LOOKUP_FAILED)
 """Who is a recipient, and gets nothing because a guard says so."""
 
 
@@ -162,7 +162,7 @@ class Plan:
         )
         self.database.execute(
             "UPDATE person SET fate = ? WHERE fate = ? AND member IN (SELECT member FROM banned)",
-            (Fate.SUPPRESSED, Fate.NOT_REACHED),
+            (Fate.SUPPRESSED, Fate.NOT_SENT),
         )
 
     def counts(self) -> dict[Fate, int]:
@@ -176,7 +176,7 @@ class Plan:
             "SELECT encoding, pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL "
             "GROUP BY encoding, pages ORDER BY encoding, pages"
         )
-        return self.database.execute(query, (Fate.BAD_ROW,)).fetchall()
+        return self.database.execute(query, (Fate.INVALID_ROW,)).fetchall()
 
     def units(self, fate: Fate) -> int:
         """Return what the texts to people of a fate are paid for: pages, or recipients where pages are not known."""
@@ -206,9 +206,9 @@ class Plan:
     def zones(self, *, tests: bool = False) -> list[str | None]:
         """Return the time zones of those who are not reached yet, or of those among them who test."""
         query = f"SELECT DISTINCT zone FROM person WHERE fate = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
-        return [zone for (zone,) in self.database.execute(query, (Fate.NOT_REACHED,))]
+        return [zone for (zone,) in self.database.execute(query, (Fate.NOT_SENT,))]
 
-    def not_reached(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Person]:
+    def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Person]:
         """Yield those to send to, in order, while others note what became of the first of them.
 
         :param zones: only of these time zones; ``None`` for all
@@ -223,7 +223,7 @@ class Plan:
             f"WHERE place > ? AND fate = ?{condition} ORDER BY place LIMIT ?"
         )
         while True:
-            found = self.database.execute(query, (after, Fate.NOT_REACHED, *values, _AT_ONCE)).fetchall()
+            found = self.database.execute(query, (after, Fate.NOT_SENT, *values, _AT_ONCE)).fetchall()
             yield from map(Person._make, found)
             if len(found) < _AT_ONCE:
                 return

@@ -16,7 +16,7 @@ from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.sources.rows import BadRow, Row, Source
+from cpaas_provider.sources.rows import InvalidRow, Row, Source
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Planner:
             for row in table.rows([column]):
                 found.rows += 1
                 value = row.values[0] if isinstance(row, Row) else None
-                if isinstance(row, BadRow):
+                if isinstance(row, InvalidRow):
                     found.add_invalid(row.number, row.reason)
                 elif table.columns is not None and written(value) == "":
                     found.empty += 1
@@ -149,7 +149,7 @@ class Planner:
                 self._plan.ban(some)
         return found
 
-    def _told(self, rows: Iterator[Row | BadRow]) -> Iterator[Row | BadRow]:
+    def _told(self, rows: Iterator[Row | InvalidRow]) -> Iterator[Row | InvalidRow]:
         """Say now and then how far the reading is."""
         said = time.monotonic()
         for row in rows:
@@ -159,9 +159,9 @@ class Planner:
                 log.info("Planning: %d rows read.", self.found.rows)
             yield row
 
-    def _planned(self, row: Row | BadRow, columns: Columns, test: bool) -> Planned | None:
+    def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> Planned | None:
         number = 0 if test else row.number
-        if isinstance(row, BadRow):
+        if isinstance(row, InvalidRow):
             return self._nobody(number, row.reason)
         message = self._message
         try:
@@ -181,17 +181,17 @@ class Planner:
             if columns.zone:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
-            return Planned(number, Fate.BAD_ROW, None, address, reason=str(error))
+            return Planned(number, Fate.INVALID_ROW, None, address, reason=str(error))
         kept = None if words is None else joined(words)
         if self._measure is None:
-            return Planned(number, Fate.NOT_REACHED, member, address, kept, zone=zone)
+            return Planned(number, Fate.NOT_SENT, member, address, kept, zone=zone)
         length = self._measure(words or ())
-        return Planned(number, Fate.NOT_REACHED, member, address, kept, length.pages, length.encoding, zone)
+        return Planned(number, Fate.NOT_SENT, member, address, kept, length.pages, length.encoding, zone)
 
     def _nobody(self, number: int, reason: str) -> Planned | None:
         """Return the line of a row that names nobody; it belongs to one part, too."""
         part = self._partition
-        return Planned(number, Fate.BAD_ROW, reason=reason) if number % part.of == part.part else None
+        return Planned(number, Fate.INVALID_ROW, reason=reason) if number % part.of == part.part else None
 
     def _member(self, address: str) -> bytes:
         return self._prints.member(self._message.channel.operation, address)

@@ -290,7 +290,7 @@ class Sending:
         refused, taken = named_apart(pack.people, _addresses(answer.rejected_recipients))
         self._progress.sent += len(taken)
         left_out = b"".join(person.member for person in refused)
-        end = End(pack.claim.number, State.SETTLED, (answer.id, charge, balance), left_out=left_out)
+        end = End(pack.claim.number, State.ACCEPTED, (answer.id, charge, balance), left_out=left_out)
         self._note(pack._replace(people=taken), end, Fate.SENT)
         try:
             self._budget.settle(pack.reserved, pack.units, charge, balance)
@@ -322,7 +322,7 @@ class Sending:
         if consequence is Consequence.END or (pack.people[0].row == 0 and not self._doubted):
             self._finish(error)
         elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
-            refused, parts = take_apart(pack.people, _addresses(error.refused))
+            refused, parts = take_apart(pack.people, _addresses(error.rejected_recipients))
             log.info(
                 "A request to %s was rejected: %d of them named, the others are tried in %s.",
                 counted(len(pack.people), "recipient"),

@@ -11,7 +11,7 @@ from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger, sp
 from cpaas_provider.sending.campaign.plan import LEFT_OUT_SINCE, Fate, Plan
 from cpaas_provider.sending.entries import State
 
-_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.CLAIMED: 2, State.UNKNOWN: 2, State.SETTLED: 3}
+_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
 _GONE = "no longer in the source"
@@ -70,7 +70,7 @@ class Standing:
             # What was rejected since only repeated a request that may have been accepted before the loss.
             self._plan.database.execute(
                 "UPDATE person SET fate = ?, reason = ?, request = NULL WHERE fate IN (?, ?)",
-                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_REACHED, Fate.REJECTED),
+                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_SENT, Fate.REJECTED),
             )
 
     def made(self, claim: Claim, at: datetime, end: End) -> None:
@@ -177,10 +177,10 @@ class Standing:
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
             UPDATE person SET request = found.request, fate = {_fate_of("found.state")},
-                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_REACHED:d}
+                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_SENT:d}
                     THEN '{LEFT_OUT_SINCE}' END
                 FROM strongest AS found WHERE found.member = person.member
-                AND (fate = {Fate.NOT_REACHED:d}
+                AND (fate = {Fate.NOT_SENT:d}
                      OR (found.state >= {_DOUBTFUL} AND fate IN ({Fate.NOT_ALLOWED:d}, {Fate.SUPPRESSED:d})));
             INSERT INTO person (fate, member, request, reason)
                 SELECT {_fate_of("state")}, member, request, '{_GONE}' FROM strongest AS found
@@ -191,7 +191,7 @@ class Standing:
 
 
 def _broke_off(claim: Claim) -> End:
-    return End(claim.number, State.CLAIMED, reason=_BROKE_OFF)
+    return End(claim.number, State.PENDING, reason=_BROKE_OFF)
 
 
 def _fate_of(column: str) -> str:

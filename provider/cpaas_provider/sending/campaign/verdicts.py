@@ -69,7 +69,7 @@ def named_apart(people: Sequence[Person], named: frozenset[str]) -> tuple[tuple[
 
 
 def _may_be_about_recipients(error: CpaasError) -> bool:
-    if not isinstance(error, CpaasRejectedError) or error.blames_message:
+    if not isinstance(error, CpaasRejectedError) or error.is_message_error:
         return False
     if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
         return False

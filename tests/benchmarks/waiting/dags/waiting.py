@@ -41,5 +41,5 @@ class Passcode(OtpStatusSensor):
 
 
 with DAG("waiting", schedule=None, max_active_tasks=64):
-    Delivery.partial(task_id="delivery", **COMMON).expand(sent=PLAN["delivery"])
+    Delivery.partial(task_id="delivery", **COMMON).expand(send_result=PLAN["delivery"])
     Passcode.partial(task_id="passcode", cpaas_conn_id=PLAN["conn_id"], **COMMON).expand(otp_id=PLAN["passcode"])

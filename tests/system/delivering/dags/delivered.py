@@ -25,7 +25,7 @@ with DAG("delivered", schedule=None):
     )
     DeliverySensor(
         task_id="delivered",
-        sent=send.output,
+        send_result=send.output,
         results_path=str(FOLDER / "delivered.jsonl"),
         deferrable=True,
         timeout=timedelta(hours=2),

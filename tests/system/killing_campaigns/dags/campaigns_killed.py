@@ -39,7 +39,7 @@ class CredulousSms(SmsCampaignOperator):
         from cpaas_provider.sending.campaign import standing
         from cpaas_provider.sending.entries import State
 
-        standing._STRENGTH[State.CLAIMED] = standing._SETTLED
+        standing._STRENGTH[State.PENDING] = standing._SETTLED
         return super().carry_out(*given)
 
 

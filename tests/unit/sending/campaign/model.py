@@ -32,7 +32,7 @@ from cpaas_provider.sending.campaign.ledger import Batch, Ledger, split_members
 from cpaas_provider.sending.campaign.plan import Fate, Plan
 from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.campaign.run import ServiceInTroubleError
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, State
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
@@ -132,7 +132,7 @@ class Attempt:
     owner: int
     epoch: int
     script: Script
-    policy: IfUnknown
+    policy: OnUnknown
     stop: Stop
     sets: Iterator[AtSet] = field(init=False)
     answers: Iterator[AtRequest | Form] = field(init=False)
@@ -159,7 +159,7 @@ class World:
     def __init__(
         self,
         *,
-        policy: IfUnknown = IfUnknown.FAIL,
+        policy: OnUnknown = OnUnknown.FAIL,
         resend_on_clear: bool = False,
         retries: int = 2,
         window: int = 2,
@@ -297,7 +297,7 @@ class World:
         found: dict[int, AtRest] = {}
         segments = self.segments()
         for segment in segments:
-            if any(segment[name] != segments[-1][name] for name in ("lock", "edition")):
+            if any(segment[name] != segments[-1][name] for name in ("key_id", "resend_epoch")):
                 continue
             for batch in map(Batch.from_text, segment["batches"]):
                 for claim in batch.claims:
@@ -411,7 +411,7 @@ class World:
 
     def _refusal(self, people: Iterable[str]) -> CpaasRejectedError:
         error = CpaasRejectedError("A recipient is refused.", status=400)
-        error.refused = tuple(sorted(self.bad & set(people))) if self.names_refused else ()
+        error.rejected_recipients = tuple(sorted(self.bad & set(people))) if self.names_refused else ()
         return error
 
     def _said(self) -> str:
@@ -435,8 +435,8 @@ class World:
             if not any(one.people == frozenset(people) for one in claimed):
                 say("a request left that is not claimed at rest")
         for one in people if attempt.epoch == self.epoch else ():
-            if attempt.policy is IfUnknown.RESEND:
-                if attempt.known.get(one) is State.SETTLED:
+            if attempt.policy is OnUnknown.RESEND:
+                if attempt.known.get(one) is State.ACCEPTED:
                     say(f"{one} is settled and was sent to again")
                 if self.maybe.get(one, set()) - {self._said()}:
                     say(f"{one} was sent another text than the one in doubt")
@@ -532,8 +532,8 @@ class World:
         if not segments:
             return tries.follows_clear and not ordered
         first = segments[-1]
-        if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
-            return not (self.resend_on_clear and first["generation"] != self.max_tries)
+        if first["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+            return not (self.resend_on_clear and first["clear_epoch"] != self.max_tries)
         return False
 
     def _known(self, tries: TryFacts) -> dict[str, State]:
@@ -542,9 +542,9 @@ class World:
         if not segments or self._anew():
             return {}
         first = segments[-1]
-        if first["lock"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+        if first["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
             return {}
-        strength = [State.NOT_SENT, State.REJECTED, State.UNKNOWN, State.SETTLED]
+        strength = [State.NOT_SENT, State.REJECTED, State.UNKNOWN, State.ACCEPTED]
         known: dict[str, State] = {}
         for request in self.at_rest().values():
             state = request.ended or State.UNKNOWN
@@ -557,7 +557,7 @@ class World:
     def _anew(self) -> bool:
         if not self.resend_on_clear:
             return False
-        generations = [one["generation"] for one in self.segments()]
+        generations = [one["clear_epoch"] for one in self.segments()]
         return self.max_tries not in generations
 
     def _end(self, attempt: Attempt) -> None:
@@ -579,8 +579,8 @@ class World:
             CpaasInsufficientBalanceError: AtRequest.NO_BALANCE in happened,
             CircuitOpenError: bool(self.bad) or any(one.rejected for one in happened if isinstance(one, Form)),
             BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
-            UnknownOutcomeError: attempt.policy is not IfUnknown.SKIP,
-            StillUnknownError: attempt.policy is IfUnknown.RESEND
+            UnknownOutcomeError: attempt.policy is not OnUnknown.SKIP,
+            StillUnknownError: attempt.policy is OnUnknown.RESEND
             and (bool(self.bad) or not attempt.script.undisturbed),
             ChangedBodyError: True,
             ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened
@@ -612,11 +612,11 @@ class World:
         refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
         wanted = source - self.banned - self.bad - refused - attempt.refused
         if attempt.succeeded:
-            if unknown and attempt.policy is not IfUnknown.SKIP:
+            if unknown and attempt.policy is not OnUnknown.SKIP:
                 say(f"it succeeded although {unknown} are unknown")
             if missing := wanted - set(self.reached) - unknown:
                 say(f"it succeeded although {missing} are missing")
-            if source <= {one for one, state in attempt.known.items() if state is State.SETTLED} and attempt.requests:
+            if source <= {one for one, state in attempt.known.items() if state is State.ACCEPTED} and attempt.requests:
                 say("settled work was done again")
         elif attempt.script.undisturbed and not unknown and not isinstance(error, (CpaasError, CircuitOpenError)):
             say(f"nothing went wrong and it failed: {error!r}")

@@ -15,7 +15,7 @@ from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
 from cpaas_provider.sending.journal import TryFacts
-from cpaas_provider.sources.rows import BadRow, Row
+from cpaas_provider.sources.rows import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
@@ -92,7 +92,7 @@ def claim(number: int, *phones: str, words: Iterable[str] = (), prints: Fingerpr
 
 
 def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> End:
-    return End(number, State.SETTLED, (f"m{number}", charge, balance))
+    return End(number, State.ACCEPTED, (f"m{number}", charge, balance))
 
 
 def batch(
@@ -107,7 +107,7 @@ def phones(count: int, first: int = 0) -> list[str]:
 
 
 def planned(phone: str, row: int = 1, **facts: Any) -> Planned:
-    return Planned(row, facts.pop("fate", Fate.NOT_REACHED), member(phone), phone, **facts)
+    return Planned(row, facts.pop("fate", Fate.NOT_SENT), member(phone), phone, **facts)
 
 
 def plan_of(*people: str, **facts: Any) -> Plan:
@@ -146,7 +146,7 @@ class Rows:
     def rows(self, wanted: Any) -> Any:
         for number, row in enumerate(self._rows, 1):
             if row is None:
-                yield BadRow(number, "cannot be read")
+                yield InvalidRow(number, "cannot be read")
             else:
                 cells = {wanted[0]: row} if isinstance(row, str) else row
                 yield Row(number, tuple(cells.get(name) for name in wanted))

@@ -40,8 +40,8 @@ def test_same_rejection_again_and_again_ends_the_campaign(per_request: int) -> N
     assert isinstance(done.error, CircuitOpenError)
     assert "Sender ID not approved" in str(done.error)
     assert done.of(Fate.SENT) == per_request
-    assert done.of(Fate.REJECTED) + done.of(Fate.NOT_REACHED) == 1000 - per_request
-    assert done.of(Fate.NOT_REACHED) > 900 - per_request
+    assert done.of(Fate.REJECTED) + done.of(Fate.NOT_SENT) == 1000 - per_request
+    assert done.of(Fate.NOT_SENT) > 900 - per_request
 
 
 def test_rejection_that_differs_in_a_number_only_is_the_same() -> None:
@@ -61,7 +61,7 @@ def test_no_balance_ends_the_campaign_at_once() -> None:
     # What was under way with the first of them is answered, too.
     assert len(done.requests) <= 1 + 8
     assert done.error is error
-    assert (done.of(Fate.SENT), done.of(Fate.REJECTED), done.of(Fate.NOT_REACHED)) == (100, 0, 900)
+    assert (done.of(Fate.SENT), done.of(Fate.REJECTED), done.of(Fate.NOT_SENT)) == (100, 0, 900)
 
 
 def test_bad_recipients_among_good_ones_are_found() -> None:
@@ -81,7 +81,7 @@ def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
 
     def answer(recipients: Sequence[str], reference: str) -> Any:
         if named := bad & set(recipients):
-            raise rejection("A recipient is invalid", refused=tuple(named))
+            raise rejection("A recipient is invalid", rejected_recipients=tuple(named))
         return accepted(reference)
 
     done = tried(answer, 400, per_request=10, max_failure_ratio=1.0)

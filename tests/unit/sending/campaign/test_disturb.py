@@ -75,7 +75,7 @@ def looking(
 ) -> list[str]:
     """Return who of a plan may be sent to."""
     asking = disturb(service, plan, book, on_error, ttl)
-    return [one.address for one in asyncio.run(asking.permitted(list(plan.not_reached())))]
+    return [one.address for one in asyncio.run(asking.permitted(list(plan.not_sent())))]
 
 
 A, B, C = phones(3)
@@ -90,7 +90,7 @@ def service(**answers: Any) -> Service:
 def test_who_is_not_to_be_disturbed_is_left_out_and_noted() -> None:
     plan = plan_of(A, B, C)
     assert looking(service(b=True), plan) == [A, C]
-    assert fates(plan) == {A: "not_reached", B: "do_not_disturb", C: "not_reached"}
+    assert fates(plan) == {A: "not_sent", B: "dnd", C: "not_sent"}
 
 
 def test_each_number_is_looked_up_once_within_the_time_to_live() -> None:
@@ -158,7 +158,7 @@ class TestLookupOutage:
         assert len(asked.asked) <= 20 + 10 + 8
         counts = Counter(fates(plan).values())
         assert 10 <= counts["lookup_failed"] <= 18
-        assert counts["not_reached"] == 500 - counts["lookup_failed"]
+        assert counts["not_sent"] == 500 - counts["lookup_failed"]
 
     @OUTAGE
     def test_sending_to_them_it_asks_no_more(
@@ -166,7 +166,7 @@ class TestLookupOutage:
     ) -> None:
         asked = self.failing(failure)
         asking = disturb(asked, plan := plan_of(*self.MANY), on_error="send")
-        people = list(plan.not_reached())
+        people = list(plan.not_sent())
         for some in (people[:100], people[100:]):
             assert asyncio.run(asking.permitted(some)) == some
         assert len(asked.asked) <= 18

@@ -100,18 +100,18 @@ class TestSingleSends:
         store = LateStore()
         journal = self.opened(store)
         journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.NOT_SENT)
-        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.SETTLED, result={"id": "m1"})
+        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
         store.carry_out_again(which)
         entry = self.opened(store, TRIES[1]).standings("send_sms", ["2348031200000"])["2348031200000"]
         assert entry is not None
-        assert entry.state in {State.SETTLED, State.UNKNOWN}
+        assert entry.state in {State.ACCEPTED, State.UNKNOWN}
 
     @pytest.mark.parametrize("which", range(4))
     def test_nor_one_to_other_recipients(self, which: int) -> None:
         store = LateStore()
         for tries, recipient in zip(TRIES, ("2348031200000", "2348031200001"), strict=False):
             journal = self.opened(store, tries)
-            journal.settle(journal.claim("send_sms", [recipient], {}), State.SETTLED, result={"id": "m1"})
+            journal.settle(journal.claim("send_sms", [recipient], {}), State.ACCEPTED, result={"id": "m1"})
         store.carry_out_again(which)
         found = self.opened(store, TRIES[2]).standings("send_sms", ["2348031200000", "2348031200001"])
         assert None not in found.values()
@@ -121,5 +121,5 @@ class TestSingleSends:
         get = store.get
         store.get = lambda key: asked.append(key) or get(key)  # type: ignore[method-assign, func-returns-value]
         journal = self.opened(store)
-        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.SETTLED)
+        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED)
         assert (len(asked), len(store.copies), len(store.values)) == (1, 2, 1)

@@ -164,7 +164,7 @@ class TestAWriteThatFails:
 class TestWhatCannotBeUsed:
     @pytest.mark.parametrize(
         "stored",
-        [{"version": 9}, {"version": VERSION, "lock": "x"}, "[]", [], {}, {"version": 3, "requests": 5}, 7],
+        [{"version": 9}, {"version": VERSION, "key_id": "x"}, "[]", [], {}, {"version": 5, "requests": 5}, 7],
         ids=["later version", "torn", "text", "list", "empty", "torn single", "number"],
     )
     def test_is_not_taken_for_nothing(self, store: MemoryStore, stored: Any) -> None:
@@ -174,14 +174,14 @@ class TestWhatCannotBeUsed:
 
     def test_a_torn_later_segment_is_not_passed_over(self, store: MemoryStore) -> None:
         filled(store, 2)
-        store.values[whole_key(1)] = json.dumps({"version": VERSION, "lock": "x"})
+        store.values[whole_key(1)] = json.dumps({"version": VERSION, "key_id": "x"})
         with pytest.raises(JournalUnavailableError):
             replayed(store)
 
     def test_the_journal_of_a_single_send_is_refused(self, store: MemoryStore) -> None:
-        entry = {"operation": "send_sms", "members": ["a"], "state": "settled"}
+        entry = {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}
         store.values[JOURNAL_KEY] = json.dumps(
-            {"version": 3, "lock": "x", "generation": 3, "edition": 0, "requests": {"cpaas-1": entry}}
+            {"version": 5, "key_id": "x", "clear_epoch": 3, "resend_epoch": 0, "requests": {"cpaas-1": entry}}
         )
         with pytest.raises(JournalUnavailableError, match=r"single send.*Start a new run"):
             ledger(store, SECOND_TRY)

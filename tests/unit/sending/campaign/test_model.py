@@ -24,7 +24,7 @@ from cpaas_provider.sending.campaign import keeper as keeper_module
 from cpaas_provider.sending.campaign import ledger as ledger_module
 from cpaas_provider.sending.campaign import run as run_module
 from cpaas_provider.sending.campaign.plan import Fate
-from cpaas_provider.sending.deed import IfUnknown
+from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from tests.unit.sending.answers import Form
@@ -79,7 +79,7 @@ EDITS: st.SearchStrategy[tuple[str, Any]] = st.one_of(
     ),
     st.tuples(st.just("text"), st.sampled_from(TEXTS)),
     st.tuples(st.just("name"), st.sampled_from(NAMES)),
-    st.tuples(st.just("policy"), st.sampled_from(IfUnknown)),
+    st.tuples(st.just("policy"), st.sampled_from(OnUnknown)),
     st.tuples(st.just("bad"), st.frozensets(st.sampled_from(PEOPLE), max_size=2)),
     st.tuples(st.just("banned"), st.frozensets(st.sampled_from(PEOPLE), max_size=2)),
     st.tuples(st.just("window"), st.integers(1, 4)),
@@ -96,7 +96,7 @@ class Tries(RuleBasedStateMachine):
     clears_drop: bool
 
     @initialize(
-        policy=st.sampled_from(IfUnknown),
+        policy=st.sampled_from(OnUnknown),
         resend_on_clear=st.sampled_from([False, False, True]),
         retries=st.sampled_from([0, 2, 5]),
         evidence=st.sampled_from([False, False, True]),
@@ -162,8 +162,8 @@ def test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing() -> Non
 
 
 @pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("policy", [IfUnknown.FAIL, IfUnknown.SKIP])
-def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnknown, form: Form) -> None:
+@pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.SKIP])
+def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: OnUnknown, form: Form) -> None:
     world = World(policy=policy, window=2, per_request=3)
     world.source = PEOPLE
     world.run(Script(requests=(form,) * 40))
@@ -177,9 +177,9 @@ def test_every_request_answered_in_one_form_reaches_nobody_twice(policy: IfUnkno
 
 @pytest.mark.parametrize("write", range(6))
 @pytest.mark.parametrize("how", [AtSet.KILLED_BEFORE, AtSet.KILLED_AFTER])
-@pytest.mark.parametrize("policy", IfUnknown)
+@pytest.mark.parametrize("policy", OnUnknown)
 def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on(
-    policy: IfUnknown, how: AtSet, write: int
+    policy: OnUnknown, how: AtSet, write: int
 ) -> None:
     world = World(policy=policy, window=2, per_request=1)
     world.source = PEOPLE
@@ -188,7 +188,7 @@ def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_o
     assert len(in_doubt) <= 2
     world.run()
     assert world.violations == []
-    if policy is IfUnknown.RESEND:
+    if policy is OnUnknown.RESEND:
         assert set(world.reached) == set(PEOPLE)
     else:
         assert len(world.reached) >= len(PEOPLE) - len(in_doubt)
@@ -197,7 +197,7 @@ def test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_o
 @pytest.mark.parametrize("request_", range(7))
 @pytest.mark.parametrize("how", [AtRequest.KILLED_BEFORE, AtRequest.KILLED_AFTER, AtRequest.STOPPED_LOST])
 def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtRequest, request_: int) -> None:
-    world = World(policy=IfUnknown.SKIP, window=3, per_request=1)
+    world = World(policy=OnUnknown.SKIP, window=3, per_request=1)
     world.source = PEOPLE
     world.run(Script(requests=(*[AtRequest.ACCEPTED] * request_, how)))
     in_doubt = {one for request in world.at_rest().values() if request.ended is None for one in request.people}
@@ -213,7 +213,7 @@ def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_req
     cap: int, per_request: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "MOST_CLAIMED", cap)
-    world = World(policy=IfUnknown.SKIP, window=4, per_request=per_request)
+    world = World(policy=OnUnknown.SKIP, window=4, per_request=per_request)
     world.source = PEOPLE
     world.run(Script(requests=(AtRequest.KILLED_BEFORE,)))
     pending = sum(len(one.people) for one in world.at_rest().values() if one.ended is None)
@@ -226,7 +226,7 @@ def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_req
 @pytest.mark.parametrize("writes", range(1, 7))
 @pytest.mark.parametrize("which", range(6))
 def test_after_a_clear_nobody_is_sent_to_again_whatever_write_was_carried_out_late(which: int, writes: int) -> None:
-    world = World(policy=IfUnknown.SKIP, window=1, per_request=1)
+    world = World(policy=OnUnknown.SKIP, window=1, per_request=1)
     world.source = PEOPLE
     world.run(Script(requests=(*[AtRequest.ACCEPTED] * writes, AtRequest.KILLED_AFTER)))
     world.carry_out_again(which)
@@ -247,7 +247,7 @@ def test_after_a_clear_nobody_is_sent_to_again_whatever_write_was_carried_out_la
 def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown(
     script: Script, names_refused: bool
 ) -> None:
-    world = World(policy=IfUnknown.RESEND, retries=2, names_refused=names_refused)
+    world = World(policy=OnUnknown.RESEND, retries=2, names_refused=names_refused)
     world.run()
     world.clear(dropped=True)
     world.bad = frozenset({PEOPLE[0]})

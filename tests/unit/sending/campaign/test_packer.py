@@ -57,7 +57,7 @@ def test_parts_of_a_rejected_pack_come_next() -> None:
 
 def test_only_some_people_however_they_stand() -> None:
     plan = plan_of(*phones(5))
-    some = [person for person in plan.not_reached() if person.row in (2, 5)]
+    some = [person for person in plan.not_sent() if person.row in (2, 5)]
     plan.settle([person.place for person in some], Fate.UNKNOWN)
     assert everything(Packer(plan, 10, Budget(), only=some), plan) == [[2, 5]]
 
@@ -168,7 +168,7 @@ class TestHours:
     def test_resend_stops_when_the_window_closes_and_takes_nobody_twice(self) -> None:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
-        people = list(plan.not_reached())
+        people = list(plan.not_sent())
         plan.settle([person.place for person in people], Fate.UNKNOWN)
         packer = Packer(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         assert taken(packer, plan) == [1]
@@ -182,7 +182,7 @@ class TestHours:
 
     def test_resend_takes_recipients_by_their_own_time_zones(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
-        people = list(plan.not_reached())
+        people = list(plan.not_sent())
         plan.settle([person.place for person in people], Fate.UNKNOWN)
         packer = Packer(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
         assert taken(packer, plan) == [2, 4]
@@ -192,7 +192,7 @@ class TestHours:
     def test_resend_put_back_at_closing_time_is_taken_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
-        people = list(plan.not_reached())
+        people = list(plan.not_sent())
         plan.settle([person.place for person in people], Fate.UNKNOWN)
         packer = Packer(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         pack = asyncio.run(packer.next(0))
@@ -208,13 +208,13 @@ class TestDoNotDisturb:
 
         class Even:
             async def permitted(self, people: Sequence[Person]) -> list[Person]:
-                plan.settle([one.place for one in people if one.row % 2], Fate.DO_NOT_DISTURB)
+                plan.settle([one.place for one in people if one.row % 2], Fate.DND)
                 return [one for one in people if not one.row % 2]
 
         packer = Packer(plan, 100, Budget(), do_not_disturb=Even())  # type: ignore[arg-type]  # as much as it uses of it
         packs = everything(packer, plan)
         assert [len(pack) for pack in packs] == [100, 100, 50]
-        assert (packer.left_out, plan.counts()[Fate.DO_NOT_DISTURB]) == (250, 250)
+        assert (packer.left_out, plan.counts()[Fate.DND]) == (250, 250)
 
 
 class TestTestRecipients:

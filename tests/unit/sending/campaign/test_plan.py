@@ -11,12 +11,12 @@ from tests.unit.sending.campaign.parts import fates, member, phones, plan_of, pl
 def test_the_first_of_several_lines_for_one_person_counts() -> None:
     with plan_of("2348030000001", "2348030000002", "2348030000001", "2348030000001") as plan:
         assert [line["outcome"] for line in plan.everybody()] == [
-            "not_reached",
-            "not_reached",
+            "not_sent",
+            "not_sent",
             "duplicate",
             "duplicate",
         ]
-        assert [person.row for person in plan.not_reached()] == [1, 2]
+        assert [person.row for person in plan.not_sent()] == [1, 2]
 
 
 def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
@@ -24,7 +24,7 @@ def test_who_is_banned_is_left_out_wherever_they_stand() -> None:
         plan.add([planned("2348030000001"), planned("2348030000002"), planned("2348030000002")])
         plan.ban([member("2348030000002"), member("2348030000002"), member("2348030000009")])
         plan.leave_out()
-        assert [line["outcome"] for line in plan.everybody()] == ["not_reached", "suppressed", "duplicate"]
+        assert [line["outcome"] for line in plan.everybody()] == ["not_sent", "suppressed", "duplicate"]
 
 
 def test_who_is_not_allowed_stays_so_when_banned_too() -> None:
@@ -37,15 +37,15 @@ def test_who_is_not_allowed_stays_so_when_banned_too() -> None:
 
 def test_rows_that_name_nobody_are_nobody_s_duplicates() -> None:
     with Plan() as plan:
-        plan.add([Planned(1, Fate.BAD_ROW, reason="x"), Planned(2, Fate.BAD_ROW, reason="y")])
+        plan.add([Planned(1, Fate.INVALID_ROW, reason="x"), Planned(2, Fate.INVALID_ROW, reason="y")])
         plan.leave_out()
         counts = plan.counts()
-        assert (counts[Fate.BAD_ROW], counts[Fate.DUPLICATE]) == (2, 0)
+        assert (counts[Fate.INVALID_ROW], counts[Fate.DUPLICATE]) == (2, 0)
 
 
 def test_counts_name_every_fate_also_where_there_is_none() -> None:
     with plan_of("2348030000001") as plan:
-        assert plan.counts() == {**dict.fromkeys(Fate, 0), Fate.NOT_REACHED: 1}
+        assert plan.counts() == {**dict.fromkeys(Fate, 0), Fate.NOT_SENT: 1}
 
 
 def test_lengths_are_of_recipients_only() -> None:
@@ -61,7 +61,7 @@ def test_people_can_be_gone_through_while_the_first_of_them_are_dealt_with() -> 
     people = phones(3500)
     with plan_of(*people) as plan:
         seen = []
-        for person in plan.not_reached():
+        for person in plan.not_sent():
             seen.append(person.address)
             plan.settle([person.place], Fate.SENT)
         assert seen == people
@@ -75,8 +75,8 @@ def test_people_of_some_time_zones_only() -> None:
             planned(phone, row, zone=zone) for row, (phone, zone) in enumerate(zip(phones(6), zones, strict=True), 1)
         )
         plan.leave_out()
-        assert [one.row for one in plan.not_reached(["Africa/Lagos", None])] == [1, 2, 4, 5]
-        assert [one.row for one in plan.not_reached([])] == []
+        assert [one.row for one in plan.not_sent(["Africa/Lagos", None])] == [1, 2, 4, 5]
+        assert [one.row for one in plan.not_sent([])] == []
         plan.settle([1, 4], Fate.SENT)
         assert set(plan.zones()) == {None, "Asia/Tokyo"}
 
@@ -87,7 +87,7 @@ def test_everybody_is_named_with_what_became_of_them() -> None:
         first, second = plan.everybody()
         assert (first["row"], first["recipient"], first["outcome"]) == (1, phones(1)[0], "rejected")
         assert (first["reason"], second["reason"]) == ("no such number", None)
-        assert fates(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_reached"}
+        assert fates(plan) == {phones(1)[0]: "rejected", phones(2)[1]: "not_sent"}
 
 
 def test_no_file_is_left_even_while_it_is_used(tmp_path: Path) -> None:
@@ -95,6 +95,6 @@ def test_no_file_is_left_even_while_it_is_used(tmp_path: Path) -> None:
     plan.add(planned(phone) for phone in phones(50_000))
     assert list(tmp_path.iterdir()) == []
     plan.leave_out()
-    assert plan.counts()[Fate.NOT_REACHED] == 50_000
+    assert plan.counts()[Fate.NOT_SENT] == 50_000
     plan.close()
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ from tests.unit.sending.campaign.parts import (
 
 ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
 ENDS = {
-    "not_reached": lambda number: End(number, State.NOT_SENT, reason="429"),
+    "not_sent": lambda number: End(number, State.NOT_SENT, reason="429"),
     "rejected": lambda number: End(number, State.REJECTED, reason="no such number"),
     "unknown": lambda number: End(number, State.UNKNOWN, reason="cut"),
     "sent": settled,
@@ -53,14 +53,14 @@ def restored(*batches: Batch, plan: Plan | None = None, tries: TryFacts = SECOND
 
 def test_of_a_first_try_everybody_is_left() -> None:
     plan, standing = restored(tries=FIRST_TRY)
-    assert set(fates(plan).values()) == {"not_reached"}
+    assert set(fates(plan).values()) == {"not_sent"}
     assert (standing.next_number, standing.money(), standing.doubts()) == (0, (None, None, 0), [])
 
 
 @pytest.mark.parametrize("outcome", ENDS)
 def test_one_request_decides(outcome: str) -> None:
     plan, standing = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
-    assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_reached"}
+    assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
     assert standing.next_number == REQUESTS
 
 
@@ -96,12 +96,12 @@ def test_the_newest_of_equals_counts() -> None:
     )
     assert [(one.number, one.reason) for one in standing.doubts()] == [(0, "first"), (1, "second")]
     assert [place for place, *_ in standing.in_doubt_by(1)] == [1]
-    assert fates(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_reached"}
+    assert fates(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
 
 
 def test_the_order_of_the_source_does_not_matter() -> None:
     plan, _ = restored(batch([claim(0, ADA, OBI)], [settled(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA))
-    assert fates(plan) == {UMA: "not_reached", OBI: "sent", "2348030000004": "not_reached", ADA: "sent"}
+    assert fates(plan) == {UMA: "not_sent", OBI: "sent", "2348030000004": "not_sent", ADA: "sent"}
 
 
 class TestThoseWhoAreNoLongerInTheSource:
@@ -134,7 +134,7 @@ class TestRejectedPeople:
 
     def test_are_tried_again_after_a_clear(self) -> None:
         plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]), tries=CLEARED)
-        assert fates(plan)[ADA] == "not_reached"
+        assert fates(plan)[ADA] == "not_sent"
 
     def test_again_rejected_after_the_clear_they_stay_so_in_its_retry(self) -> None:
         again = TryFacts(3, 4, 3, 1)

@@ -21,9 +21,9 @@ from cpaas_provider.sending.campaign.verdicts import Consequence, OnRejectedBatc
 from cpaas_provider.sending.entries import State
 
 
-def rejected(status: int | None, *, blames_message: bool = False) -> CpaasRejectedError:
+def rejected(status: int | None, *, is_message_error: bool = False) -> CpaasRejectedError:
     error = CpaasRejectedError("refused", status=status)
-    error.blames_message = blames_message
+    error.is_message_error = is_message_error
     return error
 
 
@@ -46,8 +46,8 @@ def test_batch_is_not_bisected_where_the_author_forgoes_it() -> None:
         CpaasRateLimitedError("no", status=429),
         CpaasUnavailableError("no", status=503),
         CpaasInvalidRequestError("no"),
-        rejected(400, blames_message=True),
-        rejected(200, blames_message=True),
+        rejected(400, is_message_error=True),
+        rejected(200, is_message_error=True),
         rejected(405),
         rejected(410),
     ],

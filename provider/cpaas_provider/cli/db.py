@@ -1,4 +1,4 @@
-"""``airflow cpaas store ...``: the provider's own database."""
+"""``airflow cpaas db ...``: the provider's own database."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
 
-def cpaas_store_migrate(args: Any) -> None:
-    """Create the store or bring it up to date, and say where it is."""
+def cpaas_db_migrate(args: Any) -> None:
+    """Create the database or bring it up to date, and say where it is."""
     from cpaas_provider.store import schema
 
-    with _store() as database:
-        _say(f"The store {database.url_for_people} is of version {len(schema.MIGRATIONS)}, the newest.")
+    with _database() as database:
+        _say(f"The database {database.url_for_people} is of version {len(schema.MIGRATIONS)}, the newest.")
 
 
-def cpaas_store_prune(args: Any) -> None:
+def cpaas_db_prune(args: Any) -> None:
     """Delete what is older than some days, and say how much."""
     from cpaas_provider.delivery.retention import prune
 
     before, lookups_before = _ago("--days", args.days), _ago("--lookup-days", args.lookup_days)
-    with _store() as database:
+    with _database() as database:
         for table, gone in prune(database, before, lookups_before):
             _say(f"{table}: {counted(gone, 'row')} deleted.")
 
 
-def cpaas_store_forget(args: Any) -> None:
+def cpaas_db_erase(args: Any) -> None:
     """Delete whom reports are about, and say how much named them."""
     from cpaas_provider.delivery.erasure import erase
     from cpaas_provider.delivery.mentions import UnknownRecipientError
 
     recipient = sys.stdin.readline().strip() if args.recipient == "-" else args.recipient
-    with _store() as database:
+    with _database() as database:
         try:
             erased = erase(database, recipient, args.region)
         except UnknownRecipientError as error:
@@ -55,7 +55,7 @@ def cpaas_store_forget(args: Any) -> None:
 
 
 @contextlib.contextmanager
-def _store() -> Iterator[Database]:
+def _database() -> Iterator[Database]:
     from cpaas_provider.store.database import open_store
     from cpaas_provider.store.errors import StoreError
 

@@ -1,4 +1,4 @@
-"""``airflow cpaas store``, as a shell sees it."""
+"""``airflow cpaas db``, as a shell sees it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(airflow: Call, url: str) -> Call:
-    """Run ``airflow cpaas store ...`` on a store of its own."""
-    return lambda *arguments: airflow("cpaas", "store", *arguments, AIRFLOW__CPAAS__STORE=url)
+    """Run ``airflow cpaas db ...`` on a store of its own."""
+    return lambda *arguments: airflow("cpaas", "db", *arguments, AIRFLOW__CPAAS__DATABASE=url)
 
 
 def test_it_is_created_where_there_is_none(store: Call, tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_it_is_created_where_there_is_none(store: Call, tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_used_is_told_in_words(airflow: Call) -> None:
-    done = airflow("cpaas", "store", "migrate", AIRFLOW__CPAAS__STORE="sqlite:///here.db")
+    done = airflow("cpaas", "db", "migrate", AIRFLOW__CPAAS__DATABASE="sqlite:///here.db")
     assert done.returncode == 1
     assert "absolute path" in done.stderr
     assert "Traceback" not in done.stderr
@@ -48,7 +48,7 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
     assert pruned.returncode == 0, pruned.stderr
     assert "cpaas_reports: 1 row deleted." in pruned.stdout
     assert "cpaas_deliveries: 0 rows deleted." in pruned.stdout
-    forgotten = store("forget", "0803 000 0001", "--region", "NG")
+    forgotten = store("erase", "0803 000 0001", "--region", "NG")
     assert forgotten.returncode == 0, forgotten.stderr
     assert "1 row named the recipient, read as a phone number of NG" in forgotten.stdout
     assert ADA not in forgotten.stdout
@@ -59,7 +59,7 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
 
 def test_nobody_is_forgotten_where_it_is_unclear_who(store: Call) -> None:
     for given in ("somebody", "0803 000 0001"):
-        done = store("forget", given)
+        done = store("erase", given)
         assert done.returncode == 1
         assert "Nothing was deleted." in done.stderr
         assert "--region" in done.stderr

@@ -1,0 +1,54 @@
+"""The recipients in the delivery event that started a run, as rows of a campaign's source."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from cpaas_provider.sources import arguments
+from cpaas_provider.sources.choice import as_source
+from cpaas_provider.sources.rows import Table
+
+
+class DeliveryEventSource(arguments.Argument):
+    """The recipients that a run concerns which one of ``cpaas_provider.assets`` started.
+
+    After ``campaign_finished`` those the campaign did not reach, as far as reports said so; after ``messages_failed``
+    those of this batch whose messages are still not delivered; after ``link_clicked`` and ``airtime_succeeded`` who
+    clicked or got airtime. Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``,
+    ``outcome``, ``status`` and ``reason``. Recipients the service does not name are left out.
+
+    With ``contacts`` the rows are those of another source whose ``column`` is one of these recipients: a number does
+    not tell an email address, a list of customers does. Contacts that cannot be read are left out. All recipients
+    concerned are held in memory then.
+
+    :param partition_key: ``"{{ dag_run.partition_key }}"``, or the reference of a campaign (templated)
+    :param contacts: a path or a source of rows (templated)
+    :param column: the column of ``contacts`` that holds the number or address
+    :param region: two-letter region of numbers that are not international, e.g. ``NG`` (templated)
+    """
+
+    template_fields = ("partition_key", "contacts", "region")
+
+    def __init__(
+        self, partition_key: str, contacts: Any = None, *, column: str = "phone", region: str | None = None
+    ) -> None:
+        self.partition_key = arguments.text("partition_key", partition_key)
+        self.contacts = contacts
+        self.column = arguments.text("column", column)
+        self.region = arguments.text_or_none("region", region)
+
+    def __str__(self) -> str:
+        of = "" if self.contacts is None else " in a list of contacts"
+        return f"recipients{of} that {self.partition_key} concerns"
+
+    def open(self) -> AbstractContextManager[Table]:
+        """Read the database for one reading.
+
+        :raises SourceError: when the key is none of ours, or the database cannot be read
+        """
+        from cpaas_provider.delivery.concerned import open_contacts, open_recipients
+
+        if self.contacts is None:
+            return open_recipients(self.partition_key)
+        return open_contacts(self.partition_key, as_source(self.contacts), column=self.column, region=self.region)
