@@ -33,6 +33,7 @@ _QUIET = {"info", "debug", "log"}
 _INTERNAL = {"NotImplementedError", "AssertionError", "AttributeError", "RuntimeError", "TypeError", "RefusalError"}
 _PERCENT = re.compile(r"%(?:\.\d+)?[sdrgf%]")
 _BRACES = re.compile(r"\{[^{}]*\}")
+_NOT_DONE = re.compile(r"\bNothing was (?:sent|done|changed)\b")
 _SHORTEST_SENTENCE = 20
 _LONGEST_TITLE = 90
 _FEWEST_WORDS = 3
@@ -172,9 +173,9 @@ def section(subject: str) -> Iterator[str]:
             yield ""
     fragments = [one for one in chosen if not one.is_sentence]
     if fragments:
-        yield f"### Said of a value ({subject})"
+        yield f"### Refused values ({subject.replace('-', ' ')})"
         yield ""
-        yield "The message names the argument, field or column first, then says:"
+        yield "The message begins with the argument, field or column it is about:"
         yield ""
         for message in fragments:
             yield f"- {_escaped(message.text)}"
@@ -282,7 +283,8 @@ def _joined(parts: list[list[str]]) -> list[str]:
 
 
 def _says_something(text: str) -> bool:
-    return len(re.findall(r"[A-Za-z_]{2,}", text)) > 1
+    """Return whether a text has words of its own; one that only adds what was not done wraps another message."""
+    return len(re.findall(r"[A-Za-z_]{2,}", _NOT_DONE.sub("", text))) > 1
 
 
 def _spelling(text: str) -> str:

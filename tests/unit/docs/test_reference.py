@@ -249,6 +249,21 @@ def test_a_docstring_is_taken_apart() -> None:
     assert found.raised == {"ValueError": "never"}
 
 
+def test_keys_of_a_result_are_a_list() -> None:
+    def documented() -> None:
+        """Do it.
+
+        :returns: the report:
+
+            * ``sent``: how many
+              were accepted
+            * ``rejected``: how many were not
+        """
+
+    returned = docstrings.read(documented).returned
+    assert returned == "the report:\n\n* `sent`: how many\n  were accepted\n* `rejected`: how many were not"
+
+
 @pytest.mark.parametrize(
     ("default", "shown"),
     [

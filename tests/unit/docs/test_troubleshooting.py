@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from pathlib import Path
 
@@ -19,19 +18,19 @@ SENTENCE = re.compile(r"[A-Z][^%{}]{20,}")
 UNSEEN = {"NotImplementedError", "AssertionError", "AttributeError", "RuntimeError", "TypeError", "RefusalError"}
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def page() -> str:
     return expanded((DOCS / "operations" / "troubleshooting.md").read_text(encoding="utf-8"))
 
 
-def test_every_message_has_an_entry() -> None:
+def test_every_message_has_an_entry(page: str) -> None:
     found = messages.collect()
     assert len(found) > 300
     for message in found:
-        assert message.text in page() or messages._escaped(message.text) in page(), message
+        assert message.text in page or messages._escaped(message.text) in page, message
 
 
-def test_what_a_raise_says_in_plain_text_is_on_the_page() -> None:
+def test_what_a_raise_says_in_plain_text_is_on_the_page(page: str) -> None:
     """A second, simpler walk: the literal parts of every text that is raised."""
     missed = []
     for path in messages.SOURCE.rglob("*.py"):
@@ -46,7 +45,7 @@ def test_what_a_raise_says_in_plain_text_is_on_the_page() -> None:
                     missed += [
                         (path.name, node.lineno, words)
                         for words in SENTENCE.findall(" ".join(part.value.split()))
-                        if words.strip() not in page()
+                        if words.strip() not in page
                     ]
     assert missed == []
 
@@ -81,13 +80,13 @@ def test_each_way_of_speaking_is_collected(tmp_path: Path) -> None:
     }
 
 
-def test_an_error_of_ours_says_what_it_does_by_its_docstring() -> None:
+def test_an_error_of_ours_says_what_it_does_by_its_docstring(page: str) -> None:
     found = next(one for one in messages.collect() if one.kind == "CpaasConfigurationError")
     assert found.effect.startswith("`CpaasConfigurationError`: ")
-    assert found.effect in page()
+    assert found.effect in page
 
 
-def test_anchors_are_unique() -> None:
-    anchors = re.findall(r"^\((message-[\w-]+)\)=$", page(), re.M)
+def test_anchors_are_unique(page: str) -> None:
+    anchors = re.findall(r"^\((message-[\w-]+)\)=$", page, re.M)
     assert len(anchors) == len(set(anchors)) > 300
     assert {one["target"] for one in messages.as_json()} <= set(anchors)
