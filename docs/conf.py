@@ -23,6 +23,7 @@ exclude_patterns = ["_ext"]
 nitpicky = True
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = project
 html_baseurl = _project["urls"]["Documentation"]
 html_static_path = ["_static"]
