@@ -247,7 +247,7 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
             "task runs."
         ) from None
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "connect", set_up_sqlite)
     event.listen(engine, "begin", partial(_begin, limit))
     drop_lost_sessions(engine)
     if limit is not None:
@@ -255,7 +255,8 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
     return engine
 
 
-def _set_up_sqlite(connection: Any, record: Any) -> None:
+def set_up_sqlite(connection: Any, record: Any) -> None:
+    """Prepare a new connection of SQLite's driver."""
     connection.isolation_level = None  # or the driver begins transactions of its own
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     # The log is brought to the disk after the commit, so that the next to write need not wait for that.

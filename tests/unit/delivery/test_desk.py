@@ -15,6 +15,7 @@ from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.desk import Desk, DeskFullError, DeskWhenNeeded
 from cpaas_provider.delivery.reports import Report, State
 from cpaas_provider.store.errors import StoreError
+from tests.unit.delivery.arriving import at_once
 
 PATIENCE = 20.0
 
@@ -55,7 +56,7 @@ def store() -> Store:
 
 @asynccontextmanager
 async def opened(store: Store, room: int = 2000) -> AsyncIterator[Desk]:
-    desk = Desk(store.keep, room=room)
+    desk = Desk(at_once(store.keep), room=room)
     try:
         yield desk
     finally:
@@ -139,7 +140,7 @@ async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(
 
 @pytest.mark.parametrize("wrong", [[], [Kept.NEW] * 2])
 async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[Kept]) -> None:
-    desk = Desk(lambda _: wrong)
+    desk = Desk(at_once(lambda _: wrong))
     with pytest.raises(AssertionError):
         await desk.hand_in(arrival("1"))
     await desk.close()
@@ -172,7 +173,7 @@ async def test_who_gives_up_waiting_is_stored_all_the_same_and_harms_nobody(stor
 
 
 async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) -> None:
-    desk = Desk(store.keep)
+    desk = Desk(at_once(store.keep))
     first = handing(desk, "1")
     await store.has_begun()
     rest = handing(desk, "2", "3")
@@ -197,7 +198,7 @@ class TestWhenNeeded:
 
         def open_desk() -> Desk:
             opening.append(threading.get_ident())
-            return Desk(store.keep)
+            return Desk(at_once(store.keep))
 
         desk = DeskWhenNeeded(open_desk)
         assert opening == []
@@ -214,7 +215,7 @@ class TestWhenNeeded:
         def open_desk() -> Desk:
             if failures:
                 raise failures.pop()
-            return Desk(store.keep)
+            return Desk(at_once(store.keep))
 
         desk = DeskWhenNeeded(open_desk)
         with pytest.raises(StoreError, match="No room on the disk"):
@@ -228,7 +229,7 @@ class TestWhenNeeded:
 
         def open_desk() -> Desk:
             assert may_open.wait(PATIENCE)
-            return Desk(store.keep)
+            return Desk(at_once(store.keep))
 
         desk = DeskWhenNeeded(open_desk)
         leaving = asyncio.create_task(desk.hand_in(arrival("1")))
