@@ -36,9 +36,6 @@ ROOM = 2000
 MOST_AT_ONCE = 500
 """Arrivals in one transaction, so that none takes long."""
 
-MOST_UNFINISHED = 2
-"""Transactions that wait for the disk while the next is carried out."""
-
 _Waiting = tuple[Arrival, "Future[Kept]"]
 
 
@@ -74,7 +71,7 @@ class Desk:
         self._in_hand: Counter[str] = Counter()
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        self._unfinished: Queue[tuple[Begun, list[_Waiting]] | None] = Queue(MOST_UNFINISHED)
+        self._unfinished: Queue[tuple[Begun, list[_Waiting]] | None] = Queue()
         # Daemons, lest a server that is killed waits for them: what was not committed was not acknowledged.
         self._threads = [
             threading.Thread(target=work, name=f"cpaas-delivery-{name}", daemon=True)
@@ -122,7 +119,7 @@ class Desk:
     def _store(self, waiting: list[_Waiting]) -> None:
         """Write them together; where the database rejects one of them, bisect, so that it fails alone."""
         try:
-            self._unfinished.put((self._begin([arrival for arrival, _ in waiting]), waiting))
+            begun = self._begin([arrival for arrival, _ in waiting])
         except RejectedDataError as error:
             if len(waiting) == 1:
                 self._wake(waiting, error)
@@ -132,6 +129,10 @@ class Desk:
             self._store(waiting[half:])
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
             self._wake(waiting, error)
+        else:
+            # One at a time waits for the disk: meanwhile enough arrives for the next to be worth its while.
+            self._unfinished.join()
+            self._unfinished.put((begun, waiting))
 
     def _finish(self) -> None:
         while (unfinished := self._unfinished.get()) is not None:
@@ -142,6 +143,8 @@ class Desk:
                 self._wake(waiting, error)
             else:
                 self._wake(waiting, begun.result)
+            finally:
+                self._unfinished.task_done()
 
     def _wake(self, waiting: list[_Waiting], outcome: list[Kept] | Exception) -> None:
         futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)
