@@ -80,10 +80,16 @@ class KnownFile:
                 "-shm away, to where the earlier database is."
             )
 
-    def sync_log(self) -> None:
+    @property
+    def log(self) -> Identity | None:
+        """The write-ahead log that lies beside it now."""
+        return _identity(self._log_path)
+
+    def sync_log(self, written: Identity | None) -> None:
         """Have on the disk what was committed.
 
-        :raises StoreError: when that failed, or the write-ahead log is not that of the file that is open any more
+        :param written: the log it was written to
+        :raises StoreError: when that failed, or that log does not lie beside the file any more
         """
         try:
             # Nothing of SQLite's is locked by this file, so that closing it lets go of no lock.
@@ -92,7 +98,7 @@ class KnownFile:
             raise self._moved_meanwhile() from None
         try:
             found = os.fstat(log)
-            if (found.st_dev, found.st_ino) != self._log or not self.is_there:
+            if (found.st_dev, found.st_ino) != written or not self.is_there:
                 raise self._moved_meanwhile()
             _sync(log)
         except OSError as error:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from cpaas_provider.store.failures import in_words, is_clash
-from cpaas_provider.store.sqlite_file import KnownFile
+from cpaas_provider.store.sqlite_file import Identity, KnownFile
 from cpaas_provider.store.timeouts import TimeLimit, ends_session
 
 Result = TypeVar("Result")
@@ -19,6 +19,9 @@ _CLASHES = 5
 
 HAS_LOG = "cpaas_has_log"
 """Says of a connection to SQLite that what is committed is in a write-ahead log, and not on the disk by that alone."""
+
+_LOG = "cpaas_log"
+"""Which log that is: there is another once the last connection was closed."""
 
 
 class Written(Generic[Result]):
@@ -49,6 +52,7 @@ class Written(Generic[Result]):
         self._limit = limit
         self._running = None if limit is None or seconds is None else limit.begin(seconds, writes=True)
         self._connection: Connection | None = None
+        self._log: Identity | None = None
         self._in_log = False
         try:
             with in_words(engine.url, self._running, writes=True), self._here():
@@ -67,7 +71,7 @@ class Written(Generic[Result]):
                 if self._connection is not None:
                     self._connection.commit()
                 elif self._in_log and self._file is not None:
-                    self._file.sync_log()
+                    self._file.sync_log(self._log)
         finally:
             self._end()
 
@@ -83,7 +87,9 @@ class Written(Generic[Result]):
                     self._connection = connection
                     return result
                 connection.commit()
-                self._in_log = bool(connection.info.get(HAS_LOG))
+                if connection.info.get(HAS_LOG):
+                    self._in_log = True
+                    self._log = connection.info[_LOG] = connection.info.get(_LOG) or self._file.log
             except DBAPIError as error:
                 # One more time on another session, where this one has ended since or its server has become read-only.
                 useless = ends_session(error.orig) or (error.connection_invalidated and not begun)

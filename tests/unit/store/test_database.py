@@ -96,6 +96,26 @@ class TestTheDiskUnderSqlite:
             monkeypatch.undo()
             database.write(partial(add, campaign="two"))
 
+    def test_log_may_go_with_the_last_connection_and_come_again(self, sqlite_url: str, synced: list[int]) -> None:
+        with open_store(sqlite_url) as database:
+            database.write(partial(add, campaign="one"))
+            database.engine.dispose()
+            log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
+            assert not log.exists()
+            # Its inode is taken, so that the next log has another.
+            log.with_name("taken").touch()
+            database.write(partial(add, campaign="two"))
+            assert synced[-1] == log.stat().st_ino
+
+    def test_log_that_was_taken_away_is_no_success(self, sqlite_url: str) -> None:
+        with open_store(sqlite_url) as database:
+            database.write(partial(add, campaign="one"))
+            log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
+            log.rename(log.with_name("taken"))
+            log.touch()
+            with pytest.raises(StoreError, match="moved or replaced"):
+                database.write(partial(add, campaign="two"))
+
     def test_without_a_log_sqlite_waits_for_it_at_each_commit(self) -> None:
         # In memory there is no log, as there is none where a file system can share no memory.
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
