@@ -142,4 +142,4 @@ class _OpenedOnce:
         from cpaas_provider.delivery.desk import Desk
         from cpaas_provider.delivery.inbox import Inbox
 
-        return Desk(Inbox(self.database()).keep)
+        return Desk(Inbox(self.database()).begin)

@@ -5,16 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from asyncio import AbstractEventLoop, Future
+from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from typing import Protocol
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.store.errors import RejectedDataError
 
-Keep = Callable[[Sequence[Arrival]], list[Kept]]
+
+class Begun(Protocol):
+    """Arrivals that were written together, and are not durable yet."""
+
+    @property
+    def result(self) -> list[Kept]:
+        """What became of each, in their order."""
+        ...
+
+    def finish(self) -> None:
+        """Return once they are durable."""
+        ...
+
+
+Begin = Callable[[Sequence[Arrival]], Begun]
 
 ROOM = 2000
 """Arrivals of one connection in hand; of all, twice as many."""
@@ -42,23 +56,29 @@ class TakesArrivals(Protocol):
 
 
 class Desk:
-    """Takes arrivals from one event loop and stores them in a thread of its own.
+    """Takes arrivals from one event loop and stores them in two threads of its own.
 
-    A transaction begins with the first arrival at once, never waiting for more.
+    A transaction begins with the first arrival at once, never waiting for more. While the disk has it, the next one
+    begins: so an arrival waits for one transaction beside its own, and for the disk.
 
-    :param keep: stores arrivals in one durable transaction and says what became of each, in their order
+    :param begin: writes arrivals in one transaction
     :param room: how many of one connection may be in hand, 1 or more; of all, twice as many
     """
 
-    def __init__(self, keep: Keep, *, room: int = ROOM) -> None:
-        self._keep = keep
+    def __init__(self, begin: Begin, *, room: int = ROOM) -> None:
+        self._begin = begin
         self._room = room
         self._in_hand: Counter[str] = Counter()
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
-        self._thread = threading.Thread(target=self._work, name="cpaas-delivery-desk", daemon=True)
-        self._thread.start()
+        self._unfinished: Queue[tuple[Begun, list[_Waiting]] | None] = Queue()
+        # Daemons, lest a server that is killed waits for them: what was not committed was not acknowledged.
+        self._threads = [
+            threading.Thread(target=work, name=f"cpaas-delivery-{name}", daemon=True)
+            for name, work in (("desk", self._work), ("disk", self._finish))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def hand_in(self, arrival: Arrival) -> Kept:
         """Return what became of an arrival, once it is stored for good. Giving up waiting does not take it back.
@@ -80,7 +100,8 @@ class Desk:
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
 
     def _work(self) -> None:
         going_on = True
@@ -93,23 +114,43 @@ class Desk:
             going_on = len(waiting) == len(batch)
             if waiting:
                 self._store(waiting)
+        self._unfinished.put(None)
 
     def _store(self, waiting: list[_Waiting]) -> None:
-        """Store them together; where the database rejects one of them, bisect, so that it fails alone."""
-        loop = waiting[0][1].get_loop()
-        futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)
+        """Write them together; where the database rejects one of them, bisect, so that it fails alone."""
         try:
-            outcome: list[Kept] | Exception = self._keep([arrival for arrival, _ in waiting])
+            begun = self._begin([arrival for arrival, _ in waiting])
         except RejectedDataError as error:
-            if len(waiting) > 1:
-                half = len(waiting) // 2
-                self._store(waiting[:half])
-                self._store(waiting[half:])
+            if len(waiting) == 1:
+                self._wake(waiting, error)
                 return
-            outcome = error
+            half = len(waiting) // 2
+            self._store(waiting[:half])
+            self._store(waiting[half:])
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
-            outcome = error
-        _wake(loop, lambda: self._tell(futures, conn_ids, outcome))
+            self._wake(waiting, error)
+        else:
+            # One at a time waits for the disk: meanwhile enough arrives for the next to be worth its while.
+            self._unfinished.join()
+            self._unfinished.put((begun, waiting))
+
+    def _finish(self) -> None:
+        while (unfinished := self._unfinished.get()) is not None:
+            begun, waiting = unfinished
+            try:
+                begun.finish()
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+                self._wake(waiting, error)
+            else:
+                self._wake(waiting, begun.result)
+            finally:
+                self._unfinished.task_done()
+
+    def _wake(self, waiting: list[_Waiting], outcome: list[Kept] | Exception) -> None:
+        futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)
+        # A loop that is closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            futures[0].get_loop().call_soon_threadsafe(self._tell, futures, conn_ids, outcome)
 
     def _tell(self, futures: list[Future[Kept]], conn_ids: Counter[str], outcome: list[Kept] | Exception) -> None:
         self._in_hand -= conn_ids
@@ -122,12 +163,6 @@ class Desk:
                     future.set_exception(outcome)
                 else:
                     future.set_result(outcome[place])
-
-
-def _wake(loop: AbstractEventLoop, work: Callable[[], None]) -> None:
-    # A loop that is closed has nobody left who waits.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(work)
 
 
 class DeskWhenNeeded:

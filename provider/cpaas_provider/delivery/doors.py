@@ -5,7 +5,6 @@ No request is logged: a callback URL is a credential.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
@@ -31,9 +30,9 @@ from cpaas_provider.delivery.arrivals import Arrival, Door, Kept
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.desk import DeskFullError, TakesArrivals
 from cpaas_provider.delivery.keys import ConnectionKeys, KeyRing, KeysUnreadableError
-from cpaas_provider.delivery.posted import Posted, Receive, Scope, SenderGoneError, read_json
+from cpaas_provider.delivery.posted import Posted, Receive, Scope, SenderGoneError, part_of_grace, read_json
 from cpaas_provider.delivery.reports import read_report, told_at
-from cpaas_provider.delivery.rooms import Room
+from cpaas_provider.delivery.rooms import Room, Turns
 from cpaas_provider.delivery.signatures import has_form, verify
 from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
 from cpaas_provider.store.errors import RejectedDataError, StoreError
@@ -63,10 +62,11 @@ class _Way:
         self._desk = desk
         self._observe = observe
         self._room = Room(MOST_IN_FLIGHT, MOST_BYTES)
+        self._turns = Turns(part_of_grace)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        posted = Posted(scope, receive)
+        posted = Posted(scope, receive, self._turns)
         try:
             try:
                 if scope["method"] != "POST":
@@ -89,8 +89,7 @@ class _Way:
         posted.check_type()
         text, body = read_json(raw)
         arrival = Arrival(conn_id, self.door, ticket, read_report(body), text, datetime.now(UTC))
-        async with asyncio.timeout(answers.ANSWER_SECONDS):
-            kept = await self._desk.hand_in(arrival)
+        kept = await posted.within(lambda: answers.ANSWER_SECONDS, self._desk.hand_in(arrival))
         self._refuse_where_not_stored(kept, conn_id)
         self._observe("received", 1)
         if kept is not Kept.NEW:

@@ -15,15 +15,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.membership import Row, admit
+from cpaas_provider.delivery.membership import Row, record
 from cpaas_provider.delivery.quotas import MARK, Quotas, mark
 from cpaas_provider.delivery.reports import Report, State
-from cpaas_provider.delivery.statuses import Key, inserting, key_of, merged, write_deliveries
+from cpaas_provider.delivery.statuses import inserting
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import RejectedDataError
 from cpaas_provider.store.many import insert_many
 from cpaas_provider.store.schema import reports, requests, sends
+from cpaas_provider.store.transactions import Written
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
@@ -78,12 +79,23 @@ class Inbox:
         """
         if not arrivals:
             return []
+        written = self.begin(arrivals)
+        written.finish()
+        return written.result
+
+    def begin(self, arrivals: Sequence[Arrival]) -> Written[list[Kept]]:
+        """Do the same, but for making it durable, which is left to whoever calls.
+
+        :param arrivals: at least one
+        :raises RejectedDataError: as ``keep``
+        :raises StoreError: as ``keep``
+        """
         try:
-            return self._database.write(partial(self._keep, arrivals))
+            return self._database.begin_write(partial(self._keep, arrivals))
         except RejectedDataError:
             if len(arrivals) > 1:
                 raise
-            return self._database.write(partial(self._keep, [_raw(arrivals[0])]))
+            return self._database.begin_write(partial(self._keep, [_raw(arrivals[0])]))
 
     def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
         """Store what callback URLs may bring, and everything from the account's webhook."""
@@ -117,15 +129,10 @@ class Inbox:
                 kept[number] = Kept.UNREADABLE if row is None else Kept.NEW
                 if row is not None:
                     rows[number] = row
-        bounded = [(number, most) for number in rows if (most := places[number].recipients) is not None]
-        admitted = admit(connection, [(rows[number], most) for number, most in bounded])
-        for (number, _), admitted_row in zip(bounded, admitted, strict=True):
-            if admitted_row is None:
+        ours = record(connection, [(row, places[number].recipients) for number, row in rows.items()])
+        for number, is_ours in zip(rows, ours, strict=True):
+            if not is_ours:
                 kept[number] = Kept.EXCESS
-                del rows[number]
-            else:
-                rows[number] = admitted_row
-        _write(connection, rows.values())
         return kept
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
@@ -242,14 +249,6 @@ def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
         query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
         found |= {row.campaign: KINDS[row.operation] for row in connection.execute(query) if row.operation in KINDS}
     return found
-
-
-def _write(connection: Connection, rows: Iterable[Row]) -> None:
-    united: dict[Key, Row] = {}
-    for row in rows:
-        key = key_of(row)
-        united[key] = {**merged(united[key], row)} if key in united else row
-    write_deliveries(connection, united.values())
 
 
 def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> dict[str, Any] | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -29,12 +28,15 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    true,
     type_coerce,
+    update,
 )
 
-from cpaas_provider.delivery.statuses import write_deliveries
+from cpaas_provider.delivery.statuses import Key, inserting, key_of, united, write_and_find_new, write_deliveries
 from cpaas_provider.store.batches import batched
-from cpaas_provider.store.schema import deliveries, requests
+from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.schema import deliveries, request_counts, requests
 
 Row = dict[str, Any]
 Request = tuple[str, str, str]
@@ -42,6 +44,9 @@ Request = tuple[str, str, str]
 
 NOT_NAMED = "#"
 """Begins what stands for a recipient whose name is not told, or not any more."""
+
+_MOST_ROWS = 1000
+"""Rows of a request to one that are looked at; it has more than one only until it is noted."""
 
 _LOCKS = 0x63706173
 """The space of 256 locks that requests share, as a database has room for some thousand."""
@@ -57,84 +62,142 @@ def request_of(row: Mapping[str, Any]) -> Request:
     return row["campaign"], row["conn_id"], row["reference"]
 
 
-@dataclass(slots=True)
-class _Members:
-    """The recipients of a request that matter now.
+def record(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[bool]:
+    """Bring the rows of recipients up to date; return for each report whether its recipient is one of the request's.
 
-    :param most: how many it has
-    :param asked: those that reports name
-    :param there: those that have a row; of a request to one, whatever rows it has
-    :param number: how many have a row
+    :param reported: rows as reports name their recipients, each with how many recipients its request has, ``None``
+        where that is not known; a name may be empty where that is one
     """
+    lone = [place for place, (_, most) in enumerate(reported) if most == 1]
+    rows: list[Row | None] = [row for row, _ in reported]
+    for place, named in zip(lone, _name_lone(connection, [reported[place][0] for place in lone]), strict=True):
+        rows[place] = named
+    most_of: dict[Request, int] = {}
+    for row, most in reported:
+        if most is not None and most > 1:
+            request = request_of(row)
+            most_of[request] = max(most, most_of.get(request, 0))
+    written = united(row for row in rows if row is not None)
+    new = _write(connection, written, most_of)
+    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new])
+    return [row is not None and key_of(row) not in surplus for row in rows]
 
-    reference: str
-    most: int
-    asked: set[str] = field(default_factory=set)
-    there: set[str] = field(default_factory=set)
-    number: int = 0
-    tracked: bool = False
 
-    @property
-    def the_one(self) -> str | None:
-        """The name of the one recipient, as far as it is known."""
-        return min((name for name in self.there if not is_nameless(name, self.reference)), default=None)
+def _write(connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]) -> set[Key]:
+    """Write rows, and return those that are new, as far as they are of the requests that matter."""
+    if not bounded:
+        write_deliveries(connection, rows)
+        return set()
+    if connection.dialect.name != "sqlite":
+        return write_and_find_new(connection, rows)
+    # Nobody else writes meanwhile, so it can be asked before.
+    asked = [key for key in rows if key[:3] in bounded]
+    known: set[Key] = set()
+    for some in batched(asked):
+        known.update(map(tuple, connection.execute(_find("sqlite").one_of, {"wanted": json.dumps(some)})))
+    write_deliveries(connection, rows)
+    return set(asked) - known
 
-    @property
-    def may_grow(self) -> bool:
-        """Whether it matters how many have a row."""
-        return self.most > 1 and bool(self.asked - self.there)
 
-    def name_for(self, recipient: str) -> str | None:
-        """Return the recipient a report is about, ``None`` where he is none of the request's."""
-        if self.most == 1:
-            known = self.the_one
-            if known is None:
-                self.there.add(recipient or nobody(self.reference))
-            elif recipient and recipient not in self.there and not known.startswith(NOT_NAMED):
-                return None
-            return recipient if recipient in self.there else known or nobody(self.reference)
-        if recipient not in self.there:
-            if self.tracked or self.number >= self.most:
-                return None
-            self.number += 1
-            self.there.add(recipient)
-        return recipient
+def _drop_surplus(connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key]) -> set[Key]:
+    """Delete the rows that requests have no recipients for, the last ones first, and return them.
+
+    To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
+    and they are counted where it is too great, or is not known yet. Whoever changes it has the request to himself.
+    """
+    added: dict[Request, list[Key]] = {}
+    for key in new:
+        if (request := key[:3]) in most_of:
+            added.setdefault(request, []).append(key)
+    numbers = _add(connection, {request: len(keys) for request, keys in added.items()})
+    unsure = [one for one, keys in added.items() if not len(keys) < numbers[one] <= most_of[one]]
+    surplus: set[Key] = set()
+    for request, number, tracked in _count(connection, unsure):
+        keys, most = added[request], most_of[request]
+        there = number - len(keys)
+        room = 0 if tracked else max(0, min(len(keys), most - there))
+        surplus.update(keys[room:])
+        # No stranger is ever one of those that are known.
+        if (kept := most if tracked else there + room) != numbers[request]:
+            _set_number(connection, request, kept)
+    for key in surplus:
+        connection.execute(delete(deliveries).where(_is(key[:3]), deliveries.c.recipient == key[3]))
+    return surplus
+
+
+def _add(connection: Connection, added: Mapping[Request, int], *, anew: bool = False) -> dict[Request, int]:
+    """Add to the numbers of rows that requests have, and return these.
+
+    :param anew: they are 0 from now on, so that the rows are counted
+    """
+    now = datetime.now(UTC)
+    columns = ("campaign", "conn_id", "reference", "recipients", "touched")
+    # In one order, or two processes could wait for each other.
+    rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
+    return {row[:3]: row[3] for row in insert_many(connection, _counting(connection.dialect.name, anew), rows)}
+
+
+@functools.cache
+def _counting(dialect: str, anew: bool) -> Any:
+    insert = inserting(dialect, request_counts)
+    there, more = request_counts.c, insert.excluded
+    changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
+    key = list(request_counts.primary_key.columns)
+    counting = insert.on_conflict_do_update(index_elements=key, set_={**changed, "touched": more.touched})
+    return counting.returning(*key, there.recipients)
+
+
+def _set_number(connection: Connection, request: Request, number: int) -> None:
+    same = [column == value for column, value in zip(request_counts.primary_key.columns, request, strict=True)]
+    connection.execute(update(request_counts).where(*same).values(recipients=number))
+
+
+def _name_lone(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
+    """Return rows of requests to one, each under his name; ``None`` where it is about somebody else."""
+    if not rows:
+        return []
+    requests_ = dict.fromkeys(map(request_of, rows))
+    lock(connection, requests_)
+    there: dict[Request, set[str]] = {request: set() for request in requests_}
+    for some in batched(requests_):
+        for found in connection.execute(_find(connection.dialect.name).all_of, {"wanted": json.dumps(some)}):
+            there[found[:3]].add(found[3])
+    before = {request: set(names) for request, names in there.items()}
+    named = [_own_name(row, there[request_of(row)]) for row in rows]
+    # Who the one recipient is may be told by a later report than the first.
+    names = {request: _the_one(request, known) or nobody(request[2]) for request, known in there.items()}
+    for request, known in before.items():
+        _move(connection, request, {one for one in known if is_nameless(one, request[2])}, names[request])
+    return [
+        None
+        if name is None
+        else {**row, "recipient": names[request_of(row)] if is_nameless(name, row["reference"]) else name}
+        for row, name in zip(rows, named, strict=True)
+    ]
+
+
+def _own_name(row: Row, there: set[str]) -> str | None:
+    """Return the name the one recipient of a request has, once a report is in; ``None`` where it is about another.
+
+    :param there: the names he has had
+    """
+    recipient, nameless = row["recipient"], nobody(row["reference"])
+    known = _the_one(request_of(row), there)
+    if known is None:
+        there.add(recipient or nameless)
+    elif recipient and recipient not in there and not known.startswith(NOT_NAMED):
+        return None
+    return recipient if recipient in there else known or nameless
+
+
+def _the_one(request: Request, names: Iterable[str]) -> str | None:
+    """Return the name of the one recipient, as far as it is known."""
+    return min((name for name in names if not is_nameless(name, request[2])), default=None)
 
 
 def is_nameless(recipient: str, reference: str) -> bool:
     """Tell whether this is nobody's name, but stands for one that was not told."""
     return recipient in ("", nobody(reference))
-
-
-def admit(connection: Connection, arrived: Sequence[tuple[Row, int]]) -> list[Row | None]:
-    """Return each row under the recipient it is about, ``None`` for one whose recipient is none of the request's.
-
-    :param arrived: rows as reports name their recipients, each with how many recipients its request has; a name may be
-        empty where that is one
-    """
-    if not arrived:
-        return []
-    members: dict[Request, _Members] = {}
-    for row, most in arrived:
-        one = members.setdefault(request_of(row), _Members(row["reference"], most))
-        one.most = max(one.most, most)
-        one.asked.add(row["recipient"] or nobody(one.reference))
-    lock(connection, members)
-    _look(connection, members)
-    _count(connection, {request: one for request, one in members.items() if one.may_grow})
-    lone = {request: set(one.there) for request, one in members.items() if one.most == 1}
-    found = [(row, members[request_of(row)].name_for(row["recipient"])) for row, _ in arrived]
-    # Who the one recipient is may be told by a later report than the first.
-    names = {request: members[request].the_one or nobody(request[2]) for request in lone}
-    for request, there in lone.items():
-        _move(connection, request, {one for one in there if is_nameless(one, request[2])}, names[request])
-    return [_under(row, name, names.get(request_of(row))) for row, name in found]
-
-
-def _under(row: Row, name: str | None, the_one: str | None) -> Row | None:
-    if name is None:
-        return None
-    return {**row, "recipient": the_one if the_one and is_nameless(name, row["reference"]) else name}
 
 
 def unite(
@@ -145,7 +208,10 @@ def unite(
     :param made: how many recipients each has, by its reference
     :param known: who they are, where that is noted; of one request then
     """
-    lock(connection, [(campaign, conn_id, reference) for reference in made])
+    ours = [(campaign, conn_id, reference) for reference in made]
+    lock(connection, ours)
+    # What is reported of them meanwhile waits, and is counted then.
+    _add(connection, dict.fromkeys(ours, 0), anew=True)
     there: dict[str, list[Any]] = {}
     for references in batched(made):
         theirs = and_(
@@ -187,7 +253,7 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
         taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(others)).returning(deliveries)
         now = datetime.now(UTC)
         for row in connection.execute(taken).mappings().all():
-            write_deliveries(connection, [{**row, "recipient": name, "touched": now}])
+            write_deliveries(connection, united([{**row, "recipient": name, "touched": now}]))
 
 
 def lock(connection: Connection, changing: Iterable[Request]) -> None:
@@ -198,24 +264,11 @@ def lock(connection: Connection, changing: Iterable[Request]) -> None:
         connection.execute(_LOCKING, {"space": _LOCKS, "numbers": numbers})
 
 
-def _look(connection: Connection, members: Mapping[Request, _Members]) -> None:
-    """See who has a row."""
-    find = _find(connection.dialect.name)
-    lone = [request for request, one in members.items() if one.most == 1]
-    several = [(*request, name) for request, one in members.items() if one.most > 1 for name in one.asked]
-    for query, wanted in ((find.all_of, lone), (find.one_of, several)):
-        for some in batched(wanted):
-            for row in connection.execute(query, {"wanted": json.dumps(some)}):
-                members[row.campaign, row.conn_id, row.reference].there.add(row.recipient)
-
-
-def _count(connection: Connection, members: Mapping[Request, _Members]) -> None:
-    """See how many have one, and whether they are all there are."""
-    for some in batched(members):
-        query = _find(connection.dialect.name).count
-        for campaign, conn_id, reference, number, tracked in connection.execute(query, {"wanted": json.dumps(some)}):
-            one = members[campaign, conn_id, reference]
-            one.number, one.tracked = number, bool(tracked)
+def _count(connection: Connection, wanted: Sequence[Request]) -> Iterator[tuple[Request, int, bool]]:
+    """Yield how many rows requests have, and whether these are all their recipients."""
+    for some in batched(wanted):
+        for row in connection.execute(_find(connection.dialect.name).count, {"wanted": json.dumps(some)}):
+            yield row[:3], row[3], bool(row[4])
 
 
 _NAME = tuple(deliveries.primary_key.columns)
@@ -226,6 +279,7 @@ class _Find:
 
     def __init__(self, dialect: str) -> None:
         given: Any = bindparam("wanted", type_=String())
+        self._by_row = dialect != "sqlite"
         if dialect == "sqlite":
             self._wanted = func.json_each(given).table_valued("value")
             parts: list[ColumnElement[Any]] = [
@@ -242,6 +296,13 @@ class _Find:
     @functools.cached_property
     def all_of(self) -> Select[Any]:
         """Who has a row in these requests."""
+        if self._by_row:
+            # Each is looked for by itself: joined, a table that has just grown would be read from end to end.
+            theirs = select(deliveries.c.recipient).where(self._among(3)).limit(_MOST_ROWS).correlate(self._wanted)
+            found = theirs.lateral()
+            named: Any = select(*self._parts[:3], found.c.recipient).select_from(self._wanted.join(found, true()))
+            each: Select[Any] = named
+            return each
         return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(3)))
 
     @functools.cached_property

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from cpaas_provider.delivery.answers import (
     BODY_SECONDS,
@@ -20,7 +20,7 @@ from cpaas_provider.delivery.answers import (
     Message,
     RefusalError,
 )
-from cpaas_provider.delivery.rooms import Guest, Room
+from cpaas_provider.delivery.rooms import Guest, Room, Turns
 
 GRACE_SECONDS = 2.0
 LEAST_BYTES_A_SECOND = 32 * 1024
@@ -35,6 +35,7 @@ DISPLACED_AFTER = 0.5
 REST_SECONDS = 0.2
 """How long what is left of a refused request is read."""
 
+Result = TypeVar("Result")
 Receive = Callable[[], Awaitable[Message]]
 Scope = dict[str, Any]
 
@@ -45,18 +46,29 @@ class SenderGoneError(Exception):
     """Who sent it no longer waits for an answer."""
 
 
+def part_of_grace() -> float:
+    """Return the seconds in which waiting is counted."""
+    return min(GRACE_SECONDS, BODY_SECONDS) / TURNS
+
+
 class Posted:
-    """A request that is being read."""
+    """A request that is being read, and waits for its answer.
 
-    __slots__ = ("_guest", "_headers", "_limit", "_moved", "_receive", "_size", "_waited", "read_whole")
+    :param turns: count the time it waits
+    """
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    __slots__ = (
+        "_guest", "_headers", "_moved", "_over", "_patience", "_receive", "_size", "_task", "_turns", "_waited",
+        "read_whole",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive, turns: Turns) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
+        self._turns = turns
         self._guest: Guest | None = None
-        self._limit: asyncio.Timeout | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._size = 0
-        self._waited = 0.0
         self._moved = False
         self.read_whole = False
 
@@ -69,6 +81,7 @@ class Posted:
 
     def done(self) -> None:
         """Give back the place it took."""
+        self._turns.discard(self._count)
         guest, self._guest = self._guest, None
         if guest is not None:
             guest.leave()
@@ -91,18 +104,30 @@ class Posted:
         # A number this long may be of more digits than Python reads.
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
             raise RefusalError(TOO_LARGE)
-        piece = min(GRACE_SECONDS, BODY_SECONDS) / TURNS
         try:
-            async with asyncio.timeout(None) as self._limit:
-                timer = _Turns(piece, self._waits_on)
-                try:
-                    return await self._pieces()
-                finally:
-                    timer.end()
+            return await self.within(self._body_patience, self._pieces())
         except TimeoutError:
             raise RefusalError(FULL if self._moved else TOO_SLOW) from None
+
+    async def within(self, patience: Callable[[], float], work: Awaitable[Result]) -> Result:
+        """Wait for something, as ``asyncio.timeout`` does, at a small part of its cost.
+
+        :param patience: returns how many seconds it may take
+        :raises TimeoutError: when it took longer
+        """
+        task = self._task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("A request is read by a task.")
+        cancelling, self._over, self._patience, self._waited = task.cancelling(), False, patience, 0.0
+        self._turns.add(self._count)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._over and task.uncancel() <= cancelling:
+                raise TimeoutError from None
+            raise
         finally:
-            self._limit = None
+            self._task = None
 
     async def take_rest(self) -> None:
         """Read on for a moment, and keep nothing of it: what was sent together with the head is there by then."""
@@ -133,24 +158,27 @@ class Posted:
         guest.stay()
         return bytes(body)
 
-    def _waits_on(self, seconds: float) -> bool:
-        """Count how long it has been waited for, and tell whether it may be for longer."""
-        self._waited += seconds
-        if self._waited < min(BODY_SECONDS, GRACE_SECONDS + self._size / LEAST_BYTES_A_SECOND):
-            return True
-        self._end_wait()
-        return False
+    def _count(self, seconds: float) -> None:
+        """Count how long it has waited, and end that where it has been for too long."""
+        if self._task is not None:
+            self._waited += seconds
+            if self._waited >= self._patience():
+                self._give_up()
 
-    def _end_wait(self) -> None:
-        if self._limit is not None and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time())
+    def _body_patience(self) -> float:
+        return min(BODY_SECONDS, GRACE_SECONDS + self._size / LEAST_BYTES_A_SECOND)
+
+    def _give_up(self) -> None:
+        if self._task is not None and not self._over:
+            self._over = True
+            self._task.cancel()
 
     def _is_slow(self) -> bool:
         return self._waited >= DISPLACED_AFTER
 
     def _send_away(self) -> None:
         self._moved = True
-        self._end_wait()
+        self._give_up()
 
     def check_type(self) -> None:
         """See that the body says it is JSON.
@@ -164,32 +192,6 @@ class Posted:
         media_type = media_type.partition(";")[0].strip().lower()
         if not _JSON_TYPE.fullmatch(media_type) or (encoding and encoding.strip().lower() != "identity"):
             raise RefusalError(NO_JSON_TYPE)
-
-
-class _Turns:
-    """Counts time in small parts, each of them once, however late it is.
-
-    So what the server itself takes, where it has more to do than it can, is not counted against a sender whose body
-    may have been there for long.
-
-    :param count: is told of each part, and says whether to go on
-    """
-
-    __slots__ = ("_count", "_loop", "_seconds", "_timer")
-
-    def __init__(self, seconds: float, count: Callable[[float], bool]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._seconds = seconds
-        self._count = count
-        self._timer = self._loop.call_later(seconds, self._turn)
-
-    def end(self) -> None:
-        """Count no more."""
-        self._timer.cancel()
-
-    def _turn(self) -> None:
-        if self._count(self._seconds):
-            self._timer = self._loop.call_later(self._seconds, self._turn)
 
 
 def read_json(raw: bytes) -> tuple[str, Any]:

@@ -17,6 +17,7 @@ from cpaas_provider.store.schema import (
     identities,
     lookups,
     reports,
+    request_counts,
     requests,
     sends,
 )
@@ -28,6 +29,7 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     (reports, reports.c.received),
     (deliveries, deliveries.c.touched),
     (requests, requests.c.noted),
+    (request_counts, request_counts.c.touched),
     (sends, sends.c.began),
     # What DAGs have not been told yet stays, however old.
     (events, events.c.told),

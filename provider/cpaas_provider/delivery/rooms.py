@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,6 +10,42 @@ from cpaas_provider.delivery.answers import FULL, RefusalError
 
 TIMES_IN_ALL = 2
 """In all there is room for this many times what one connection may have in hand, so that none can take it all."""
+
+
+class Turns:
+    """Counts time in small parts for all who wait, each part once, however late it is.
+
+    So what the server itself takes, where it has more to do than it can, is not counted against a sender whose body
+    may have been there for long. One timer serves all: most who wait have what they wait for before it is due.
+
+    :param seconds: returns how long a part is
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._waiting: dict[Callable[[float], None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, count: Callable[[float], None]) -> None:
+        """Have each part of time counted from now on."""
+        self._waiting[count] = None
+        if self._timer is None:
+            self._begin_part()
+
+    def discard(self, count: Callable[[float], None]) -> None:
+        """Count no more."""
+        self._waiting.pop(count, None)
+
+    def _begin_part(self) -> None:
+        seconds = self._seconds()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end_part, seconds)
+
+    def _end_part(self, seconds: float) -> None:
+        self._timer = None
+        for count in list(self._waiting):
+            count(seconds)
+        if self._waiting:
+            self._begin_part()
 
 
 class Room:

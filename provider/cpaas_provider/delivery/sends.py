@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.membership import unite
 from cpaas_provider.delivery.reports import State
-from cpaas_provider.delivery.statuses import Key, key_of, merged, upserting, write_deliveries
+from cpaas_provider.delivery.statuses import united, upserting, write_deliveries
 from cpaas_provider.delivery.tally import UNSEEN
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.schema import deliveries, requests, sends
@@ -112,15 +112,13 @@ def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[N
         # Taken as they are read: what another process brings meanwhile is not lost.
         theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
         taken = delete(deliveries).where(theirs).returning(deliveries)
-        rows: dict[Key, dict[str, Any]] = {}
-        for found in connection.execute(taken).mappings():
-            request = waiting[found["campaign"]]
-            if not found["recipient"] and request.recipients > 1:
-                continue
-            row = {**found, "campaign": campaign, "reference": request.reference, "touched": now}
-            key = key_of(row)
-            rows[key] = merged(rows[key], row) if key in rows else row
-        write_deliveries(connection, rows.values())
+        found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
+        rows = united(
+            {**row, "campaign": campaign, "reference": request.reference, "touched": now}
+            for row, request in found
+            if row["recipient"] or request.recipients == 1
+        )
+        write_deliveries(connection, rows)
         adopted |= {request.reference: request.recipients for request in (by_reference[key[2]] for key in rows)}
     if adopted:
         unite(connection, campaign, conn_id, adopted)

@@ -39,10 +39,30 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_deliveries(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+def united(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]]:
+    """Return one row for each recipient, in the order they first come in."""
+    found: dict[Key, Mapping[str, Any]] = {}
+    for row in rows:
+        key = key_of(row)
+        found[key] = merged(found[key], row) if key in found else row
+    return found
+
+
+def write_deliveries(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
     """Bring what is known of recipients up to date; what is known already is not touched."""
-    ordered = sorted(rows, key=key_of)
-    insert_many(connection, _merging(connection.dialect.name), ordered)
+    insert_many(connection, _merging(connection.dialect.name), [rows[key] for key in sorted(rows)])
+
+
+def write_and_find_new(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> set[Key]:
+    """Do the same on PostgreSQL, and return those that had no row."""
+    told = insert_many(connection, _telling(connection.dialect.name), [rows[key] for key in sorted(rows)])
+    return {row[:-1] for row in told if row[-1]}
+
+
+@functools.cache
+def _telling(dialect: str) -> Any:
+    # A row that was there has been locked before it is changed.
+    return _merging(dialect).returning(*deliveries.primary_key.columns, literal_column("xmax = 0"))
 
 
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.

@@ -12,14 +12,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from cpaas_provider.store import schema
 from cpaas_provider.store.address import find_address, for_people
-from cpaas_provider.store.errors import NoReportsThereError, RejectedDataError, StoreError
+from cpaas_provider.store.errors import NoReportsThereError, StoreError
+from cpaas_provider.store.failures import in_words
 from cpaas_provider.store.leftovers import any_left
 from cpaas_provider.store.sqlite_file import KnownFile, opening
-from cpaas_provider.store.timeouts import Running, TimeLimit, drop_lost_sessions, ends_session, keep_to_limit
+from cpaas_provider.store.timeouts import TimeLimit, drop_lost_sessions, keep_to_limit
+from cpaas_provider.store.transactions import HAS_LOG, Written
 
 Result = TypeVar("Result")
 
@@ -27,10 +28,6 @@ PATIENCE_SECONDS = 30
 """How long to wait for another process's transaction."""
 
 CONNECT_SECONDS = 10
-
-_CLASHES = 5
-_CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
-_DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
 
 _ONLY_READS = "cpaas_only_reads"
 
@@ -97,8 +94,14 @@ class Database:
         :raises StoreError: when the database cannot be read
         """
         self.open_if_moved()
-        with self._in_words(PATIENCE_SECONDS), self.engine.connect() as connection:
-            yield connection.execution_options(**{_ONLY_READS: True})
+        running = self._limit.begin(PATIENCE_SECONDS) if self._limit else None
+        try:
+            here = contextlib.nullcontext() if self._limit is None or running is None else self._limit.here(running)
+            with in_words(self.engine.url, running), here, self.engine.connect() as connection:
+                yield connection.execution_options(**{_ONLY_READS: True})
+        finally:
+            if self._limit is not None and running is not None:
+                self._limit.end(running)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Do something in one transaction, and return its result once that is durable.
@@ -108,26 +111,18 @@ class Database:
         :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
             very end
         """
-        self.open_if_moved()
-        return self._write(work, self._write_timeout)
+        written = self.begin_write(work)
+        written.finish()
+        return written.result
 
-    def _write(self, work: Callable[[Connection], Result], seconds: float | None) -> Result:
-        with self._in_words(seconds, writes=True):
-            for left in reversed(range(_CLASHES)):
-                begun = False
-                try:
-                    with self.engine.begin() as connection:
-                        begun = True
-                        result = work(connection)
-                    self._refuse_moved_meanwhile()
-                    return result  # noqa: TRY300 - it is part of what is tried: a clash is known by the commit
-                except DBAPIError as error:
-                    # One more time on another session, where this one has ended since or its server has become
-                    # read-only.
-                    useless = ends_session(error.orig) or (error.connection_invalidated and not begun)
-                    if not (left == _CLASHES - 1 and useless) and not (left and _is_clash(error)):
-                        raise
-        raise AssertionError  # the last round returns or raises
+    def begin_write(self, work: Callable[[Connection], Result]) -> Written[Result]:
+        """Do something in one transaction that is finished later, by any thread; see ``Written``.
+
+        :raises RejectedDataError: as ``write``
+        :raises StoreError: as ``write``; so does ``Written.finish``
+        """
+        self.open_if_moved()
+        return Written(work, self.engine, self._file, self._limit, self._write_timeout)
 
     def open(self) -> None:
         """Open the database where it is now, creating what is missing.
@@ -141,16 +136,16 @@ class Database:
             try:
                 with self.reading() as connection:
                     version = schema.version_of(connection)
+                if self._file is not None:
+                    # With its write-ahead log, which is there by now.
+                    self._file.know()
                 if version < len(schema.MIGRATIONS):
                     # To create tables may take its time.
-                    self._write(schema.migrate, None)
+                    Written(schema.migrate, self.engine, self._file, None, None).finish()
             except BaseException:
                 if self._file is not None:
                     self._file.forget()
                 raise
-            if self._file is not None:
-                # With its write-ahead log, which is there by now.
-                self._file.know()
 
     def open_if_moved(self) -> None:
         """Open a file of SQLite anew that was moved or replaced since it was opened; do nothing otherwise.
@@ -166,13 +161,6 @@ class Database:
             self.__dict__.pop("database_id", None)
             self._file.refuse_moved()
             self.open()
-
-    def _refuse_moved_meanwhile(self) -> None:
-        if self._file is not None and not self._file.is_there:
-            raise StoreError(
-                f"The store's file {self._file.path} was moved or replaced while it was written to. What was just "
-                "written may be in the file that was moved alone; it has to be written again."
-            )
 
     def wipe(self, pattern: bytes) -> bool:
         """Overwrite what was deleted, as far as that is in a file of SQLite; tell whether nothing of it is left.
@@ -223,35 +211,6 @@ class Database:
     ) -> None:
         self.close()
 
-    def _limited(self, seconds: float | None, writes: bool) -> contextlib.AbstractContextManager[Running | None]:
-        if self._limit is None or seconds is None:
-            return contextlib.nullcontext()
-        return self._limit(seconds, writes=writes)
-
-    @contextlib.contextmanager
-    def _in_words(self, seconds: float | None, *, writes: bool = False) -> Iterator[None]:
-        running: Running | None = None
-        try:
-            with self._limited(seconds, writes) as running:
-                yield
-        except (ValueError, OverflowError) as error:
-            if not writes:
-                # Of whoever reads: it is done in his own words.
-                raise
-            # A driver that cannot send a value says so in Python's own way.
-            raise _rejected(type(error).__name__) from None
-        except SQLAlchemyError as error:
-            if _is_of_data(error):
-                raise _rejected(f"{type(error).__name__} {_sql_state(error)}".rstrip()) from None
-            reason = _reason(error, self.engine.url)
-            if running is not None and running.over:
-                reason = f"it did not answer within {running.seconds:g} s"
-            # Its own words show the statement with all its values.
-            raise StoreError(
-                f"The store {self.url_for_people} could not be used: {reason}. See that the "
-                "database can be reached and has room, or set [cpaas] database to another."
-            ) from None
-
 
 def open_store(url: str | None = None, *, write_timeout: float | None = None) -> Database:
     """Open the database, creating what is missing.
@@ -289,7 +248,7 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
             "task runs."
         ) from None
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "connect", set_up_sqlite)
     event.listen(engine, "begin", partial(_begin, limit))
     drop_lost_sessions(engine)
     if limit is not None:
@@ -297,10 +256,13 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
     return engine
 
 
-def _set_up_sqlite(connection: Any, record: Any) -> None:
+def set_up_sqlite(connection: Any, record: Any) -> None:
+    """Prepare a new connection of SQLite's driver."""
     connection.isolation_level = None  # or the driver begins transactions of its own
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    # The log is brought to the disk after the commit, so that the next to write need not wait for that.
+    has_log = record.info[HAS_LOG] = mode.lower() == "wal"
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if has_log else 'FULL'}")
     # What is deleted may be somebody's number; not every build of SQLite overwrites it by itself.
     connection.execute("PRAGMA secure_delete = ON")
 
@@ -318,27 +280,3 @@ def _begin(limit: TimeLimit | None, connection: Connection) -> None:
             # The server notices first where it can, which keeps the session.
             most = int(running.seconds * 800)
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {most}; SET LOCAL statement_timeout = {most}")
-
-
-def _is_clash(error: DBAPIError) -> bool:
-    return isinstance(error, IntegrityError) or _sql_state(error) in _CLASH_CODES
-
-
-def _is_of_data(error: SQLAlchemyError) -> bool:
-    return isinstance(error, (DataError, IntegrityError)) or _sql_state(error).startswith(_DATA_CLASSES)
-
-
-def _sql_state(error: SQLAlchemyError) -> str:
-    cause = getattr(error, "orig", None)
-    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
-
-
-def _rejected(why: str) -> RejectedDataError:
-    # The database's own words may show the values.
-    return RejectedDataError(f"The database rejected the values it was given ({why}). Nothing of them was stored.")
-
-
-def _reason(error: SQLAlchemyError, url: URL) -> str:
-    cause = getattr(error, "orig", None) or error
-    first = next(iter(str(cause).strip().splitlines()), "").rstrip(". ")
-    return f"{first.replace(str(url.password), '***') if url.password else first} ({type(cause).__name__})"

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Insert
+from sqlalchemy import Boolean, Connection, Dialect, Insert, LargeBinary
 
 from cpaas_provider.store.batches import BATCH
 from cpaas_provider.store.schema import Moment
@@ -97,6 +97,9 @@ def _prepared(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _P
 
 
 def _converter(kind: Any, dialect: Dialect) -> Convert | None:
+    if isinstance(kind, (Boolean, LargeBinary)):
+        # The drivers of both databases take them as they are.
+        return None
     convert: Convert | None = kind.dialect_impl(dialect).bind_processor(dialect)
     # Rows that are written together bear the same few moments.
     return functools.lru_cache(maxsize=2048)(convert) if convert and isinstance(kind, Moment) else convert

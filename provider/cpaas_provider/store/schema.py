@@ -145,6 +145,20 @@ requests = Table(
     Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
 
+# How many recipients of a request have a row, so that they need not be counted for each report. It may be too many, as
+# rows are pruned and united; it is too few only where it is 0, or there is none.
+request_counts = Table(
+    "cpaas_request_counts",
+    metadata,
+    Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
+    Column("conn_id", String(250), primary_key=True),
+    Column("reference", String(100), primary_key=True),
+    Column("recipients", Integer, nullable=False),
+    # No index holds it, or PostgreSQL would write to all of them whenever it changes.
+    Column("touched", Moment, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # What became of each recipient of each request, by the strongest word there was.
 deliveries = Table(
     "cpaas_deliveries",
@@ -251,10 +265,21 @@ def _by_connection(connection: Connection) -> None:
     earlier.replace(connection, deliveries, earlier.deliveries, {"reference": "COALESCE(earlier.reference, '')"})
 
 
+def _request_counts(connection: Connection) -> None:
+    if connection.dialect.name in REPORTS_ON:
+        request_counts.create(connection, checkfirst=True)
+
+
 REPORTS_ON = ("sqlite", "postgresql")
 """The databases that delivery reports can be kept in."""
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first, _deliveries, _keyed_campaigns, _by_connection]
+MIGRATIONS: list[Callable[[Connection], None]] = [
+    _first,
+    _deliveries,
+    _keyed_campaigns,
+    _by_connection,
+    _request_counts,
+]
 """What makes version n of version n-1, in order."""
 
 

@@ -81,8 +81,55 @@ class KnownFile:
             )
 
     @property
+    def log(self) -> Identity | None:
+        """The write-ahead log that lies beside it now."""
+        return _identity(self._log_path)
+
+    def sync_log(self, written: Identity | None) -> None:
+        """Have on the disk what was committed.
+
+        :param written: the log it was written to
+        :raises StoreError: when that failed, or that log does not lie beside the file any more
+        """
+        try:
+            # Nothing of SQLite's is locked by this file, so that closing it lets go of no lock.
+            log = os.open(self._log_path, os.O_RDWR)
+        except OSError:
+            raise self._moved_meanwhile() from None
+        try:
+            found = os.fstat(log)
+            if (found.st_dev, found.st_ino) != written or not self.is_there:
+                raise self._moved_meanwhile()
+            _sync(log)
+        except OSError as error:
+            raise StoreError(
+                f"The store's file {self._log_path} could not be brought to the disk ({error.strerror}). What was just "
+                "written may be lost; it has to be written again."
+            ) from None
+        finally:
+            os.close(log)
+
+    def refuse_moved_meanwhile(self) -> None:
+        """See that what was just written is in the file of this name.
+
+        :raises StoreError: when it may not be
+        """
+        if not self.is_there:
+            raise self._moved_meanwhile()
+
+    def _moved_meanwhile(self) -> StoreError:
+        return StoreError(
+            f"The store's file {self.path} was moved or replaced while it was written to. What was just written may be "
+            "in the file that was moved alone; it has to be written again."
+        )
+
+    @property
     def _log_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}-wal")
+
+
+# As SQLite itself does where the system has it: that the file was changed, and when, need not be on the disk.
+_sync = getattr(os, "fdatasync", os.fsync)
 
 
 def _identity(path: Path) -> Identity | None:

@@ -61,23 +61,31 @@ class TimeLimit:
         """The transaction of this thread, if it is limited."""
         return getattr(self._mine, "running", None)
 
-    @contextlib.contextmanager
-    def __call__(self, seconds: float, *, writes: bool = False) -> Iterator[Running]:
-        """Limit what this thread does with the database until the end of the block."""
-        running, before = Running(seconds, time.monotonic() + seconds, writes), self.running
-        self._mine.running = running
+    def begin(self, seconds: float, *, writes: bool = False) -> Running:
+        """Limit a transaction from now on until its end, whatever threads it runs in."""
+        running = Running(seconds, time.monotonic() + seconds, writes)
         with self._lock:
             self._running.add(running)
             self._tick = min(self._tick, seconds / _TICKS)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="cpaas-database-time-limit", daemon=True)
                 self._thread.start()
+        return running
+
+    @contextlib.contextmanager
+    def here(self, running: Running) -> Iterator[None]:
+        """Have what this thread does with the database be of a transaction until the end of the block."""
+        before = self.running
+        self._mine.running = running
         try:
-            yield running
+            yield
         finally:
             self._mine.running = before
-            with self._lock:
-                self._running.discard(running)
+
+    def end(self, running: Running) -> None:
+        """Let go of a transaction."""
+        with self._lock:
+            self._running.discard(running)
 
     def close(self) -> None:
         """End the watch."""

@@ -23,6 +23,7 @@ from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, n
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database, open_store
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, RATE, Messages, recipient
+from tests.unit.delivery.arriving import at_once
 
 READY = "ready"
 
@@ -47,7 +48,7 @@ class Receiver:
 
     async def take(self, arrivals: Iterator[Arrival], rate: float) -> None:
         """Store reports as they come, evenly."""
-        desk, began = Desk(self.keep), time.monotonic()
+        desk, began = Desk(at_once(self.keep)), time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 for number, arrival in enumerate(arrivals):

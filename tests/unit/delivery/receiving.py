@@ -17,8 +17,8 @@ import httpx
 import uvicorn
 from sqlalchemy import select
 
-from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.desk import ROOM, Desk
+from cpaas_provider.delivery.arrivals import Arrival
+from cpaas_provider.delivery.desk import ROOM, Begun, Desk
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.receiver import receiver
@@ -39,19 +39,19 @@ class Gate:
     """Stands before the inbox, and lets transactions through only while it is open; or fails them."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self._keep = inbox.keep
+        self._begin = inbox.begin
         self.open = threading.Event()
         self.open.set()
         self.error: Exception | None = None
         self.begun = 0
 
-    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+    def begin(self, arrivals: Sequence[Arrival]) -> Begun:
         self.begun += 1
         if not self.open.wait(PATIENCE):
             raise TimeoutError
         if self.error:
             raise self.error
-        return self._keep(arrivals)
+        return self._begin(arrivals)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Served:
     room: int = ROOM
 
     def open_desk(self) -> Desk:
-        self.desks.append(Desk(self.gate.keep, room=self.room))
+        self.desks.append(Desk(self.gate.begin, room=self.room))
         return self.desks[-1]
 
     def in_hand(self) -> int:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, event, func, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.happenings import KINDS, collect, untold
@@ -120,6 +120,20 @@ class TestACallbackUrl:
         assert kept(database, told[2]) == [Kept.REPEATED]
         assert kept(database, report(ADA, "clicked", ticket=TWO)) == [Kept.NEW]
         assert outcomes(database) == {ADA: "clicked", OBI: "delivered"}
+
+    def test_needs_its_recipients_counted_once_and_not_with_each_report(self, database: Database) -> None:
+        ticket, statements = Ticket("spring", "pack", 100), list[str]()
+        event.listen(database.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+        for number in range(20):
+            kept(database, report(f"23480300{number:05d}", "delivered", ticket=ticket))
+        assert sum("count(" in one for one in statements) == 1
+
+    def test_speaks_for_others_once_those_before_were_pruned(self, database: Database) -> None:
+        kept(database, *(report(one, "delivered", ticket=TWO) for one in (ADA, OBI)))
+        database.write(lambda connection: connection.execute(delete(deliveries).where(deliveries.c.recipient == ADA)))
+        told = [report(one, "delivered", ticket=TWO) for one in (UMA, ADA)]
+        assert kept(database, *told) == [Kept.NEW, Kept.EXCESS]
+        assert outcomes(database).keys() == {OBI, UMA}
 
     def test_speaks_for_the_one_recipient_alone(self, database: Database) -> None:
         told = [report(one, "delivered", ticket=ONE) for one in (ADA, OBI)]

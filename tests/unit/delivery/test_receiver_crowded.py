@@ -14,7 +14,7 @@ import pytest
 from cpaas_provider.delivery import doors, posted
 from cpaas_provider.delivery import keys as key_module
 from cpaas_provider.delivery.keys import ConnectionKeys
-from cpaas_provider.delivery.rooms import Room
+from cpaas_provider.delivery.rooms import Room, Turns
 from cpaas_provider.store.database import Database
 from tests.unit.delivery.receiving import PATIENCE, REPORT, SHOP, Served, serving, until
 from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
@@ -174,7 +174,7 @@ async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender
             await asyncio.sleep(0)
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
-    coming = posted.Posted({"headers": []}, receive)
+    coming = posted.Posted({"headers": []}, receive, Turns(posted.part_of_grace))
     coming.enter(Room(1, 1000), "shop")
     reading = asyncio.create_task(coming.body())
     await asyncio.sleep(0)

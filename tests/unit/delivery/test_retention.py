@@ -10,10 +10,10 @@ from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.lookups import LookupMemory
-from cpaas_provider.store.schema import deliveries, events, lookups, reports, requests, sends
+from cpaas_provider.store.schema import deliveries, events, lookups, reports, request_counts, requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
 
-TABLES = (reports, deliveries, requests, sends)
+TABLES = (reports, deliveries, requests, sends, request_counts)
 
 
 def number_of(database: Database) -> list[int]:
@@ -43,18 +43,18 @@ class TestPruning:
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
             (table.name for table in (*TABLES, events, lookups)), 0
         )
-        assert number_of(filled) == [3, 3, 1, 1]
+        assert number_of(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.
         assert dict(prune(filled, now - timedelta(days=1), WHEN))["cpaas_reports"] == 3
-        assert number_of(filled) == [0, 3, 1, 1]
+        assert number_of(filled) == [0, 3, 1, 1, 2]
         with filled.engine.begin() as connection:
             connection.execute(
                 update(deliveries).where(deliveries.c.campaign == "spring").values(touched=now - timedelta(days=100))
             )
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
-        assert number_of(filled) == [0, 1, 1, 1]
-        assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 3
-        assert number_of(filled) == [0, 0, 0, 0]
+        assert number_of(filled) == [0, 1, 1, 1, 2]
+        assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 5
+        assert number_of(filled) == [0, 0, 0, 0, 0]
 
     def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
         now = datetime.now(UTC)

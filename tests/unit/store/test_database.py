@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sqlite3
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store import earlier, schema
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store import earlier, schema, sqlite_file
+from cpaas_provider.store.database import Database, open_store, set_up_sqlite
 from cpaas_provider.store.errors import StoreError
+from cpaas_provider.store.transactions import HAS_LOG
 from tests.unit.store.versions import all_of_them, remove, versions
 
 
@@ -38,13 +45,103 @@ def test_permissions_somebody_gave_are_left(tmp_path: Path) -> None:
     assert (_mode(tmp_path), _mode(path)) == (0o770, 0o660)
 
 
-def test_sqlite_writes_ahead_and_waits_for_the_disk(sqlite_url: str) -> None:
-    with open_store(sqlite_url) as database, database.reading() as connection:
-        said = [
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "busy_timeout")
-        ]
-    assert said == ["wal", 2, 30_000]
+class TestTheDiskUnderSqlite:
+    """What was written is on the disk before that is said."""
+
+    @pytest.fixture
+    def synced(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The inodes of the files that are brought to the disk."""
+        found: list[int] = []
+
+        def sync(file: int) -> None:
+            os.fsync(file)
+            found.append(os.fstat(file).st_ino)
+
+        monkeypatch.setattr(sqlite_file, "_sync", sync)
+        return found
+
+    def test_log_is_brought_there_after_each_commit(self, sqlite_url: str, synced: list[int]) -> None:
+        with open_store(sqlite_url) as database:
+            with database.reading() as connection:
+                said = [
+                    connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                    for name in ("journal_mode", "synchronous", "busy_timeout")
+                ]
+            # Without a sync of its own at each commit; those that keep the file whole are SQLite's.
+            assert said == ["wal", 1, 30_000]
+            log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal").stat().st_ino
+            synced.clear()
+            for number in range(3):
+                database.write(partial(add, campaign=f"c{number}"))
+                assert synced == [log] * (number + 1)
+
+    def test_next_can_be_written_before_and_is_there_with_the_first(self, sqlite_url: str, synced: list[int]) -> None:
+        with open_store(sqlite_url) as database:
+            synced.clear()
+            first, second = (database.begin_write(partial(add, campaign=name)) for name in ("one", "two"))
+            assert not synced
+            first.finish()
+            second.finish()
+            assert names(database) == {"one", "two"}
+            assert len(synced) == 2
+
+    def test_failure_of_the_disk_is_no_success(self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(file: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with open_store(sqlite_url) as database:
+            monkeypatch.setattr(sqlite_file, "_sync", fail)
+            with pytest.raises(StoreError, match="could not be brought to the disk"):
+                database.write(partial(add, campaign="one"))
+            monkeypatch.undo()
+            database.write(partial(add, campaign="two"))
+
+    def test_log_may_go_with_the_last_connection_and_come_again(self, sqlite_url: str, synced: list[int]) -> None:
+        with open_store(sqlite_url) as database:
+            database.write(partial(add, campaign="one"))
+            database.engine.dispose()
+            log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
+            assert not log.exists()
+            # Its inode is taken, so that the next log has another.
+            log.with_name("taken").touch()
+            database.write(partial(add, campaign="two"))
+            assert synced[-1] == log.stat().st_ino
+
+    def test_log_that_was_taken_away_is_no_success(self, sqlite_url: str) -> None:
+        with open_store(sqlite_url) as database:
+            database.write(partial(add, campaign="one"))
+            log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
+            log.rename(log.with_name("taken"))
+            log.touch()
+            with pytest.raises(StoreError, match="moved or replaced"):
+                database.write(partial(add, campaign="two"))
+
+    def test_without_a_log_sqlite_waits_for_it_at_each_commit(self) -> None:
+        # In memory there is no log, as there is none where a file system can share no memory.
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            record = SimpleNamespace(info={})
+            set_up_sqlite(connection, record)
+            assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert record.info == {HAS_LOG: False}
+
+
+def add(connection: sqlalchemy.Connection, campaign: str) -> None:
+    connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign=campaign, term=1))
+
+
+def names(database: Database) -> set[str]:
+    with database.reading() as connection:
+        return set(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
+
+
+class TestATransactionInTwoSteps:
+    def test_is_committed_by_the_second_on_a_server(self, postgres_url: str) -> None:
+        with open_store(postgres_url) as database:
+            written = database.begin_write(partial(add, campaign="one"))
+            assert names(database) == set()
+            with ThreadPoolExecutor(1) as other:
+                other.submit(written.finish).result()
+            assert names(database) == {"one"}
 
 
 def test_opening_again_changes_nothing(url: str) -> None:

@@ -1,0 +1,72 @@
+"""What a driver raises, in words of ours: its own show the statement with all its values."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from cpaas_provider.store.address import for_people
+from cpaas_provider.store.errors import RejectedDataError, StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from cpaas_provider.store.timeouts import Running
+
+_CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
+_DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
+
+
+@contextlib.contextmanager
+def in_words(url: URL, running: Running | None, *, writes: bool = False) -> Iterator[None]:
+    """Raise errors of ours in the place of the driver's.
+
+    :param running: the transaction, where its time is limited
+    :raises RejectedDataError: when the database rejected the values
+    :raises StoreError: when it could not be used
+    """
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        if not writes:
+            # Of whoever reads: it is done in his own words.
+            raise
+        # A driver that cannot send a value says so in Python's own way.
+        raise _rejected(type(error).__name__) from None
+    except SQLAlchemyError as error:
+        if _is_of_data(error):
+            raise _rejected(f"{type(error).__name__} {_sql_state(error)}".rstrip()) from None
+        reason = _reason(error, url)
+        if running is not None and running.over:
+            reason = f"it did not answer within {running.seconds:g} s"
+        raise StoreError(
+            f"The store {for_people(url)} could not be used: {reason}. See that the database can be reached and has "
+            "room, or set [cpaas] database to another."
+        ) from None
+
+
+def is_clash(error: DBAPIError) -> bool:
+    """Tell whether a transaction met what another process wrote at the same time, and may be tried again."""
+    return isinstance(error, IntegrityError) or _sql_state(error) in _CLASH_CODES
+
+
+def _is_of_data(error: SQLAlchemyError) -> bool:
+    return isinstance(error, (DataError, IntegrityError)) or _sql_state(error).startswith(_DATA_CLASSES)
+
+
+def _sql_state(error: SQLAlchemyError) -> str:
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
+
+
+def _rejected(why: str) -> RejectedDataError:
+    return RejectedDataError(f"The database rejected the values it was given ({why}). Nothing of them was stored.")
+
+
+def _reason(error: SQLAlchemyError, url: URL) -> str:
+    cause = getattr(error, "orig", None) or error
+    first = next(iter(str(cause).strip().splitlines()), "").rstrip(". ")
+    return f"{first.replace(str(url.password), '***') if url.password else first} ({type(cause).__name__})"
