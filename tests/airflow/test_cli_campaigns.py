@@ -316,7 +316,7 @@ class TestRefused:
 
         campaign.rewrite(know_one)
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
-        assert (said.status, f"Claimed less than 60 seconds ago: {claimed}." in said.err) == (1, True)
+        assert (said.status, f"Started less than 60 seconds ago: {claimed}." in said.err) == (1, True)
         assert said.err.endswith(" s.")
         assert campaign.in_state("unknown") == [unknown]
 

@@ -242,7 +242,7 @@ class TestAsking:
     def test_yes(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
         assert said.status == 0
-        assert f"  {send.reference}  send_sms, 2 recipients, claimed " in said.out
+        assert f"  {send.reference}  send_sms, 2 recipients, started " in said.out
         assert (
             "Resolve as not sent? They are made again by the task's next try. This cannot be undone. [y/N]" in said.out
         )
@@ -289,7 +289,7 @@ class TestRefused:
     @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
     def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
-        assert (said.status, f"Claimed less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
+        assert (said.status, f"Started less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
         assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
         assert send.requests[send.reference]["state"] == "pending"
 
@@ -526,21 +526,21 @@ WORDED = {
     "create_contact_row": (
         "1 request for 1 row",
         "create_contact_row by the cells and the time of the claim",
-        "create_contact_row, 1 row, claimed",
+        "create_contact_row, 1 row, started",
         "it then adds the row. From",
         "it then succeeds without a request. From",
     ),
     "request_otp": (
         "1 request to 1 recipient",
         "request_otp by the recipient and the time of the claim",
-        "request_otp, 1 recipient, claimed",
+        "request_otp, 1 recipient, started",
         "it then requests the passcode for the recipient it then has. From",
         "it then succeeds without a request, unless it has another recipient by then. From",
     ),
     "buy_airtime": (
         "1 request to 1 recipient",
         f"buy_airtime {BY_REFERENCE}",
-        "buy_airtime, 1 recipient, claimed",
+        "buy_airtime, 1 recipient, started",
         "it then buys the airtime for the recipient it then has. From",
         "it then succeeds without a request, unless it has another recipient by then. From",
     ),

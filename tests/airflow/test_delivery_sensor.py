@@ -247,8 +247,8 @@ class TestWhatIsWaitedFor:
         assert "render_template_as_native_obj" in played.error("text_of_a_result")
 
     def test_a_store_that_knows_nothing_of_it_is_told_once(self, played: Stage) -> None:
-        assert played.log("strange").count("do not share one store") == 1
-        assert "do not share one store" not in played.log("timed_out_poke")
+        assert played.log("strange").count("do not share one database") == 1
+        assert "do not share one database" not in played.log("timed_out_poke")
 
     @pytest.mark.parametrize(
         ("task", "awaited"),

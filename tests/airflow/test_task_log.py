@@ -142,7 +142,7 @@ class TestASingleRequest:
             "recipients 1",
             "charge 4",
             "balance 99,999,996",
-            "unknown recipients 0",
+            "unknown_recipients 0",
         ):
             assert words in line
         assert DIGITS not in done.log

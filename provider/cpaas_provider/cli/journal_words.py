@@ -144,7 +144,7 @@ def _and_more(entries: Sequence[Entry]) -> list[str]:
 
 
 def _story(entry: Entry) -> str:
-    when = f", claimed {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
+    when = f", started {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
     whom = "".join(_people_and_rows([entry]))
     return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"

@@ -68,9 +68,9 @@ def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Messa
             f"substitution_defaults names {', '.join(strangers)}, which is no placeholder of the text: it has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
-    measured = operator.channel.operation == "send_sms" and bool(operator.private("content"))
+    measured = operator.message_type.operation == "send_sms" and bool(operator.private("content"))
     return Message(
-        operator.channel,
+        operator.message_type,
         operator.body(connection),
         texts,
         columns,

@@ -26,7 +26,7 @@ _OF_A_RESULT = (
     "unknown_references",
 )  # fmt: skip
 _OF_THE_ARGUMENTS = (
-    "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel", "sms_channel",
+    "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel",
     "on_unknown", "max_lateness",
 )  # fmt: skip
 _BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")

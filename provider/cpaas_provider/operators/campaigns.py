@@ -191,7 +191,7 @@ class CampaignOperator(SendOperator):
         self._refuse_what_cannot_be()
 
     @property
-    def channel(self) -> Channel:
+    def message_type(self) -> Channel:
         """Return how the message names those it reaches."""
         raise NotImplementedError
 
@@ -212,7 +212,7 @@ class CampaignOperator(SendOperator):
 
         :param campaign: the campaign's reference
         """
-        return await getattr(client, self.channel.operation)(
+        return await getattr(client, self.message_type.operation)(
             recipients,
             **body,
             personalisation=personalisation,

@@ -198,7 +198,7 @@ class EmailCampaignOperator(CampaignOperator):
         arguments.refuse_unstated_substitutions(self)
 
     @property
-    def channel(self) -> Channel:
+    def message_type(self) -> Channel:
         """Return how emails name those they reach."""
         from cpaas_provider.sending.campaign.message import EMAIL
 

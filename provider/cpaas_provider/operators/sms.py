@@ -199,7 +199,7 @@ class SmsCampaignOperator(CampaignOperator):
         self.content = content
         self.sender_id = sender_id
         self.template_id = template_id
-        self.sms_channel = self._checked(arguments.one_of("sms", "whatsapp"), channel=channel)
+        self.channel = self._checked(arguments.one_of("sms", "whatsapp"), channel=channel)
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
@@ -210,7 +210,7 @@ class SmsCampaignOperator(CampaignOperator):
         self.on_lookup_error = self._checked(arguments.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
 
     @property
-    def channel(self) -> Channel:
+    def message_type(self) -> Channel:
         """Return how SMS name those they reach."""
         from cpaas_provider.sending.campaign.message import SMS
 
@@ -225,6 +225,6 @@ class SmsCampaignOperator(CampaignOperator):
             "sender_id": sender_id,
             "content": self.private("content"),
             "template_id": self.template_id,
-            "channel": self.sms_channel,
+            "channel": self.channel,
             "is_trackable": self.is_trackable,
         }

@@ -210,7 +210,7 @@ def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -
         return
     only_others = ", or name only others" if others and len(entries) > len(waits) else ""
     raise CannotDecideError(
-        f"Claimed less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
+        f"Started less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
         f"marked failed may be at work for some seconds more, and the request under way. {UNTOUCHED} Try again in "
         f"{math.ceil(max(waits.values()).total_seconds())} s{only_others}."
     )

@@ -74,6 +74,6 @@ def _with_numbers(connection: Connection, sent: Sent) -> Sent:
         raise ValueError(
             f"The store knows nothing of {missing} of {len(sent.campaigns)} references, so that it cannot be told how "
             "many recipients to wait for. Give the operator's .output instead of references; or, if sender and sensor "
-            "do not share one store, set [cpaas] database to the same database for both."
+            "do not share one database, set [cpaas] database to the same database for both."
         )
     return replace(sent, expected=sent.expected + sum(found.values()), untold=())

@@ -112,7 +112,7 @@ class TestUnderWay:
         before = self.FRESH.as_json()
         with pytest.raises(CannotDecideError, match="Nothing was changed") as refused:
             decide(self.FRESH, decision, ["ref-claimed"], now=CLAIMED_AT + timedelta(seconds=age))
-        assert "Claimed less than 60 seconds ago: ref-claimed." in str(refused.value)
+        assert "Started less than 60 seconds ago: ref-claimed." in str(refused.value)
         assert str(refused.value).endswith(f"Try again in {left} s.")
         assert self.FRESH.as_json() == before
 

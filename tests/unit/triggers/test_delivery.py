@@ -322,6 +322,6 @@ class TestTrouble:
             await until(lambda: len(rounds) >= 3)
             kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=name)) for name in ("spring", "noted")))
             await asyncio.gather(*waiting)
-        strange = [record for record in caplog.records if "do not share one store" in record.message]
+        strange = [record for record in caplog.records if "do not share one database" in record.message]
         assert len(strange) == 1
         assert strange[0].levelno == logging.WARNING
