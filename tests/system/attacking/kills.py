@@ -1,4 +1,4 @@
-"""A receiver that is killed again and again while reports come in: the whole of it, or one of its workers."""
+"""A receiver that is killed again and again while reports come in: all of it, a worker, or what forks the workers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import httpx
 import psutil
 
 from cpaas_provider.delivery.tickets import Ticket
+from tests.receivers import forking, workers
 from tests.system.attacking.places import HONEST, Place
 
 RATE = 50.0
@@ -22,6 +23,9 @@ TIMEOUT = 10.0
 PAUSE = 0.2
 PATIENCE = 120.0
 """Seconds until a receiver that was killed has to take reports again, and a report has to be acknowledged."""
+
+WORKER, FIRST, FORKER = "worker", "first process", "process that forks"
+VICTIMS = (WORKER, FIRST, FORKER)
 
 QUIET = (0.5, 2.5)
 """Seconds from one recovery to the next kill."""
@@ -75,25 +79,33 @@ async def _run(place: Place, kills: int, chance: random.Random, sender: _Sender)
     try:
         for number in range(kills):
             await asyncio.sleep(chance.uniform(*QUIET))
-            await _kill(place, chance, sender, whole=bool(number % 2))
+            await _kill(place, chance, sender, VICTIMS[number % len(VICTIMS)])
     finally:
         over.set()
     await sending
 
 
-async def _kill(place: Place, chance: random.Random, sender: _Sender, *, whole: bool) -> None:
-    """Kill one of the workers, where there are any, or the first process, which is then started again."""
-    workers = _workers(place)
-    if workers and not whole:
-        victim = "worker"
-        chance.choice(workers).kill()
+async def _kill(place: Place, chance: random.Random, sender: _Sender, victim: str) -> None:
+    """Kill a victim; the first process, which is then started again, where there is none such."""
+    first = place.started.session
+    forker, working = forking(first), workers(first)
+    begun = time.monotonic()
+    if victim == WORKER and working:
+        ending = [chance.choice(working)]
+        ending[0].kill()
+    elif victim == FORKER and forker:
+        ending = [forker, *working]
+        forker.kill()
     else:
-        victim = "first process"
+        victim = FIRST
+        ending = place.started.processes()
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(place.started.session).kill()
+            psutil.Process(first).kill()
         place.start_again()
-    begun, before = time.monotonic(), sender.number
-    # One that was sent after the kill, so that it is not one which had been stored already.
+    while any(_runs(one) for one in ending):
+        await asyncio.sleep(0.02)
+    # One that was sent after the last of them ended, so that others took it.
+    before = sender.number
     while sender.last_acknowledged <= before:
         if time.monotonic() > begun + PATIENCE:
             raise TimeoutError(f"no report was taken within {PATIENCE:g} s of a kill ({victim})")
@@ -102,14 +114,10 @@ async def _kill(place: Place, chance: random.Random, sender: _Sender, *, whole: 
     sender.outcome.back.setdefault(victim, []).append(time.monotonic() - begun)
 
 
-def _workers(place: Place) -> list[psutil.Process]:
-    found = []
+def _runs(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(place.started.session).children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if any("spawn_main" in part for part in child.cmdline()):
-                    found.append(child)
-    return found
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 class _Sender:
