@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -94,15 +94,25 @@ class Place:
 
 
 @contextlib.contextmanager
-def receiving(folder: Path, postgres: str | None, *, mounted: bool = False, workers: int = 1) -> Iterator[Place]:
+def receiving(
+    folder: Path,
+    postgres: str | None,
+    *,
+    mounted: bool = False,
+    workers: int = 1,
+    store_at: Path | None = None,
+    through: Callable[[str], str] = str,
+) -> Iterator[Place]:
     """Run a receiver with two connections.
 
     :param postgres: where its database is made; ``None`` for SQLite
     :param workers: processes that take reports, of one that runs by itself
+    :param store_at: a folder for the file of SQLite
+    :param through: gives, by the URL of the database, the one the receiver is told
     """
     (port,) = reserved_ports(1)
-    with a_store(postgres, folder) as store:
-        environment = _environment(folder, store)
+    with a_store(postgres, store_at or folder) as store:
+        environment = _environment(folder, through(store))
         subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
         _let_user_in(folder / "airflow")
         log = folder / "receiver.log"
