@@ -262,10 +262,13 @@ class TestCannotBegin:
         command, env = [COMMAND, "cpaas", "receiver", *arguments], {**os.environ, **environment}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
-    def test_where_another_listens_already(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("workers", ["1", "2"])
+    def test_where_another_listens_already(self, tmp_path: Path, workers: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            done = self.run("--port", str(port), AIRFLOW__CPAAS__STORE=f"sqlite:///{tmp_path / 'store.db'}")
+            # It returns when no process is left that could write.
+            store = f"sqlite:///{tmp_path / 'store.db'}"
+            done = self.run("--port", str(port), "--workers", workers, AIRFLOW__CPAAS__STORE=store)
         assert done.returncode == 1
         assert f"Cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
         assert "Traceback" not in done.stderr
