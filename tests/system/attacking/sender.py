@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,7 +18,9 @@ from cpaas_provider.delivery.tickets import Ticket
 from tests.system.attacking.places import HONEST, Place
 
 RATE = 50.0
-PAUSE = 0.2
+PAUSES = (0.2, 3.0)
+"""Seconds from an answer to the first repeat, and to any repeat at most: all that wait must not come at once."""
+
 PATIENCE = 120.0
 """Seconds until a receiver that was stopped has to take reports again, and a report has to be acknowledged."""
 
@@ -73,6 +76,7 @@ class Sender:
     """The highest number that was acknowledged."""
     last: float = field(default_factory=time.monotonic)
     """When a report was acknowledged for the last time."""
+    _chance: random.Random = field(default_factory=lambda: random.Random(7))
     _repeated: int = 0
     _unacknowledged: int = 0
 
@@ -113,7 +117,7 @@ class Sender:
             if time.monotonic() > give_up_at:
                 self._unacknowledged += 1
                 return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(min(PAUSES[0] * 2 ** min(attempt, 10), PAUSES[1]) * self._chance.uniform(0.5, 1.0))
 
     async def until_one_sent_from_now_on_is_acknowledged(self, after: str) -> float:
         """Wait for that, and return how many seconds it took.
