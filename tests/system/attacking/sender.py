@@ -119,6 +119,18 @@ class Sender:
                 return
             await asyncio.sleep(min(PAUSES[0] * 2 ** min(attempt, 10), PAUSES[1]) * self._chance.uniform(0.5, 1.0))
 
+    async def until_one_is_acknowledged(self, after: str) -> float:
+        """Wait for that, whenever it was sent, and return how many seconds it took.
+
+        :raises TimeoutError: when it takes too long
+        """
+        begun = time.monotonic()
+        while self.last <= begun:
+            if time.monotonic() > begun + PATIENCE:
+                raise TimeoutError(f"no report was taken within {PATIENCE:g} s of {after}")
+            await asyncio.sleep(LOOK)
+        return self.last - begun
+
     async def until_one_sent_from_now_on_is_acknowledged(self, after: str) -> float:
         """Wait for that, and return how many seconds it took.
 
