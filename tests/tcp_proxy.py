@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from enum import Enum
 
+from sqlalchemy import make_url
+
 from tests.ports import listening
 
 _PIECE = 65536
@@ -114,3 +116,17 @@ def proxy_to(host: str, port: int) -> Iterator[Proxy]:
             yield proxy
         finally:
             proxy.close()
+
+
+@contextlib.contextmanager
+def proxy_before(url: str) -> Iterator[Proxy]:
+    """Run a proxy in front of the PostgreSQL that a URL leads to."""
+    address = make_url(url)
+    with proxy_to(str(address.host), int(address.port or 5432)) as proxy:
+        yield proxy
+
+
+def leading_through(proxy: Proxy, url: str, user: str | None = None) -> str:
+    """Return the URL with a proxy in it, and another user if one is given."""
+    address = make_url(url).set(host="127.0.0.1", port=proxy.port)
+    return (address.set(username=user) if user else address).render_as_string(hide_password=False)

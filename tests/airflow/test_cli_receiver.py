@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import open_store
 from tests.ports import reserved_ports
 from tests.processes import Started
+from tests.receivers import forking, workers
 
 COMMAND = str(Path(sys.executable).with_name("airflow"))
 CONNECTION = json.dumps({"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_received"})
@@ -170,9 +171,89 @@ class TestAttacked:
             assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).status_code == 200
             receiver.signal(signal.SIGKILL)
             with running(tmp_path, "--workers", "2", port=receiver.port) as again:
-                assert httpx.post(again.callback(), json={**REPORT, "id": "m-2"}, trust_env=False).status_code == 200
                 until(lambda: not receiver.started.processes())
+                # Until then it may have been the old ones who answered.
+                until(lambda: again.get("/cpaas/health") == 200)
+                assert httpx.post(again.callback(), json={**REPORT, "id": "m-2"}, trust_env=False).status_code == 200
         assert [body["id"] for body in receiver.bodies()] == ["m-1", "m-2"]
+
+
+@pytest.mark.usefixtures("airflow_db")
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+class TestForkedWorkers:
+    def post(self, receiver: Receiver, number: int) -> int:
+        with suppress(httpx.TransportError):
+            body = {**REPORT, "id": f"m-{number}"}
+            return httpx.post(receiver.callback(), json=body, trust_env=False, timeout=PATIENCE).status_code
+        return 0
+
+    def wait_for_workers(self, receiver: Receiver, *, without: Set[int] = frozenset()) -> set[int]:
+        until(lambda: len(pids(receiver) - without) == 2)
+        return pids(receiver)
+
+    def test_they_are_forked_by_a_process_that_has_one_thread_and_nothing_open(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2") as receiver:
+            self.wait_for_workers(receiver)
+            assert self.post(receiver, 1) == 200
+            forker = forking(receiver.started.session)
+            assert forker is not None
+            assert {one.ppid() for one in workers(receiver.started.session)} == {forker.pid}
+            assert forker.num_threads() == 1
+            assert forker.net_connections("inet") == []
+            assert [one.path for one in forker.open_files() if one.path != str(receiver.log)] == []
+
+    def test_what_they_need_is_imported_before(self) -> None:
+        code = (
+            "import sys; from cpaas_provider.cli import _preloaded; before = set(sys.modules);"
+            "from cpaas_provider.cli.receiver import application; from fastapi.testclient import TestClient;"
+            f"client = TestClient(application()); client.post({self.path()!r}, json={REPORT!r}).raise_for_status();"
+            "print(sorted(name for name in set(sys.modules) - before if name.startswith(('airflow', 'cpaas', 'sql'))))"
+        )
+        env = {**os.environ, "AIRFLOW_CONN_CPAAS_ALONE": CONNECTION, "CPAAS_RECEIVER_PREFIX": "/cpaas"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+        assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+    def path(self) -> str:
+        return callback_url("/cpaas", "cpaas_alone", "sk_test_received", TICKET)
+
+    def test_one_that_is_killed_is_replaced(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2") as receiver:
+            before = self.wait_for_workers(receiver)
+            victim = min(before)
+            os.kill(victim, signal.SIGKILL)
+            assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
+            assert self.post(receiver, 1) == 200
+
+    def test_all_are_replaced_where_the_process_that_forked_them_is_killed(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2") as receiver:
+            before = self.wait_for_workers(receiver)
+            forker = forking(receiver.started.session)
+            assert forker is not None
+            forker.kill()
+            self.wait_for_workers(receiver, without=before)
+            until(lambda: not before & {one.pid for one in receiver.started.processes()})
+            assert self.post(receiver, 1) == 200
+
+    def test_signal_to_all_processes_at_once_ends_it_with_what_it_has_taken_stored(self, tmp_path: Path) -> None:
+        with running(tmp_path, "--workers", "2") as receiver:
+            self.wait_for_workers(receiver)
+            with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:
+                raw = json.dumps(REPORT).encode()
+                head = f"POST {self.path()} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                half_sent.sendall(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw[:10])
+                until(lambda: receiver.get("/cpaas/health") == 200)
+                for process in receiver.started.processes():
+                    process.send_signal(signal.SIGTERM)
+                # The one that has nothing in hand.
+                until(lambda: len(pids(receiver)) == 1)
+                half_sent.sendall(raw[10:])
+                assert half_sent.makefile("rb").readline().startswith(b"HTTP/1.1 200")
+            assert receiver.ended() == 0
+        assert [body["id"] for body in receiver.bodies()] == ["m-1"]
+
+
+def pids(receiver: Receiver) -> set[int]:
+    return {one.pid for one in workers(receiver.started.session)}
 
 
 @pytest.mark.usefixtures("airflow_db")
@@ -181,10 +262,13 @@ class TestCannotBegin:
         command, env = [COMMAND, "cpaas", "receiver", *arguments], {**os.environ, **environment}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
-    def test_where_another_listens_already(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("workers", ["1", "2"])
+    def test_where_another_listens_already(self, tmp_path: Path, workers: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            done = self.run("--port", str(port), AIRFLOW__CPAAS__DATABASE=f"sqlite:///{tmp_path / 'store.db'}")
+            # It returns when no process is left that could write.
+            store = f"sqlite:///{tmp_path / 'store.db'}"
+            done = self.run("--port", str(port), "--workers", workers, AIRFLOW__CPAAS__DATABASE=store)
         assert done.returncode == 1
         assert f"Cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
         assert "Traceback" not in done.stderr

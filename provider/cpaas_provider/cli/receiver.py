@@ -36,10 +36,13 @@ def cpaas_receiver(args: Any) -> None:
     """Receive until a signal comes, and end with status 0, or 1 where it cannot begin."""
     import uvicorn
 
+    from cpaas_provider.cli._workers import fork_workers
     from cpaas_provider.delivery.bounded_http import MAX_HEAD, BoundedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
+    if args.workers > 1:
+        fork_workers()
     store = _check(args.host, args.port)
     host = f"[{args.host}]" if ":" in args.host else args.host
     sys.stdout.write(

@@ -11,13 +11,22 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.delivery.signatures import sign
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.tickets import LIFETIME, Ticket
 from tests.system.attacking.places import HEADER, HONEST, MALLORY, WEBHOOK_SECRET, Place
 
 OWN = Ticket("mallory", "mallory-1", 100_000)
 OTHERS = Ticket("honest", "honest-1", 100_000)
+EXPIRED = Ticket("expired", "mallory-3", 100_000, datetime.now(UTC) - LIFETIME - timedelta(days=1))
+PRUNED_AFTER = timedelta(days=30)
+PRUNED = Ticket("pruned", "mallory-4", 100_000, datetime.now(UTC) - PRUNED_AFTER - timedelta(days=1))
+REPLAYED = [
+    json.dumps({"id": f"pruned-{number}", "recipient": "2348030008888", "status": "failed"}) for number in range(50)
+]
+"""Reports that came to the callback URL of ``PRUNED``, and were pruned since."""
+
 PATIENCE = 30.0
 STATUS = slice(9, 12)
 
@@ -100,6 +109,17 @@ async def token_made_into_another_request_s(attack: Attack) -> None:
     """A token that was good, with the name of another request in it."""
     path = attack.place.path(OWN, MALLORY).replace("mallory-1", "mallory-2")
     await _posted(attack, "token_made_into_another_request_s", path, attack.body())
+
+
+async def expired_token(attack: Attack) -> None:
+    """A callback URL that was good, and is older than callback URLs may become."""
+    await _posted(attack, "expired_token", attack.place.path(EXPIRED, MALLORY), attack.body())
+
+
+async def replay_of_what_was_pruned(attack: Attack) -> None:
+    """A report that was taken, and pruned since, to a callback URL that is still good."""
+    body = attack.chance.choice(REPLAYED).encode()
+    await _posted(attack, "replay_of_what_was_pruned", attack.place.path(PRUNED, MALLORY), body)
 
 
 async def signature_of_another_connection(attack: Attack) -> None:
@@ -213,6 +233,8 @@ ATTACKS: dict[Callable[[Attack], Awaitable[None]], tuple[int, float]] = {
     forged_token: (4, 0.05),
     token_of_another_connection: (2, 0.05),
     token_made_into_another_request_s: (2, 0.05),
+    expired_token: (2, 0.05),
+    replay_of_what_was_pruned: (2, 0.05),
     signature_of_another_connection: (2, 0.05),
     other_spelling: (2, 0.05),
     odd_body: (2, 0.1),

@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import sqlalchemy
 
+from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.schema import reports
@@ -28,6 +30,7 @@ SIGNED_BY = {HONEST: "sk_honest", MALLORY: "sk_mallory"}
 WEBHOOK_SECRET = {HONEST: "of-honest-webhooks", MALLORY: "of-mallorys-webhooks"}
 HEADER = "X-Signature"
 START_SECONDS = 180.0
+UI_USER, UI_PASSWORD = "admin", "of-the-admin"
 
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
@@ -65,6 +68,22 @@ class Place:
             query = sqlalchemy.select(reports.c.body).where(reports.c.conn_id == conn_id)
             return list(reading.execute(query).scalars())
 
+    def stored_of(self, campaign: str) -> int:
+        """Return how many reports of a campaign are in the database."""
+        with open_store(self.store) as database, database.reading() as reading:
+            query = sqlalchemy.select(sqlalchemy.func.count()).where(reports.c.campaign == campaign)
+            return int(reading.execute(query).scalar_one())
+
+    def prune_all(self, older_than: timedelta) -> None:
+        """Prune all reports as if they had come before that, so that replays of them are of something pruned."""
+        before = datetime.now(UTC) - older_than
+        long_ago = sqlalchemy.update(reports).values(received=before - timedelta(days=1))
+        with open_store(self.store) as database:
+            database.write(lambda connection: connection.execute(long_ago))
+            gone = dict(prune(database, before, before))
+        if not gone[reports.name]:
+            raise RuntimeError("There was no report to be pruned.")
+
     def memory(self) -> int:
         """Return what its processes take, in bytes."""
         total = 0
@@ -75,16 +94,27 @@ class Place:
 
 
 @contextlib.contextmanager
-def receiving(folder: Path, postgres: str | None, *, mounted: bool = False, workers: int = 1) -> Iterator[Place]:
+def receiving(
+    folder: Path,
+    postgres: str | None,
+    *,
+    mounted: bool = False,
+    workers: int = 1,
+    store_at: Path | None = None,
+    through: Callable[[str], str] = str,
+) -> Iterator[Place]:
     """Run a receiver with two connections.
 
     :param postgres: where its database is made; ``None`` for SQLite
     :param workers: processes that take reports, of one that runs by itself
+    :param store_at: a folder for the file of SQLite
+    :param through: gives, by the URL of the database, the one the receiver is told
     """
     (port,) = reserved_ports(1)
-    with a_store(postgres, folder) as store:
-        environment = _environment(folder, store)
+    with a_store(postgres, store_at or folder) as store:
+        environment = _environment(folder, through(store))
         subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
+        _let_user_in(folder / "airflow")
         log = folder / "receiver.log"
         command = _command(port, mounted, workers)
         started = Started.start(command, environment, log, Path.cwd())
@@ -101,6 +131,12 @@ def _command(port: int, mounted: bool, workers: int) -> list[str]:
         return [_AIRFLOW, "cpaas", "receiver", "--port", str(port), "--workers", str(workers)]
     served = ["airflow.api_fastapi.main:app", "--port", str(port), "--no-access-log", "--log-level", "warning"]
     return [sys.executable, "-m", "uvicorn", *served]
+
+
+def _let_user_in(home: Path) -> None:
+    # SimpleAuthManager takes a password file that is there already, and then prints none.
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps({UI_USER: UI_PASSWORD}))
 
 
 def _environment(folder: Path, store: str) -> dict[str, str]:

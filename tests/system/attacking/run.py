@@ -15,19 +15,43 @@ import httpx
 
 from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket
-from tests.system.attacking.attackers import OTHERS, OWN, Attack, attack_until_over
-from tests.system.attacking.places import HEADER, HONEST, WEBHOOK_SECRET, Place
+from tests.system.attacking.attackers import (
+    EXPIRED,
+    OTHERS,
+    OWN,
+    PRUNED,
+    PRUNED_AFTER,
+    REPLAYED,
+    Attack,
+    attack_until_over,
+)
+from tests.system.attacking.places import (
+    HEADER,
+    HONEST,
+    MALLORY,
+    UI_PASSWORD,
+    UI_USER,
+    WEBHOOK_SECRET,
+    Place,
+)
 
 RATE = 20.0
 HONEST_TIMEOUT = 30.0
 TRIES = 10
 MOST_REFUSED = 0.01
+PAGE_SECONDS = 30.0
+PAGE_PAUSE = 0.5
+ANEW = " by a new connection"
+START_PAGE, DATA = "/", "/api/v2/dags"
+"""Pages of Airflow's UI: its HTML, and what it shows there, which takes a user and Airflow's database."""
 
 # How an attack may be answered that must not be taken; 503 too, as long as it is the attacked connection's own crowd.
 REFUSED = {
     "forged_token": {"404", "503"},
     "token_of_another_connection": {"404", "503"},
     "token_made_into_another_request_s": {"404", "503"},
+    "expired_token": {"404", "503"},
+    "replay_of_what_was_pruned": {"404", "503"},
     "signature_of_another_connection": {"401", "503"},
     "other_spelling": {"404", "503"},
     "slow_without_signature": {"401", "503"},
@@ -42,6 +66,8 @@ class Seen:
     :param first: how honest reports were answered at their first try
     :param lost: honest reports that were acknowledged and are not in the database
     :param strange: what is in the database for the honest connection and was not sent for it
+    :param expired: what is in the database although its callback URL had expired, or what it repeats was pruned
+    :param pages: how pages of Airflow's UI were answered, and how long that took at most
     """
 
     sent: int = 0
@@ -50,7 +76,9 @@ class Seen:
     lost: int = 0
     strange: int = 0
     waited: list[float] = field(default_factory=list)
-    pages: Counter[int] = field(default_factory=Counter)
+    expired: int = 0
+    pages: dict[str, Counter[str]] = field(default_factory=dict)
+    longest: dict[str, float] = field(default_factory=dict)
     attacks: dict[str, Counter[str]] = field(default_factory=dict)
     memory: tuple[int, int] = (0, 0)
     log: str = ""
@@ -63,13 +91,21 @@ class Seen:
             (self.unacknowledged, f"{self.unacknowledged} honest reports were never acknowledged"),
             (self.strange, f"{self.strange} reports of others are stored for the honest connection"),
             (refused > MOST_REFUSED * self.sent, f"{refused} of {self.sent} honest reports were refused: {self.first}"),
+            (self.expired, f"{self.expired} reports are stored that came too late to be told from replays"),
             ("Traceback" in self.log, "a traceback is in the log"),
-            (OWN.reference in self.log or OTHERS.reference in self.log, "a token is in the log"),
-            (mounted and set(self.pages) != {200}, f"Airflow's pages answered {self.pages}"),
+            (any(one.reference in self.log for one in (OWN, OTHERS, EXPIRED, PRUNED)), "a token is in the log"),
         ]
+        for page in (f"{page}{by}" for page in (START_PAGE, DATA) for by in ("", ANEW)) if mounted else ():
+            answers = self.pages.get(page, Counter())
+            failed = answers.total() - answers["200"]
+            # Whoever connects anew stands in line with all who do.
+            bad = failed > (MOST_REFUSED * answers.total() if page.endswith(ANEW) else 0) or not answers["200"]
+            found.append((bad, f"Airflow's page {page} was answered {dict(answers)}"))
         for kind, allowed in REFUSED.items():
-            odd = set(self.attacks.get(kind, ())) - allowed - {"none"}
+            answers = self.attacks.get(kind, Counter())
+            odd = set(answers) - allowed - {"none"}
             found.append((bool(odd), f"{kind} was answered {sorted(odd)}"))
+            found.append((not set(answers) & allowed, f"{kind} was never answered: {dict(answers)}"))
         return [words for is_so, words in found if is_so]
 
     def __str__(self) -> str:
@@ -78,6 +114,7 @@ class Seen:
             f"{self.sent} honest reports: first answers {dict(self.first)}, "
             f"median {waited[len(waited) // 2] * 1000:.0f} ms, p99 {waited[int(len(waited) * 0.99)] * 1000:.0f} ms",
             f"memory {self.memory[0] >> 20} to {self.memory[1] >> 20} MiB, log {len(self.log.splitlines())} lines",
+            *(f"  {page}: {dict(answers)}, {self.longest[page]:.1f} s at most" for page, answers in self.pages.items()),
             *(f"  {kind}: {dict(answers)}" for kind, answers in sorted(self.attacks.items())),
         ]
         return "\n".join(lines)
@@ -135,14 +172,46 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _look_at_pages(place: Place, seen: Seen, over: asyncio.Event) -> None:
-    async with httpx.AsyncClient(base_url=place.url, timeout=HONEST_TIMEOUT, trust_env=False, verify=False) as client:
+async def _look_at_pages(place: Place, seen: Seen, over: asyncio.Event, *, anew: bool) -> None:
+    """Ask for pages as somebody does who has logged in before, by one connection or each time by a new one."""
+    limits = httpx.Limits(max_keepalive_connections=0 if anew else 1)
+    async with httpx.AsyncClient(
+        base_url=place.url, timeout=PAGE_SECONDS, trust_env=False, verify=False, limits=limits
+    ) as client:
+        entered = await client.post("/auth/token", json={"username": UI_USER, "password": UI_PASSWORD})
+        client.headers["Authorization"] = f"Bearer {entered.raise_for_status().json()['access_token']}"
         while not over.is_set():
-            try:
-                seen.pages[(await client.get("/api/v2/version")).status_code] += 1
-            except httpx.TransportError:
-                seen.pages[0] += 1
-            await asyncio.sleep(0.5)
+            for page in (START_PAGE, DATA):
+                begun = time.monotonic()
+                answer, name = await _answer_of(client, page), page + (ANEW if anew else "")
+                seen.pages.setdefault(name, Counter())[answer] += 1
+                seen.longest[name] = max(seen.longest.get(name, 0.0), time.monotonic() - begun)
+            await asyncio.sleep(PAGE_PAUSE)
+
+
+async def _answer_of(client: httpx.AsyncClient, page: str) -> str:
+    """Return its status, or what was wrong with it."""
+    try:
+        # For all of it: each read may take as long by itself.
+        async with asyncio.timeout(PAGE_SECONDS):
+            answer = await client.get(page)
+    except (httpx.TransportError, TimeoutError) as error:
+        return type(error).__name__
+    if answer.status_code != 200:
+        return str(answer.status_code)
+    is_it = "<html" in answer.text if page == START_PAGE else "total_entries" in answer.json()
+    return "200" if is_it else "200, another page"
+
+
+def _have_replays_pruned(place: Place) -> None:
+    """Send what will be replayed, and prune it."""
+    headers = {"content-type": "application/json"}
+    with httpx.Client(base_url=place.url, timeout=HONEST_TIMEOUT, trust_env=False, verify=False) as client:
+        for body in REPLAYED:
+            client.post(place.path(PRUNED, MALLORY), content=body, headers=headers).raise_for_status()
+    if place.stored_of(PRUNED.campaign) != len(REPLAYED):
+        raise RuntimeError("What is to be replayed was not stored.")
+    place.prune_all(PRUNED_AFTER)
 
 
 def attacked(place: Place, seconds: float) -> Seen:
@@ -153,6 +222,7 @@ def attacked(place: Place, seconds: float) -> Seen:
     allow_files(8000)
     seen = Seen()
     honest = _Honest(place, seen)
+    _have_replays_pruned(place)
     before = place.memory()
     attack: list[tuple[asyncio.AbstractEventLoop, Attack]] = []
     begun = threading.Event()
@@ -164,11 +234,11 @@ def attacked(place: Place, seconds: float) -> Seen:
 
     async def being_honest() -> None:
         over = asyncio.Event()
-        pages = asyncio.create_task(_look_at_pages(place, seen, over)) if place.mounted else None
+        ways = (False, True) if place.mounted else ()
+        pages = [asyncio.create_task(_look_at_pages(place, seen, over, anew=anew)) for anew in ways]
         await honest.send_at_rate(seconds)
         over.set()
-        if pages:
-            await pages
+        await asyncio.gather(*pages)
 
     attackers = threading.Thread(target=lambda: asyncio.run(attacking()), daemon=True)
     attackers.start()
@@ -184,5 +254,6 @@ def attacked(place: Place, seconds: float) -> Seen:
     stored = set(place.stored(HONEST))
     seen.lost = len(honest.acknowledged - stored)
     seen.strange = len(stored - honest.acknowledged)
+    seen.expired = sum(place.stored_of(one.campaign) for one in (EXPIRED, PRUNED))
     seen.log = place.log.read_text(errors="replace")
     return seen

@@ -6,32 +6,17 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from cpaas_provider.delivery import answers, doors, health
 from cpaas_provider.delivery.complaints import Complaints
-from cpaas_provider.store.database import Database, open_store
-from tests.tcp_proxy import Mode, Proxy, proxy_to
+from cpaas_provider.store.database import Database
+from tests.tcp_proxy import Mode, Proxy
 from tests.unit.delivery.receiving import REPORT, Served, serving, until
+from tests.unit.failing_server import behind as behind  # as fixtures
+from tests.unit.failing_server import proxy as proxy
 
-LIMIT = 0.3
 WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"})
-
-
-@pytest.fixture
-def proxy(postgres_url: str) -> Iterator[Proxy]:
-    url = make_url(postgres_url)
-    with proxy_to(str(url.host), int(url.port or 5432)) as running:
-        yield running
-
-
-@pytest.fixture
-def database(proxy: Proxy, postgres_url: str) -> Iterator[Database]:
-    open_store(postgres_url).close()
-    through = make_url(postgres_url).set(port=proxy.port)
-    with open_store(through.render_as_string(hide_password=False), write_timeout=LIMIT) as opened:
-        yield opened
-        proxy.turn(Mode.PASS)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +26,8 @@ def looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def served(database: Database) -> Iterator[Served]:
-    with serving(database) as running:
+def served(behind: Database) -> Iterator[Served]:
+    with serving(behind) as running:
         assert running.post().status_code == 200
         yield running
 

@@ -12,28 +12,12 @@ from sqlalchemy import make_url
 
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
-from tests.tcp_proxy import Mode, Proxy, proxy_to
+from tests.tcp_proxy import Mode, Proxy
+from tests.unit.failing_server import LIMIT
+from tests.unit.failing_server import behind as behind  # as fixtures
+from tests.unit.failing_server import proxy as proxy
 
-LIMIT = 0.4
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def proxy(postgres_url: str) -> Iterator[Proxy]:
-    url = make_url(postgres_url)
-    with proxy_to(str(url.host), int(url.port or 5432)) as running:
-        yield running
-
-
-@pytest.fixture
-def behind(proxy: Proxy, postgres_url: str) -> Iterator[Database]:
-    """A database behind a proxy, whose transactions are limited."""
-    open_store(postgres_url).close()
-    through = make_url(postgres_url).set(port=proxy.port)
-    with open_store(through.render_as_string(hide_password=False), write_timeout=LIMIT) as opened:
-        opened.check()
-        yield opened
-        proxy.turn(Mode.PASS)
 
 
 def check_in_time(database: Database) -> None:
