@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, select
+from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.membership import Row, record
@@ -22,7 +22,7 @@ from cpaas_provider.delivery.statuses import inserting
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import RejectedDataError
-from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.many import insert_many, select_at_once
 from cpaas_provider.store.schema import reports, requests, sends
 from cpaas_provider.store.transactions import Written
 
@@ -40,7 +40,11 @@ _MOST_KINDS = 10_000
 KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 """What the operations of sends are about."""
 
-_KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
+_THESE = reports.c.digest.in_(bindparam("digests", expanding=True))
+_KNOWN = {
+    "sqlite": select(func.hex(reports.c.digest).label("digest")).where(_THESE),
+    "postgresql": select(func.encode(reports.c.digest, literal_column("'hex'")).label("digest")).where(_THESE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +231,7 @@ def _note(
     # In one order, or two processes could wait for each other.
     ordered = [rows[digest] for digest in sorted(rows)]
     if connection.dialect.name == "sqlite":
-        # Nobody else writes meanwhile, so it can be asked before: to hand rows over one by one takes SQLite's driver
-        # long where other threads are busy.
+        # Nobody else writes meanwhile, so it can be asked before; see ``select_at_once``.
         known = _known(connection, rows)
         insert_many(connection, _noting("sqlite"), ordered)
         return rows.keys() - known
@@ -238,8 +241,9 @@ def _note(
 
 def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
     found: set[bytes] = set()
+    query = _KNOWN[connection.dialect.name]
     for batch in batched(digests):
-        found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
+        found.update(bytes.fromhex(name) for (name,) in select_at_once(connection, query, {"digests": batch}))
     return found
 
 

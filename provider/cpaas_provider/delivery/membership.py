@@ -35,7 +35,7 @@ from sqlalchemy import (
 
 from cpaas_provider.delivery.statuses import Key, inserting, key_of, united, write_and_find_new, write_deliveries
 from cpaas_provider.store.batches import batched
-from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.many import insert_many, select_at_once
 from cpaas_provider.store.schema import deliveries, request_counts, requests
 
 Row = dict[str, Any]
@@ -94,7 +94,7 @@ def _write(connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounde
     asked = [key for key in rows if key[:3] in bounded]
     known: set[Key] = set()
     for some in batched(asked):
-        known.update(map(tuple, connection.execute(_find("sqlite").one_of, {"wanted": json.dumps(some)})))
+        known.update(select_at_once(connection, _find("sqlite").one_of, {"wanted": json.dumps(some)}))
     write_deliveries(connection, rows)
     return set(asked) - known
 
@@ -134,7 +134,14 @@ def _add(connection: Connection, added: Mapping[Request, int], *, anew: bool = F
     columns = ("campaign", "conn_id", "reference", "recipients", "touched")
     # In one order, or two processes could wait for each other.
     rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
-    return {row[:3]: row[3] for row in insert_many(connection, _counting(connection.dialect.name, anew), rows)}
+    if connection.dialect.name != "sqlite":
+        return {row[:3]: row[3] for row in insert_many(connection, _counting(connection.dialect.name, anew), rows)}
+    before: dict[Request, int] = {}
+    for some in batched(added):
+        found = select_at_once(connection, _find("sqlite").number, {"wanted": json.dumps(some)})
+        before |= {row[:3]: row[3] for row in found}
+    insert_many(connection, _counting("sqlite", anew), rows)
+    return {request: 0 if anew else more + before.get(request, 0) for request, more in added.items()}
 
 
 @functools.cache
@@ -144,7 +151,7 @@ def _counting(dialect: str, anew: bool) -> Any:
     changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
     key = list(request_counts.primary_key.columns)
     counting = insert.on_conflict_do_update(index_elements=key, set_={**changed, "touched": more.touched})
-    return counting.returning(*key, there.recipients)
+    return counting if dialect == "sqlite" else counting.returning(*key, there.recipients)
 
 
 def _set_number(connection: Connection, request: Request, number: int) -> None:
@@ -160,7 +167,8 @@ def _name_lone(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
     lock(connection, requests_)
     there: dict[Request, set[str]] = {request: set() for request in requests_}
     for some in batched(requests_):
-        for found in connection.execute(_find(connection.dialect.name).all_of, {"wanted": json.dumps(some)}):
+        query = _find(connection.dialect.name).all_of
+        for found in select_at_once(connection, query, {"wanted": json.dumps(some)}):
             there[found[:3]].add(found[3])
     before = {request: set(names) for request, names in there.items()}
     named = [_own_name(row, there[request_of(row)]) for row in rows]
@@ -290,31 +298,40 @@ class _Find:
             parts = [self._wanted.c.value.op("->>")(literal_column(str(place))) for place in range(4)]
         self._parts = [type_coerce(part, String()) for part in parts]
 
-    def _among(self, number: int) -> ColumnElement[bool]:
-        return and_(*(column == part for column, part in zip(_NAME[:number], self._parts, strict=False)))
+    def _among(self, *columns: ColumnElement[Any]) -> ColumnElement[bool]:
+        return and_(*(column == part for column, part in zip(columns, self._parts, strict=False)))
 
     @functools.cached_property
     def all_of(self) -> Select[Any]:
         """Who has a row in these requests."""
         if self._by_row:
             # Each is looked for by itself: joined, a table that has just grown would be read from end to end.
-            theirs = select(deliveries.c.recipient).where(self._among(3)).limit(_MOST_ROWS).correlate(self._wanted)
+            theirs = (
+                select(deliveries.c.recipient).where(self._among(*_NAME[:3])).limit(_MOST_ROWS).correlate(self._wanted)
+            )
             found = theirs.lateral()
             named: Any = select(*self._parts[:3], found.c.recipient).select_from(self._wanted.join(found, true()))
             each: Select[Any] = named
             return each
-        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(3)))
+        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME[:3])))
 
     @functools.cached_property
     def one_of(self) -> Select[Any]:
         """Which of these recipients have one."""
-        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(4)))
+        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME)))
+
+    @functools.cached_property
+    def number(self) -> Select[Any]:
+        """The numbers of rows that are kept of these requests."""
+        key = request_counts.primary_key.columns
+        there = self._wanted.join(request_counts, self._among(*key))
+        return select(*key, request_counts.c.recipients).select_from(there)
 
     @functools.cached_property
     def count(self) -> Select[Any]:
         """How many recipients of these requests have one, and whether their recipients are noted."""
         # Who is not named is passed over by the index, which a condition row by row would take ten times as long for.
-        rows = select(func.count()).select_from(deliveries).where(self._among(3), deliveries.c.recipient > "")
+        rows = select(func.count()).select_from(deliveries).where(self._among(*_NAME[:3]), deliveries.c.recipient > "")
         noted = and_(requests.c.conn_id == self._parts[1], requests.c.reference == self._parts[2])
         numbers = (rows.correlate(self._wanted), select(requests.c.tracked).where(noted).correlate(self._wanted))
         columns: list[ColumnElement[Any]] = [*self._parts[:3], *(number.scalar_subquery() for number in numbers)]

@@ -29,6 +29,10 @@ PATIENCE_SECONDS = 30
 
 CONNECT_SECONDS = 10
 
+CACHE_KIB = 16 * 1024
+CHECKPOINT_PAGES = 4000
+"""Of 4 KiB: how much of a write-ahead log there is before it is brought into the file of SQLite."""
+
 _ONLY_READS = "cpaas_only_reads"
 
 
@@ -263,6 +267,10 @@ def set_up_sqlite(connection: Any, record: Any) -> None:
     # The log is brought to the disk after the commit, so that the next to write need not wait for that.
     has_log = record.info[HAS_LOG] = mode.lower() == "wal"
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if has_log else 'FULL'}")
+    # Reports come in no order, so that each touches pages of its own: they are kept at hand, and written into the file
+    # not for each few of them.
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     # What is deleted may be somebody's number; not every build of SQLite overwrites it by itself.
     connection.execute("PRAGMA secure_delete = ON")
 

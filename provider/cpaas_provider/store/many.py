@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, Dialect, Insert, LargeBinary
+from sqlalchemy import Boolean, Connection, Dialect, Insert, LargeBinary, Select, func, select
 
 from cpaas_provider.store.batches import BATCH
 from cpaas_provider.store.schema import Moment
+
+_MOST_ROWS = 256
+_STEP = 16
+"""Rows of one statement of SQLite, and by how many two sizes of it differ."""
 
 _NAMED = re.compile(r"%\((\w+)\)s")
 _VALUES, _REST = " VALUES (", ") ON CONFLICT"
@@ -73,13 +78,34 @@ def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Mappin
 
 def _sizes(count: int, dialect: str) -> Iterator[int]:
     """Yield how many rows go into each statement."""
-    size = BATCH if dialect != "sqlite" else 256
+    most = BATCH if dialect != "sqlite" else _MOST_ROWS
     while count:
-        if size > count:
+        size = min(count, most)
+        if dialect == "sqlite" and size > _STEP:
             # SQLite's driver remembers statements it has seen, and to read one anew takes longer than to carry it out.
-            size = count if dialect != "sqlite" else 1 << (count.bit_length() - 1)
+            # So there are few sizes, and a small rest.
+            size -= size % _STEP
         yield size
         count -= size
+
+
+def select_at_once(connection: Connection, query: Select[Any], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of a query for text and numbers, in no order.
+
+    From SQLite they come as one: for each row its driver gives way to other threads, and waits until it has its turn
+    again, which takes longer than the query where they are busy.
+
+    :param query: made once, as what is made of it is remembered
+    """
+    if connection.dialect.name != "sqlite":
+        return [tuple(row) for row in connection.execute(query, values)]
+    return [tuple(row) for row in json.loads(connection.execute(_as_one(query), values).scalar_one())]
+
+
+@functools.lru_cache(maxsize=64)
+def _as_one(query: Select[Any]) -> Select[Any]:
+    rows = query.subquery()
+    return select(func.json_group_array(func.json_array(*rows.c)))
 
 
 @functools.lru_cache(maxsize=64)
