@@ -77,8 +77,8 @@ def test_few_statements_carry_many_rows(database: Database) -> None:
     rows = [row(number) for number in range(300)]
     with statements(database) as seen:
         database.write(lambda connection: insert_many(connection, adding_up(database), rows))
-    # SQLite: 256, 32, 8 and 4 rows, so that few different texts are met again and again.
-    assert len(seen) == (4 if database.engine.dialect.name == "sqlite" else 1)
+    # SQLite: 256, 32 and 12 rows, so that few different texts are met again and again.
+    assert len(seen) == (3 if database.engine.dialect.name == "sqlite" else 1)
 
 
 def test_nothing_for_no_rows(database: Database) -> None:
