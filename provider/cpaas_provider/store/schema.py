@@ -231,6 +231,79 @@ reports = Table(
     Index("cpaas_reports_received", "received"),
 )
 
+# Which row of a contact list belongs to which key of a source: one map a connection and name.
+contact_maps = Table(
+    "cpaas_contact_maps",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("conn_id", String(250), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("base_url", Text, nullable=False),
+    # The contact table at the service that the rows belong to.
+    Column("table_id", String(200), nullable=False),
+    # What the hashes of keys, rows and cells are keyed with.
+    Column("secret", String(64), nullable=False),
+    # The token of the newest lease.
+    Column("fencing_token", BigInteger, nullable=False),
+    Column("created", Moment, nullable=False),
+    Index("cpaas_contact_maps_name", "conn_id", "name", unique=True),
+)
+
+# Which tasks may write to which buckets of a map now.
+contact_leases = Table(
+    "cpaas_contact_leases",
+    metadata,
+    Column("map_id", Integer, ForeignKey(contact_maps.c.id), primary_key=True),
+    Column("fencing_token", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", String(1000), nullable=False),
+    Column("first_bucket", Integer, nullable=False),
+    # The first bucket behind the lease; a lease on a single row has none.
+    Column("end_bucket", Integer, nullable=False),
+    Column("until", Moment, nullable=False),
+)
+
+contact_map_values = Table(
+    "cpaas_contact_map_values",
+    metadata,
+    Column("map_id", Integer, ForeignKey(contact_maps.c.id), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+_HASH = LargeBinary(16).with_variant(VARBINARY(16), *_MYSQL)
+
+contact_rows = Table(
+    "cpaas_contact_rows",
+    metadata,
+    Column("map_id", Integer, ForeignKey(contact_maps.c.id), primary_key=True),
+    Column("key_hash", _HASH, primary_key=True),
+    Column("state", Integer, nullable=False),
+    Column("row_id", String(200)),
+    # Of the row in the source as the list has it; none where the list may have something else.
+    Column("raw_hash", _HASH),
+    # Of the row in the source that the service rejected.
+    Column("rejected_hash", _HASH),
+    # Of what was written when the row was gone from the source.
+    Column("missing_hash", _HASH),
+    Column("cell_hashes", LargeBinary().with_variant(LargeBinary(2**24 - 1), *_MYSQL)),
+    # Counts the changes of this entry.
+    Column("version", Integer, nullable=False),
+    # The lease under which a request is under way.
+    Column("fencing_token", BigInteger),
+    # Where the source had the row whose creation was requested, and when that was.
+    Column("source_row", Integer),
+    Column("requested", Moment),
+    # Few of many: a query for what is not in step reads these alone.
+    Index(
+        "cpaas_contact_rows_open",
+        "map_id",
+        "state",
+        sqlite_where=text("state <> 0"),
+        postgresql_where=text("state <> 0"),
+    ),
+    sqlite_with_rowid=False,
+)
+
 
 def _first(connection: Connection) -> None:
     for table in (campaigns, campaign_values, lookups):
@@ -270,6 +343,11 @@ def _request_counts(connection: Connection) -> None:
         request_counts.create(connection, checkfirst=True)
 
 
+def _contact_maps(connection: Connection) -> None:
+    for table in (contact_maps, contact_leases, contact_map_values, contact_rows):
+        table.create(connection, checkfirst=True)
+
+
 REPORTS_ON = ("sqlite", "postgresql")
 """The databases that delivery reports can be kept in."""
 
@@ -279,6 +357,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _keyed_campaigns,
     _by_connection,
     _request_counts,
+    _contact_maps,
 ]
 """What makes version n of version n-1, in order."""
 

@@ -1,0 +1,65 @@
+"""Why a contact list cannot be synced, in words for a DAG author. None of them shows what a row holds."""
+
+from __future__ import annotations
+
+
+class ContactsError(Exception):
+    """Base of all of them.
+
+    ``for_good`` says that a retry of the task would not help.
+    """
+
+    for_good = False
+
+
+class MapMismatchError(ContactsError):
+    """The key map belongs to another service, another table, or another key."""
+
+    for_good = True
+
+
+class NoMapError(ContactsError):
+    """There is no key map of this name."""
+
+    for_good = True
+
+
+class LeaseTakenError(ContactsError):
+    """Another task works on the same part of the list now.
+
+    :param owner: which one
+    """
+
+    def __init__(self, words: str, owner: str) -> None:
+        super().__init__(words)
+        self.owner = owner
+
+
+class LeaseLostError(ContactsError):
+    """The lease ended, and another task may have the list now. This one must not go on."""
+
+
+class TooManyChangesError(ContactsError):
+    """``max_changes`` or ``max_deletes`` stopped the sync before its first request."""
+
+    for_good = True
+
+
+class TooManyFailuresError(ContactsError):
+    """More rows failed than ``max_failure_ratio`` allows."""
+
+    for_good = True
+
+
+class UnknownCreationsError(ContactsError):
+    """The outcome of some creations is unknown, and ``on_unknown`` says that the task fails then."""
+
+    for_good = True
+
+
+class NotSyncedError(ContactsError):
+    """Some rows could not be sent. The next try sends them."""
+
+
+class SpoolError(ContactsError):
+    """The worker's disk could not take the rows."""

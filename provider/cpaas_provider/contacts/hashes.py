@@ -1,0 +1,130 @@
+"""What the key map stores instead of keys, rows and cells: keyed hashes, which show nothing of a contact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+KEY_BYTES = 16
+_COLUMN_BYTES = 4
+_CELL_BYTES = 8
+_ENTRY_BYTES = _COLUMN_BYTES + _CELL_BYTES
+
+BUCKETS = 65_536
+"""In how many parts the keys of a map are cut: by the first two bytes of their hashes."""
+
+
+class ContactHashes:
+    """The hashes of one key map.
+
+    :param secret: the map's own secret, so that the same contact has another hash in another map
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret = blake2b(secret.encode(), digest_size=32).digest()
+
+    def of_key(self, key: Sequence[str]) -> bytes:
+        """Return the hash of a key, which may have several parts."""
+        # A part holds any character, so its length goes before it.
+        text = key[0] if len(key) == 1 else "".join(f"{len(part)}:{part}" for part in key)
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES, key=self._secret).digest()
+
+    def row_secret(self, signature: str) -> bytes:
+        """Return what ``of_row`` is keyed with: with another mapping every row of a source has another hash.
+
+        :param signature: what the cells of a row depend on beside its values
+        """
+        return blake2b(signature.encode("utf-8", "surrogatepass"), digest_size=32, key=self._secret).digest()
+
+    @staticmethod
+    def of_row(row_secret: bytes, values: tuple[Any, ...]) -> bytes:
+        """Return the hash of a source's values, the types of which count."""
+        return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES, key=row_secret).digest()
+
+    def of_cells(self, cells: Mapping[str, Any]) -> CellHashes:
+        """Return the hashes of cells as they go on the wire, by column."""
+        return CellHashes({column_tag(column): self.of_cell(column, cell) for column, cell in cells.items()})
+
+    def of_cell(self, column: str, cell: Any) -> bytes:
+        """Return the hash of one cell as it goes on the wire."""
+        text = json.dumps([column, cell], ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+        return blake2b(text.encode(), digest_size=_CELL_BYTES, key=self._secret).digest()
+
+
+class CellHashes:
+    """What a row of the list holds, as far as it is known: a hash a column."""
+
+    __slots__ = ("_hashes",)
+
+    def __init__(self, hashes: Mapping[bytes, bytes] | None = None) -> None:
+        self._hashes = dict(hashes or {})
+
+    @classmethod
+    def unpack(cls, packed: bytes | None) -> CellHashes:
+        """Return what ``pack`` made."""
+        packed = packed or b""
+        starts = range(0, len(packed), _ENTRY_BYTES)
+        return cls(
+            {
+                packed[start : start + _COLUMN_BYTES]: packed[start + _COLUMN_BYTES : start + _ENTRY_BYTES]
+                for start in starts
+            }
+        )
+
+    def pack(self) -> bytes:
+        """Return the hashes as bytes, for the database."""
+        return b"".join(column + cell for column, cell in sorted(self._hashes.items()))
+
+    def has(self, column: str, cell_hash: bytes) -> bool:
+        """Tell whether the column is known to hold this cell."""
+        return self._hashes.get(column_tag(column)) == cell_hash
+
+    def merged(self, other: CellHashes) -> CellHashes:
+        """Return these hashes with those of another in their place where it has some."""
+        return CellHashes({**self._hashes, **other._hashes})
+
+    def without(self, columns: Iterable[str]) -> CellHashes:
+        """Return the hashes of all other columns."""
+        tags = {column_tag(column) for column in columns}
+        return CellHashes({tag: cell for tag, cell in self._hashes.items() if tag not in tags})
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self._hashes.items())
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CellHashes) and other._hashes == self._hashes
+
+    __hash__ = None  # type: ignore[assignment]  # equal by what it holds, and never a key
+
+
+_tags: dict[str, bytes] = {}
+
+
+def column_tag(column: str) -> bytes:
+    """Return the four bytes by which a column is known among the hashes of a row's cells."""
+    if (tag := _tags.get(column)) is None:
+        tag = _tags[column] = blake2b(column.encode("utf-8", "surrogatepass"), digest_size=_COLUMN_BYTES).digest()
+    return tag
+
+
+def bucket_of(key_hash: bytes) -> int:
+    """Return the bucket of a key, 0 to 65,535."""
+    return int.from_bytes(key_hash[:2])
+
+
+def first_hash(bucket: int) -> bytes:
+    """Return the smallest hash that a key of a bucket may have."""
+    return bucket.to_bytes(2).ljust(KEY_BYTES, b"\0")
+
+
+def buckets_of(part: int, of: int) -> tuple[int, int]:
+    """Return the first bucket of a partition, and the first behind it.
+
+    :param part: which partition, from 0
+    """
+    return part * BUCKETS // of, (part + 1) * BUCKETS // of
