@@ -139,7 +139,7 @@ class TestConnections:
         stage.connect("cpaas_default", host="https://elsewhere.example.com")
         failed = sms(stage, rows(3), **KEY).once()
         assert (failed.state, requests(stage)) == ("failed", 1)
-        assert "led to another base URL" in failed.error
+        assert "had another base URL" in failed.error
 
 
 class TestDatabases:

@@ -147,7 +147,7 @@ class TestTwoAtOnce:
             During(task_id="campaign", source=rows(4), content=TEXT, **KEY)
         done = Run(stage, dag).once()
         assert done.state == "success"
-        assert "works on it" in seen[0]
+        assert "is working on this campaign" in seen[0]
         assert (other.once().state, reached(stage)) == ("success", Counter(digits(4)))
 
     def test_while_another_has_it_the_task_fails_and_its_retry_goes_on(self, stage: Stage) -> None:
@@ -248,7 +248,7 @@ class TestParts:
         before = requests(stage)
         failed = parts(stage, 3, **KEY).once(map_index=0)
         assert (failed.state, requests(stage)) == ("failed", before)
-        assert "begun in 2 partitions, and would now go on in 3 partitions" in failed.error
+        assert "started in 2 partitions and cannot continue in 3 partitions" in failed.error
         assert sms(stage, rows(40), **KEY).once().state == "failed"
 
     def test_a_part_that_is_none_is_refused(self, stage: Stage) -> None:

@@ -346,7 +346,7 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *campaign.ids)
-        assert (said.status, "has changed meanwhile" in said.err) == (1, True)
+        assert (said.status, "changed in the meantime" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
     def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:

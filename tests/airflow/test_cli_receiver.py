@@ -277,5 +277,5 @@ class TestCannotBegin:
         (tmp_path / "file").touch()
         done = self.run("--port", "8099", AIRFLOW__CPAAS__DATABASE=f"sqlite:///{tmp_path / 'file' / 'store.db'}")
         assert done.returncode == 1
-        assert "The store cannot be created" in done.stderr
+        assert "The database cannot be created" in done.stderr
         assert "Traceback" not in done.stderr

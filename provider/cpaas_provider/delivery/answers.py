@@ -50,7 +50,7 @@ class Answer:
 
 
 class RefusalError(Exception):
-    """A report is not taken, and this is the answer."""
+    """The report is refused with this answer."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -62,17 +62,19 @@ def _refusal(status: int, detail: str, **headers: str) -> Answer:
 
 
 STORED = Answer.of(200, {"status": "stored"})
-HUNG_UP = _refusal(400, "The sender hung up before all of the body was there.")
+HUNG_UP = _refusal(400, "The connection closed before the whole body arrived.")
 BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
 # The same for a connection that is not there, a bad ticket and a closed door: it tells nothing of which.
-NOT_FOUND = _refusal(404, "There is nothing here.")
-ONLY_POST = _refusal(405, "Delivery reports are posted.", allow="POST")
-TOO_SLOW = _refusal(408, f"The body did not come within {BODY_SECONDS:g} s.")
+NOT_FOUND = _refusal(404, "Not found.")
+ONLY_POST = _refusal(405, "Send delivery reports with POST.", allow="POST")
+TOO_SLOW = _refusal(408, f"The body did not arrive within {BODY_SECONDS:g} s.")
 TOO_LARGE = _refusal(413, f"The body is larger than {MAX_BODY} bytes.")
-NO_JSON_TYPE = _refusal(415, "Delivery reports are of type application/json, without a content encoding.")
+NO_JSON_TYPE = _refusal(415, "Send delivery reports as application/json, without a content encoding.")
 NOT_JSON = _refusal(422, "The body is not JSON in UTF-8.")
-TOO_MANY = _refusal(429, "This URL has brought all the reports that its request may have.")
+TOO_MANY = _refusal(429, "This callback URL has reached the report limit of its request.")
 BROKEN = _refusal(500, "Internal Server Error")
-FULL = _refusal(503, "Too much arrives at once. Send it again later.", retry_after=str(RETRY_SECONDS))
-NO_STORE = _refusal(503, "Nothing can be stored now. Send it again later.", retry_after=str(RETRY_SECONDS))
-NO_KEYS = _refusal(503, "Nothing can be proved now. Send it again later.", retry_after=str(RETRY_SECONDS))
+FULL = _refusal(
+    503, "Too many reports at once. Nothing was stored. Send the report again later.", retry_after=str(RETRY_SECONDS)
+)
+NO_STORE = _refusal(503, "The report could not be stored now. Send it again later.", retry_after=str(RETRY_SECONDS))
+NO_KEYS = _refusal(503, "The report could not be verified now. Send it again later.", retry_after=str(RETRY_SECONDS))

@@ -100,7 +100,7 @@ def callback_lifetime() -> timedelta:
         lifetime = timedelta()
     if lifetime > timedelta():
         return lifetime
-    complaints.say("days", f"[cpaas] callback_days is no number of days above 0; {LIFETIME.days} are taken instead.")
+    complaints.say("days", f"[cpaas] callback_days is not a whole number above 0. Using {LIFETIME.days} days instead.")
     return LIFETIME
 
 

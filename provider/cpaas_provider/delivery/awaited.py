@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
 STRANGE = (
-    "The store knows nothing of what is waited for: neither that it was sent nor a report. If that does not change, "
-    "sender, receiver and whoever waits (workers, API server, triggerer) do not share one database: set [cpaas] "
-    "database to the same one for all of them."
+    "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "
+    "sender, receiver and triggerer do not share one database. Set [cpaas] database to the same database for workers, "
+    "API server and triggerer."
 )
 
 

@@ -32,7 +32,7 @@ def open_recipients(key: str) -> Iterator[Table]:
         with open_store() as database, database.reading() as connection:
             yield _Concerned(connection, query)
     except StoreError as error:
-        raise SourceError(f"It cannot be told whom {key} concerns. {error}") from None
+        raise SourceError(f"The recipients of the partition key {key} could not be read. {error}") from None
 
 
 @contextmanager
@@ -45,7 +45,9 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
         wanted = {row.values[0] for row in recipients.rows(("recipient",)) if isinstance(row, Row)}
     with contacts.open() as table:
         if table.columns is not None and column not in table.columns:
-            raise SourceError(f"{contacts} has no column {column!r} to find recipients by.")
+            raise SourceError(
+                f"{contacts} has no column {column!r}. Set column to the one that holds the number or address."
+            )
         yield _Contacts(table, column, _is_one_of(wanted, region))
 
 
@@ -120,6 +122,8 @@ def _query(key: str) -> Select[Any]:
     elif _CAMPAIGN.fullmatch(key):
         who = and_(deliveries.c.campaign == key, has_failed, COUNTS)
     else:
-        raise SourceError("The partition key is neither a campaign's reference nor one that our assets give.")
+        raise SourceError(
+            "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."
+        )
     named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
     return select(deliveries).where(who, named).order_by(deliveries.c.campaign, deliveries.c.recipient)

@@ -1,4 +1,4 @@
-"""The two doors in OpenAPI, for whoever has to set up the service's side."""
+"""The two endpoints in OpenAPI, to set up the service's side."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ CALLBACK_PATH = "/callback/{conn_id}/{ticket}"
 WEBHOOK_PATH = "/webhook/{conn_id}"
 
 _REFUSALS = {
-    404: "No such connection, a URL that is not ours or has expired, or a door that is closed; which is not told.",
-    405: "Not a POST.",
-    408: f"The body did not come within {BODY_SECONDS:g} s.",
+    404: "Unknown connection, unknown or expired URL, or closed endpoint. The response does not say which.",
+    405: "The method is not POST.",
+    408: f"The body did not arrive within {BODY_SECONDS:g} s.",
     413: f"The body is larger than {MAX_BODY} bytes.",
-    415: "Not of a JSON type, or with a content encoding.",
-    422: "Not JSON in UTF-8.",
-    503: "More than can be stored now, or the store or the connection cannot be reached; try again later.",
+    415: "The content type is not JSON, or the body has a content encoding.",
+    422: "The body is not JSON in UTF-8.",
+    503: "Too many reports at once, or the database or the connection cannot be read. Send the report again later.",
 }
-_SPENT = {429: "The URL has brought all the reports that its request may have."}
+_SPENT = {429: "The callback URL has reached the report limit of its request."}
 _UNSIGNED = {401: "The signature is missing or wrong."}
 _CONNECTION = ("conn_id", "Id of the Airflow connection of type cpaas.", ".+")
-_TICKET = ("ticket", "What proves the URL ours: made anew for every request that is sent.", "[^/]+")
+_TICKET = ("ticket", "Callback token: created for each request that is sent.", "[^/]+")
 
 
 def describe_doors(prefix: str) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def describe_doors(prefix: str) -> dict[str, Any]:
     callback = _operation(
         "take_callback",
         "A delivery report to the callback URL of one request",
-        "Stored for good before the answer; a repeat changes nothing. Of a handshake's URL, which store reports go to.",
+        "The report is committed before the response. A repeated report changes nothing. For a handshake, the response "
+        "names the database that reports go to.",
         (_CONNECTION, _TICKET),
         _REFUSALS | _SPENT,
         {"oneOf": [_object("status", const="stored"), _object("database")]},
@@ -40,8 +41,8 @@ def describe_doors(prefix: str) -> dict[str, Any]:
     webhook = _operation(
         "take_webhook",
         "A delivery report to the account's webhook",
-        "Its signature, Base64 of HMAC-SHA512 over the body with the connection's webhook_secret, is in the header "
-        "that the connection's signature_header names. While either is unset, this door is closed.",
+        "The signature is Base64 of HMAC-SHA512 over the body, with the connection's webhook_secret as the key. The "
+        "connection's signature_header names its header. While either is unset, this endpoint is closed.",
         (_CONNECTION,),
         _UNSIGNED | _REFUSALS,
         _object("status", const="stored"),
@@ -76,7 +77,7 @@ def _operation(
             for parameter, means, pattern in parameters
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": {}}}},
-        "responses": {"200": _answer("Stored for good.", kept)} | {str(key): value for key, value in answers.items()},
+        "responses": {"200": _answer("Stored durably.", kept)} | {str(key): value for key, value in answers.items()},
     }
 
 

@@ -40,7 +40,7 @@ _Waiting = tuple[Arrival, "Future[Kept]"]
 
 
 class DeskFullError(Exception):
-    """More arrived than can be stored now, or the desk is closed; nothing of it was kept."""
+    """More reports arrived than can be stored now, or the writer is closed. The report was not stored."""
 
 
 class TakesArrivals(Protocol):
@@ -89,7 +89,7 @@ class Desk:
         """
         held = self._in_hand
         if self._closed or held[arrival.conn_id] >= self._room or held.total() >= 2 * self._room:
-            raise DeskFullError("No room for more delivery reports now. Nothing was stored; send it again later.")
+            raise DeskFullError("Too many delivery reports at once. Nothing was stored. Send the report again later.")
         future: Future[Kept] = asyncio.get_running_loop().create_future()
         held[arrival.conn_id] += 1
         self._queue.put((arrival, future))
@@ -155,7 +155,7 @@ class Desk:
     def _tell(self, futures: list[Future[Kept]], conn_ids: Counter[str], outcome: list[Kept] | Exception) -> None:
         self._in_hand -= conn_ids
         if isinstance(outcome, list) and len(outcome) != len(futures):
-            outcome = AssertionError("What keeps arrivals has to say of each what became of it.")
+            outcome = AssertionError("The report writer must return one result for each report.")
         for place, future in enumerate(futures):
             # Somebody may have given up waiting.
             if not future.done():

@@ -44,8 +44,8 @@ MOST_BYTES = 64 * 1024 * 1024
 complaints = Complaints(logging.getLogger(__name__))
 
 _NOT_STORED = {
-    Kept.EXPIRED: (NOT_FOUND, "their callback URLs have expired, or what they belong to was pruned."),
-    Kept.TOO_MANY: (TOO_MANY, "more came to one callback URL than its request may have. Somebody else may have it."),
+    Kept.EXPIRED: (NOT_FOUND, "the callback URL has expired, or its request was pruned."),
+    Kept.TOO_MANY: (TOO_MANY, "a callback URL exceeded the report limit of its request. The URL may have leaked."),
 }
 """What is answered where nothing was stored, and why."""
 
@@ -103,7 +103,7 @@ class _Way:
             return
         answer, why = _NOT_STORED[kept]
         self._observe(kept.value, 1)
-        complaints.say(kept.value, f"Delivery reports on connection {conn_id!r} are refused: {why}")
+        complaints.say(kept.value, f"Refused delivery reports on connection {conn_id!r}: {why}")
         raise RefusalError(answer)
 
     def _refusal(self, error: Exception) -> Answer:
@@ -205,18 +205,18 @@ def _answer_to(error: Exception) -> Answer:
         case DeskFullError():
             return FULL
         case TimeoutError():
-            complaints.say("late", "Delivery reports are not stored in time; their senders are asked to try again.")
+            complaints.say("late", "Delivery reports were not stored in time. Their senders were asked to retry.")
             return NO_STORE
         case KeysUnreadableError():
             return NO_KEYS
         case RejectedDataError():
-            complaints.say("rejected", f"A delivery report is not stored; its sender is asked to try again. {error}")
+            complaints.say("rejected", f"A delivery report was not stored. Its sender was asked to retry. {error}")
             return NO_STORE
         case StoreError():
-            complaints.say("store", f"Delivery reports are not stored; their senders are asked to try again. {error}")
+            complaints.say("store", f"Delivery reports were not stored. Their senders were asked to retry. {error}")
             return NO_STORE
     # Its words may show what was sent.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{type(error).__name__} at {place.name}:{place.lineno}"
-    complaints.say("broken", f"A delivery report was not taken: {where}.")
+    complaints.say("broken", f"A delivery report was not stored because of an unexpected error: {where}.")
     return BROKEN

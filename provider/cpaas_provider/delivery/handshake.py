@@ -21,11 +21,11 @@ _LONGEST_ANSWER = 10_000
 
 
 class HandshakeRefusedError(Exception):
-    """Reports would be lost: the receiver refuses ours, keeps them elsewhere, or is none."""
+    """Delivery reports would be lost: the receiver rejects them, uses another database, or is not a receiver."""
 
 
 class ReceiverUnreachableError(Exception):
-    """Nobody can tell from here: the receiver does not answer now, or cannot be reached from this machine."""
+    """The check is inconclusive: the receiver did not respond, or cannot be reached from this machine."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Receiver:
         answer = self._ask()
         if answer.status != HTTPStatus.OK:
             raise HandshakeRefusedError(
-                f"The receiver at callback_url refuses our callback URLs (HTTP {answer.status}), so every delivery "
-                "report would be lost. Set callback_url to where the receiver is mounted, e.g. "
-                "https://airflow.example.com/cpaas, and see that it knows the same connection with the same "
+                f"The receiver at callback_url rejected this connection's callback URLs (HTTP {answer.status}). Every "
+                "delivery report would be lost. Set callback_url to where the receiver is mounted, e.g. "
+                "https://airflow.example.com/cpaas. Check that the receiver has the same connection with the same "
                 "callback_secret."
             )
         if (theirs := _store(answer)) is None:
             raise HandshakeRefusedError(
-                "What answers at callback_url is not the receiver of this provider, so every delivery report would be "
-                "lost. Set callback_url to where the receiver is mounted, e.g. https://airflow.example.com/cpaas."
+                "callback_url does not lead to the receiver of this provider. Every delivery report would be lost. Set "
+                "callback_url to where the receiver is mounted, e.g. https://airflow.example.com/cpaas."
             )
         if theirs != store:
             raise HandshakeRefusedError(
-                f"The receiver at callback_url keeps its reports in another store than {store_for_people}, where tasks "
-                "look for them. Set [cpaas] database to the same database for workers, triggerer and API server "
-                "(AIRFLOW__CPAAS__DATABASE); where they share no disk, that has to be PostgreSQL."
+                "The receiver at callback_url stores reports in another database than tasks read "
+                f"({store_for_people}). Set [cpaas] database (AIRFLOW__CPAAS__DATABASE) to the same database for "
+                "workers, triggerer and API server. Where they share no disk, it must be PostgreSQL."
             )
 
     def _ask(self) -> Answer:
@@ -88,9 +88,9 @@ class Receiver:
         finally:
             transport.close()
         if not isinstance(reply, Answer):
-            raise ReceiverUnreachableError(f"The receiver at callback_url did not answer ({reply.reason}).")
+            raise ReceiverUnreachableError(f"The receiver at callback_url did not respond ({reply.reason}).")
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise ReceiverUnreachableError(f"The receiver at callback_url is in trouble (HTTP {reply.status}).")
+            raise ReceiverUnreachableError(f"The receiver at callback_url failed (HTTP {reply.status}).")
         return reply
 
 

@@ -39,6 +39,8 @@ class Health:
         try:
             await self._check.within(ANSWER_SECONDS)
         except (TimeoutError, StoreError) as error:
-            complaints.say("health", f"The receiver's database is not available ({error or 'it does not answer'}).")
+            complaints.say(
+                "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
+            )
             return False
         return True

@@ -56,7 +56,7 @@ class ConnectionKeys:
 
 
 class KeysUnreadableError(Exception):
-    """The connection could not be read now; whether it exists is not known."""
+    """The connection could not be read now. The receiver cannot tell whether it exists."""
 
 
 @dataclass(slots=True)
@@ -138,13 +138,13 @@ class KeyRing:
             task = self._reading[conn_id] = asyncio.create_task(self._read_now(conn_id, is_expected))
             task.add_done_callback(lambda done: self._forget_reading(conn_id, done))
         if self._waiting[conn_id] >= MOST_WAITING:
-            raise KeysUnreadableError("Too many wait for the same connection to be read.")
+            raise KeysUnreadableError("Too many requests are waiting for the same connection to be read.")
         self._waiting[conn_id] += 1
         try:
             # Shielded: others wait for it too.
             return await asyncio.wait_for(asyncio.shield(task), READ_SECONDS)
         except TimeoutError:
-            return self._as_it_was(conn_id, "it takes too long")
+            return self._as_it_was(conn_id, "no response in time")
         finally:
             self._waiting[conn_id] -= 1
             if not self._waiting[conn_id]:
@@ -155,7 +155,9 @@ class KeyRing:
             try:
                 self._expected = await self._list.within(READ_SECONDS)
             except Exception as error:  # noqa: BLE001 - as below; what was expected before still is
-                complaints.say("list", f"Connections cannot be listed ({type(error).__name__}). Each is looked up.")
+                complaints.say(
+                    "list", f"Connections cannot be listed ({type(error).__name__}). Looking up each by its id."
+                )
             self._expected_until = self._clock() + EXPECTED_SECONDS
         return conn_id in self._expected
 
@@ -169,7 +171,7 @@ class KeyRing:
         self._lookups_left, self._counted = min(float(LOOKUPS_AT_ONCE), self._lookups_left + more), now
         others = sum(one not in self._known and one not in self._expected for one in self._reading)
         if self._lookups_left < 1 or others >= MOST_READS:
-            raise KeysUnreadableError("Too many unknown names of connections are being looked up.")
+            raise KeysUnreadableError("Too many unknown connection ids are being looked up.")
         self._lookups_left -= 1
 
     async def _read_now(self, conn_id: str, is_expected: bool) -> ConnectionKeys | None:
@@ -190,7 +192,7 @@ class KeyRing:
     def _as_it_was(self, conn_id: str, why: str) -> ConnectionKeys | None:
         """Return what is still remembered, so that a secrets backend that is away keeps no report out."""
         remembered = self._known.get(conn_id)
-        what = "proved as before" if remembered else "not taken; their senders are asked to try again"
+        what = "verified with the last known secrets" if remembered else "refused, and their senders asked to retry"
         complaints.say(what, f"Connection {conn_id!r} cannot be read ({why}). Its delivery reports are {what}.")
         if remembered is None:
             raise KeysUnreadableError(why)

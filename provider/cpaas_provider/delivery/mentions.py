@@ -46,7 +46,7 @@ _LONGEST_FIGURE = 30
 
 
 class UnknownRecipientError(ValueError):
-    """What was given is no phone number that can be told from others, and no address."""
+    """The value cannot be read as one phone number or one email address."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ def _number(text: str, region: str | None) -> Wanted:
     except InvalidMsisdnError as error:
         why = str(error).partition("; a national number")[0]
         raise UnknownRecipientError(
-            f"The phone number {why.replace('default_region', '--region')}. Nothing was deleted. Give it with its "
-            "country code (+234...), or name the region of national numbers (--region NG)."
+            f"The phone number {why.replace('default_region', '--region')}. Nothing was deleted. Add its country "
+            "code (+234...), or name the region of national numbers (--region NG)."
         ) from None
     number = phonenumbers.parse(f"+{digits}")
     plain = without_marks(text).strip()
     if region is None and not plain.startswith(("+", "00")) and not phonenumbers.is_valid_number(number):
         raise UnknownRecipientError(
-            "It cannot be told whether these digits are a national number or begin with a country code. Nothing was "
-            "deleted. Put a + before the country code, or name the region of national numbers (--region NG)."
+            "These digits can be a national number or begin with a country code. Nothing was deleted. Put a + before "
+            "the country code, or name the region of national numbers (--region NG)."
         )
     code, national = str(number.country_code), phonenumbers.national_significant_number(number)
     home = phonenumbers.region_code_for_number(number) or phonenumbers.region_code_for_country_code(int(code))

@@ -1,4 +1,4 @@
-"""A page that says how far the delivery of what a task sent is; counts alone, behind Airflow's login."""
+"""A page with the delivery counts of what a task sent, behind Airflow's login."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 100
 """Campaigns one page shows."""
 
 _REFRESH = 5
-_HEAD = ("Campaign", "Task", "Sent to", "Delivered", "Undelivered", "In flight", "Unreported", "State")
+_HEAD = ("Campaign", "Task", "Recipients", "Delivered", "Undelivered", "In flight", "Unreported", "State")
 _STYLE = (
     "body{font:15px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
     "table{border-collapse:collapse}th,td{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:left}"
@@ -37,13 +37,13 @@ _STYLE = (
 )
 
 _HINT = (
-    "Follow the link Delivery of a task that sends, or name what was sent by its reference: "
+    "Open the link Delivery of a task that sends. Or give the reference of what was sent: "
     f"{PATH}?campaign=REFERENCE, up to {MOST} times."
 )
 
 Campaigns = Annotated[
     list[str],
-    Query(alias="campaign", description=f"What was sent, by its reference: 1 to {MOST} of them"),
+    Query(alias="campaign", description=f"Reference of a campaign or of a single request, 1 to {MOST} of them"),
 ]
 
 
@@ -56,7 +56,7 @@ def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..
 
     @app.get(prefix + PATH, dependencies=[Depends(guard)], response_class=HTMLResponse)
     async def deliveries(request: Request, campaigns: Campaigns = ()) -> Response:  # type: ignore[assignment]
-        """Show counts, as a page or, where that is asked for, as JSON."""
+        """Show delivery counts as an HTML page, or as JSON with `Accept: application/json`."""
         as_json = "application/json" in request.headers.get("accept", "")
 
         def told(words: str, status: int) -> Response:
@@ -118,10 +118,10 @@ def _task(send: Any) -> str:
 
 def _state(send: Any, missing: int) -> str:
     if send is None:
-        return "nothing is known of it here"
+        return "not found in this database"
     if send.ended is None:
-        return "being sent"
-    return "reports are awaited" if missing else "all reported"
+        return "sending"
+    return "waiting for reports" if missing else "all reported"
 
 
 def page_of(lines: list[dict[str, Any]]) -> str:
@@ -134,7 +134,7 @@ def page_of(lines: list[dict[str, Any]]) -> str:
     heads = "".join(f"<th>{head}</th>" for head in _HEAD)
     return _page(
         f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>As far as the service has reported; looked up anew every {_REFRESH} seconds.</p>"
+        f"<p>Counts of the delivery reports received so far. The page refreshes every {_REFRESH} seconds.</p>"
     )
 
 

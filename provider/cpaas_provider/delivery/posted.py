@@ -117,7 +117,7 @@ class Posted:
         """
         task = self._task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("A request is read by a task.")
+            raise RuntimeError("A request must be read in an asyncio task.")
         cancelling, self._over, self._patience, self._waited = task.cancelling(), False, patience, 0.0
         self._turns.add(self._count)
         try:
@@ -143,7 +143,7 @@ class Posted:
     async def _pieces(self) -> bytes:
         guest, body = self._guest, bytearray()
         if guest is None:
-            raise RuntimeError("A body is read once the request has a place.")
+            raise RuntimeError("A body can be read only after the request was admitted.")
         while not self.read_whole:
             message = await self._receive()
             if message["type"] == "http.disconnect":

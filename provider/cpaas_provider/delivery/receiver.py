@@ -96,7 +96,11 @@ def receiver(
 
     state = Health(check_database)
 
-    @app.get(prefix + "/health", dependencies=closed, responses={503: {"description": "No report can be stored now."}})
+    @app.get(
+        prefix + "/health",
+        dependencies=closed,
+        responses={503: {"description": "The database cannot store reports now."}},
+    )
     async def health() -> JSONResponse:
         available = await state.database_available()
         said = {"status": "ok" if available else "database unavailable"} | ({"version": __version__} if guard else {})

@@ -28,7 +28,7 @@ _MAC_BYTES = 20
 
 
 class BadTicketError(Exception):
-    """The text is no ticket of ours. It never says which part was wrong."""
+    """The text is not a valid callback token. The error never says which part is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,12 @@ class Ticket:
 
     def __post_init__(self) -> None:
         if not (_NAME.fullmatch(self.campaign) and _NAME.fullmatch(self.reference)):
-            raise ValueError("Campaign and reference of a ticket are 1 to 100 letters, digits, hyphens or underscores.")
+            raise ValueError(
+                "The campaign and the reference of a callback token must be 1 to 100 letters, digits, hyphens or "
+                "underscores."
+            )
         if not 1 <= self.recipients <= MAX_RECIPIENTS:
-            raise ValueError(f"A ticket is for 1 to {MAX_RECIPIENTS:,} recipients.")
+            raise ValueError(f"A callback token is for 1 to {MAX_RECIPIENTS:,} recipients.")
 
 
 def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
@@ -67,7 +70,7 @@ def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
     :raises ValueError: when the secret is empty
     """
     if not secret:
-        raise ValueError("A callback URL needs a secret to be signed with.")
+        raise ValueError("A callback URL needs a signing secret.")
     issued = int((ticket.issued or datetime.now(UTC)).timestamp())
     mac = _mac(_canonical(conn_id, ticket, issued), secret)
     text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{issued}.{mac}"
@@ -88,14 +91,14 @@ def read_ticket(conn_id: str, text: str, secrets: Sequence[str]) -> Ticket:
 def _proved(conn_id: str, text: str, secrets: tuple[str, ...]) -> Ticket:
     found = _TICKET.fullmatch(text)
     if found is None or int(found[3]) > MAX_RECIPIENTS:
-        raise BadTicketError("The callback URL is not one of ours.")
+        raise BadTicketError("The callback URL is not signed by this provider.")
     issued, mac = int(found[4]), found[5]
     ticket = Ticket(found[1], found[2], int(found[3]), datetime.fromtimestamp(issued, UTC))
     whole = _canonical(conn_id, ticket, issued)
     # All are tried, so that the time tells nothing of which.
     proofs = [hmac.compare_digest(mac, _mac(whole, secret)) for secret in secrets if secret]
     if not any(proofs):
-        raise BadTicketError("The callback URL is not one of ours.")
+        raise BadTicketError("The callback URL is not signed by this provider.")
     return ticket
 
 

@@ -68,8 +68,8 @@ def _of_text(text: str) -> URL:
         url = None
     if url is None or _is_torn(text, url):
         raise StoreError(
-            "[cpaas] database is not a URL SQLAlchemy can read. Characters such as @ and / in a user or password have "
-            "to be percent-encoded (@ is %40, / is %2F); or name an Airflow connection instead."
+            "[cpaas] database is not a URL that SQLAlchemy can read. Percent-encode characters such as @ and / in a "
+            "user or password (@ is %40, / is %2F). Or name an Airflow connection instead."
         )
     return url
 
@@ -106,8 +106,8 @@ def _of_connection(conn_id: str) -> URL:
     if connection.conn_type == "sqlite":
         return URL.create("sqlite", database=connection.host)
     raise StoreError(
-        f"[cpaas] database names the connection {conn_id!r} of type {connection.conn_type!r}. Connections of type "
-        "postgres and sqlite can be used; for another database set its SQLAlchemy URL."
+        f"[cpaas] database names the connection {conn_id!r} of type {connection.conn_type!r}, which cannot be used. "
+        "Name one of type postgres or sqlite, or set the SQLAlchemy URL of another database."
     )
 
 
@@ -120,10 +120,13 @@ def _usable(url: URL) -> URL:
         dialect = url.get_dialect()
     except ArgumentError:
         raise StoreError(
-            f"SQLAlchemy on this machine knows no database {url.drivername!r}, which [cpaas] database asks for."
+            f"[cpaas] database uses {url.drivername!r}, which SQLAlchemy on this machine does not support. Install its "
+            "dialect here, or set another database."
         ) from None
     if dialect.is_async:
-        raise StoreError(f"[cpaas] database asks for the asynchronous driver {url.drivername!r}; name one that is not.")
+        raise StoreError(
+            f"[cpaas] database names the asynchronous driver {url.drivername!r}. Name a synchronous driver instead."
+        )
     if dialect.name == "sqlite":
         _check_file(url.database or "")
     return url
@@ -132,6 +135,6 @@ def _usable(url: URL) -> URL:
 def _check_file(path: str) -> None:
     if not Path(path).is_absolute():
         raise StoreError(
-            "[cpaas] database has to name its SQLite file by an absolute path (sqlite:////var/lib/cpaas.db): it must "
-            "be the same file for every process, and in memory nothing would last."
+            "[cpaas] database must name its SQLite file by an absolute path (sqlite:////var/lib/cpaas.db). Every "
+            "process needs the same file, and a database in memory would not last."
         )

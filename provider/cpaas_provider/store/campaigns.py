@@ -105,7 +105,7 @@ class CampaignState:
         def work(connection: Connection) -> None:
             self._taken(connection, self._clock())
             if any(self._stored(connection, key) != value for key, value in seen.items()):
-                raise CampaignChangedError("The journal of this campaign has changed meanwhile.")
+                raise CampaignChangedError("The journal of this campaign changed in the meantime.")
             for key, text in texts.items():
                 self._store(connection, key, text)
             connection.execute(update(campaigns).where(self._row).values(owner=None, until=None))
@@ -165,8 +165,8 @@ class CampaignState:
             return 1
         if found.owner not in (None, self._owner) and found.until > now:
             raise CampaignTakenError(
-                f"This campaign happens once, and {found.owner} works on it. It is free when that ends, or, should "
-                f"that be dead, after {found.until:%Y-%m-%d %H:%M:%S} UTC. Nothing was done here; try again then."
+                f"Another task is working on this campaign: {found.owner}. Nothing was done here. Try again when that "
+                f"task ends. If it is dead, its lease ends at {found.until:%Y-%m-%d %H:%M:%S} UTC."
             )
         term: int = found.term + 1
         connection.execute(update(campaigns).where(self._row).values(term=term, **lease))
@@ -179,6 +179,6 @@ class CampaignState:
         if self._term is None or connection.execute(renewed).rowcount != 1:
             owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
             raise LeaseLostError(
-                f"This campaign is not, or no longer, {self._owner}'s to go on with: "
-                f"{owner or 'nobody'} has it now. Nothing was stored."
+                f"{self._owner} does not hold the lease on this campaign. It is held by {owner or 'no task'}. Nothing "
+                "was stored."
             )

@@ -66,8 +66,8 @@ class Database:
         """
         if (name := self.engine.dialect.name) not in schema.REPORTS_ON:
             raise NoReportsThereError(
-                f"Delivery reports are kept in SQLite and PostgreSQL, not in {name}. Set [cpaas] database to one of "
-                "these."
+                f"Delivery reports can be stored in SQLite and PostgreSQL, not in {name}. Set [cpaas] database to one "
+                "of these."
             )
 
     @property
@@ -248,8 +248,8 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
         engine = create_engine(url, **options)
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"The store {for_people(url)} needs the Python package {error.name!r}, which is not installed where this "
-            "task runs."
+            f"The database {for_people(url)} needs the Python package {error.name!r}, which is not installed on this "
+            "machine. Install it here."
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", set_up_sqlite)

@@ -1,35 +1,35 @@
-"""Why the store could not be used, in words for a DAG author; none of them shows a password."""
+"""Why the database could not be used, for DAG authors. No message shows a password."""
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Base of all of them: the database cannot be reached, used or understood."""
+    """Base of all database errors: the database cannot be reached, used or understood."""
 
 
 class NoReportsThereError(StoreError):
-    """The store is a database in which delivery reports are not kept, so there is nothing to wait for."""
+    """The database cannot store delivery reports, so there is nothing to wait for."""
 
 
 class RejectedDataError(StoreError):
-    """The database rejected the values it was given; with others it may go on."""
+    """The database rejected the values. It may accept others."""
 
 
 class CampaignTakenError(StoreError):
-    """Somebody else works on the campaign now."""
+    """Another task is working on the campaign."""
 
 
 class CampaignChangedError(StoreError):
-    """What is kept for the campaign is not what it was when it was looked at."""
+    """The stored campaign changed after it was read."""
 
 
 class LeaseLostError(StoreError):
-    """The campaign is no longer ours to write to, so whoever is told this must not go on with it."""
+    """The task no longer holds the lease on the campaign. It must stop."""
 
 
 class PartitionsChangedError(StoreError):
-    """The campaign was begun in another number of partitions, each of which knows only whom it sent to itself."""
+    """The campaign was started in another number of partitions. Each knows only its own recipients."""
 
 
 class OtherServiceError(StoreError):
-    """The campaign was begun when its connection led to another base URL."""
+    """The campaign was started when its connection had another base URL."""

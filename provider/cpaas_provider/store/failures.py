@@ -41,10 +41,10 @@ def in_words(url: URL, running: Running | None, *, writes: bool = False) -> Iter
             raise _rejected(f"{type(error).__name__} {_sql_state(error)}".rstrip()) from None
         reason = _reason(error, url)
         if running is not None and running.over:
-            reason = f"it did not answer within {running.seconds:g} s"
+            reason = f"it did not respond within {running.seconds:g} s"
         raise StoreError(
-            f"The store {for_people(url)} could not be used: {reason}. See that the database can be reached and has "
-            "room, or set [cpaas] database to another."
+            f"The database {for_people(url)} could not be used: {reason}. Check that it can be reached and has free "
+            "space, or set [cpaas] database to another."
         ) from None
 
 
@@ -63,7 +63,7 @@ def _sql_state(error: SQLAlchemyError) -> str:
 
 
 def _rejected(why: str) -> RejectedDataError:
-    return RejectedDataError(f"The database rejected the values it was given ({why}). Nothing of them was stored.")
+    return RejectedDataError(f"The database rejected the values ({why}). None of them was stored.")
 
 
 def _reason(error: SQLAlchemyError, url: URL) -> str:

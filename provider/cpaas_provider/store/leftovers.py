@@ -32,7 +32,7 @@ def any_left(path: Path, pattern: bytes) -> bool:
         [sys.executable, "-I", "-c", code, *files], input=pattern, capture_output=True, check=False
     )
     if done.returncode not in (_NONE, _FOUND):
-        raise OSError(f"{path.name} could not be searched for what was deleted")
+        raise OSError(f"{path.name} could not be searched for deleted data")
     return done.returncode == _FOUND
 
 

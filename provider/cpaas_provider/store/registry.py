@@ -73,7 +73,7 @@ def open_campaign(
         found = _registered(connection, key, count, clock())
         if found.base_url != key.base_url:
             raise OtherServiceError(
-                f"This campaign was begun when the connection {key.conn_id!r} led to another base URL."
+                f"This campaign was started when the connection {key.conn_id!r} had another base URL."
             )
         if found.partitions != count:
             _change_partitions(connection, key, found.partitions, count, clock())
@@ -113,13 +113,13 @@ def _change_partitions(connection: Connection, key: CampaignKey, before: int, co
     values = campaign_values.c.campaign.startswith(f"{key.name}/", autoescape=True)
     if connection.execute(select(campaign_values.c.key).where(values).limit(1)).first() is not None:
         raise PartitionsChangedError(
-            f"This campaign was begun in {_partitions(before)}, and would now go on in {_partitions(count)}. Each "
-            "knows only whom it sent to itself, so recipients would be sent to twice."
+            f"This campaign was started in {_partitions(before)} and cannot continue in {_partitions(count)}. Each "
+            "partition knows only its own recipients, so some would get the message twice."
         )
     owner = connection.execute(select(campaigns.c.owner).where(parts, campaigns.c.until > now).limit(1)).scalar()
     if owner is not None:
         raise CampaignTakenError(
-            f"This campaign is about to begin in {_partitions(before)}, and {owner} works on it; here it would be "
+            f"Another task is starting this campaign in {_partitions(before)}: {owner}. This task would use "
             f"{_partitions(count)}."
         )
     # Who had one before, and comes back from the dead, must not write to it.

@@ -372,9 +372,9 @@ def version_of(connection: Connection) -> int:
     version = connection.execute(select(func.max(versions.c.version))).scalar() or 0
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"The store was written by a newer version of airflow-provider-cpaas (its tables are of version {version}; "
-            f"this one knows them up to {len(MIGRATIONS)}). Nothing was read or changed. Install the newer version "
-            "wherever tasks run."
+            "A newer version of airflow-provider-cpaas created the tables of this database (table version "
+            f"{version}, supported here up to {len(MIGRATIONS)}). Nothing was read or changed. Install the newer "
+            "version wherever tasks run."
         )
     return version
 

@@ -70,14 +70,14 @@ class KnownFile:
         """
         if _identity(self.path) is None:
             raise StoreError(
-                f"The store's file {self.path} was moved or deleted while it was in use. Nothing is stored until it is "
-                "there again; it is then opened anew."
+                f"The database file {self.path} was moved or deleted while it was in use. Nothing is stored until the "
+                "file is back. It is then opened again."
             )
         if self._log is not None and _identity(self._log_path) == self._log:
             raise StoreError(
-                f"The store's file {self.path} was replaced while it was in use, and {self._log_path.name} beside it "
-                "still belongs to the one before. Nothing is stored until you have moved that and the file ending in "
-                "-shm away, to where the earlier database is."
+                f"The database file {self.path} was replaced while it was in use. {self._log_path.name} beside it "
+                "belongs to the previous file. Nothing is stored until you move it, and the file ending in -shm, to "
+                "where the previous file is."
             )
 
     @property
@@ -103,8 +103,8 @@ class KnownFile:
             _sync(log)
         except OSError as error:
             raise StoreError(
-                f"The store's file {self._log_path} could not be brought to the disk ({error.strerror}). What was just "
-                "written may be lost; it has to be written again."
+                f"The database file {self._log_path} could not be synced to disk ({error.strerror}). The last write "
+                "may be lost. It must be repeated."
             ) from None
         finally:
             os.close(log)
@@ -119,8 +119,8 @@ class KnownFile:
 
     def _moved_meanwhile(self) -> StoreError:
         return StoreError(
-            f"The store's file {self.path} was moved or replaced while it was written to. What was just written may be "
-            "in the file that was moved alone; it has to be written again."
+            f"The database file {self.path} was moved or replaced during a write. The last write may be in the moved "
+            "file only. It must be repeated."
         )
 
     @property
@@ -152,6 +152,6 @@ def _create(path: Path) -> None:
 
 def _unusable(path: Path, error: OSError) -> StoreError:
     return StoreError(
-        f"The store cannot be created at {path} ({error.strerror}). Let the user that runs tasks write there, or name "
-        "another database by [cpaas] database."
+        f"The database cannot be created at {path} ({error.strerror}). Let the user that runs tasks write there, or "
+        "set [cpaas] database to another."
     )

@@ -28,4 +28,4 @@ def test_a_lifetime_that_is_none_is_told_and_the_default_taken(
     monkeypatch.setattr(assembly, "complaints", Complaints(logging.getLogger(assembly.__name__)))
     monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", days)
     assert callback_lifetime() == timedelta(days=90)
-    assert "callback_days is no number of days above 0" in caplog.text
+    assert "callback_days is not a whole number above 0" in caplog.text

@@ -43,7 +43,10 @@ def test_the_receiver_s_store_is_ours(database: Any) -> None:
 
 
 def test_it_has_another_store(database: Any) -> None:
-    with serving(database) as served, pytest.raises(HandshakeRefusedError, match="another store than here, where"):
+    with (
+        serving(database) as served,
+        pytest.raises(HandshakeRefusedError, match=r"another database than tasks read \(here\)"),
+    ):
         receiver(served.url).check("ours", "here")
 
 
@@ -55,7 +58,7 @@ def test_it_would_refuse_our_reports(database: Any, changed: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"database": 7}', b'{"database": ""}', b"\xff"])
 def test_what_answers_is_no_receiver(body: bytes) -> None:
-    with answering(200, body) as url, pytest.raises(HandshakeRefusedError, match="is not the receiver"):
+    with answering(200, body) as url, pytest.raises(HandshakeRefusedError, match="does not lead to the receiver"):
         receiver(url).check("the-store", "here")
 
 
@@ -72,7 +75,7 @@ def test_a_receiver_in_trouble_tells_nothing(status: int) -> None:
 
 
 def test_a_receiver_that_is_not_there_tells_nothing() -> None:
-    with closed_port() as url, pytest.raises(ReceiverUnreachableError, match="did not answer"):
+    with closed_port() as url, pytest.raises(ReceiverUnreachableError, match="did not respond"):
         receiver(url).check("the-store", "here")
 
 

@@ -41,7 +41,7 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str)
     begun(database)
     told = httpx.get(page, params={"campaign": ["spring", "unheard-of", "spring"]}, headers=JSON).json()
     known = {"campaign": "spring", "task": "spring_dag.send [3] (run)", "expected": None, "delivered": 1}
-    assert told[0] == {**known, "undelivered": 0, "in_flight": 1, "unreported": None, "state": "being sent"}
+    assert told[0] == {**known, "undelivered": 0, "in_flight": 1, "unreported": None, "state": "sending"}
     assert told[1] == {
         "campaign": "unheard-of",
         "task": None,
@@ -50,7 +50,7 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str)
         "undelivered": 0,
         "in_flight": 0,
         "unreported": None,
-        "state": "nothing is known of it here",
+        "state": "not found in this database",
     }
     assert len(told) == 2
 
@@ -60,7 +60,7 @@ def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database
     database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 5)]))
     database.write(lambda connection: note_end(connection, "spring", 5))
     (line,) = overview(lambda: database, ["spring"])
-    assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "reports are awaited")
+    assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")
     kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
     database.write(lambda connection: note_end(connection, "spring", 2))
     (line,) = overview(lambda: database, ["spring"])
@@ -134,4 +134,4 @@ def test_large_numbers_are_readable() -> None:
         "in_flight": 0,
         "unreported": 0,
     }
-    assert "1,000,000" in page_of([{**line, "state": "being sent"}])
+    assert "1,000,000" in page_of([{**line, "state": "sending"}])

@@ -197,7 +197,7 @@ class TestCallback:
     def test_404_a_ticket_of_another_connection(self, served: Served) -> None:
         url = served.callback(conn_id="team/shop").replace("team%2Fshop", "shop")
         answer = served.post(url)
-        assert (answer.status_code, answer.json()) == (404, {"detail": "There is nothing here."})
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not found."})
 
     @pytest.mark.parametrize(
         "change", [lambda url: url[:-1], lambda url: url + "A", lambda url: url.replace(".100.", ".99.")]

@@ -85,10 +85,10 @@ class TestExpiry:
         assert served.post(served.callback(self.old(89)), {**REPORT, "note": "young"}).status_code == 200
         before = len(served.stored())
         answer = served.post(served.callback(self.old(91)), {**REPORT, "note": "old"})
-        assert (answer.status_code, answer.json()) == (404, {"detail": "There is nothing here."})
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not found."})
         assert len(served.stored()) == before
         assert served.counted()["expired"] == 1
-        assert "callback URLs have expired" in caplog.text
+        assert "the callback URL has expired" in caplog.text
 
     def test_a_handshake_cannot_be_replayed_for_ever(self, served: Served) -> None:
         then = datetime.now(UTC) - timedelta(days=91)
@@ -136,7 +136,7 @@ class TestQuota:
         assert served.post(served.callback(Ticket("spring", "spring-else", 1))).status_code == 200
         assert sum("small" in body for body in served.bodies()) == 40
         assert served.counted()["too_many"] == served.counted()["refused.429"] == 30
-        assert caplog.text.count("more came to one callback URL than its request may have") == 1
+        assert caplog.text.count("a callback URL exceeded the report limit of its request") == 1
 
     def test_nor_more_bytes(self, served: Served) -> None:
         url = served.callback(Ticket("spring", "spring-large", 1))

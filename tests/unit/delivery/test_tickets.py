@@ -46,7 +46,7 @@ class TestMaking:
         assert made() == made()
 
     def test_nothing_is_signed_without_a_secret(self) -> None:
-        with pytest.raises(ValueError, match="needs a secret"):
+        with pytest.raises(ValueError, match="needs a signing secret"):
             callback_url(BASE, "cpaas_default", "", TICKET)
 
     @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ class TestMaking:
          ("a\n", "a", 1), ("a", "a", 0), ("a", "a", -1), ("a", "a", MAX_RECIPIENTS + 1)],
     )  # fmt: skip
     def test_what_would_not_fit_into_a_url_is_no_ticket(self, fields: tuple[str, str, int]) -> None:
-        with pytest.raises(ValueError, match="ticket"):
+        with pytest.raises(ValueError, match="callback token"):
             Ticket(*fields)
 
 

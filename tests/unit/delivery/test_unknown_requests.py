@@ -112,7 +112,7 @@ class TestACampaign:
     def test_is_shown_with_the_accepted_open(self, sent: Database) -> None:
         kept(sent, *(report(one, "delivered", ticket=LOST) for one in OTHERS))
         (line,) = overview(lambda: sent, ["spring"])
-        assert (line["expected"], line["unreported"], line["state"]) == (12, 2, "reports are awaited")
+        assert (line["expected"], line["unreported"], line["state"]) == (12, 2, "waiting for reports")
 
     def test_has_those_of_unknown_outcome_whom_it_did_not_reach_among_its_concerned(self, sent: Database) -> None:
         kept(sent, report(UMA, "failed", ticket=LOST), report(ADA, "failed", ticket=SURE))

@@ -101,7 +101,9 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
 
 def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:
     state_of("run 7 of dag news").take()
-    with pytest.raises(CampaignTakenError, match=r"run 7 of dag news works on it.*after 2026-03-01 12:05:00 UTC"):
+    with pytest.raises(
+        CampaignTakenError, match=r"working on this campaign: run 7 of dag news\..*ends at 2026-03-01 12:05:00 UTC"
+    ):
         state_of("run 8").take()
 
 
@@ -127,7 +129,7 @@ def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
         next_.take(now=AT + LEASE - SECOND)
     next_.take(now=AT + LEASE)
     for write in (lambda: slow.set("journal", "too late"), slow.renew):
-        with pytest.raises(LeaseLostError, match=r"no longer, slow's .* next has it now\. Nothing was stored"):
+        with pytest.raises(LeaseLostError, match=r"slow does not hold the lease .* held by next\. Nothing was stored"):
             write()
     assert next_.get("journal") == "slow's"
     next_.set("journal", "next's")
@@ -170,7 +172,7 @@ def test_what_is_released_may_be_taken_at_once(state_of: StateOf) -> None:
     first.set("journal", 1)
     first.release()
     first.release()
-    with pytest.raises(LeaseLostError, match="nobody has it now"):
+    with pytest.raises(LeaseLostError, match="held by no task"):
         first.set("journal", 2)
     second.take()
     assert second.get("journal") == 1
@@ -251,7 +253,7 @@ class TestWhileIdle:
     def test_nothing_is_stored_while_a_task_works_on_it(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
         task.take()
-        with pytest.raises(CampaignTakenError, match="task works on it"):
+        with pytest.raises(CampaignTakenError, match="is working on this campaign: task"):
             person.set_while_idle({"journal": 2}, {})
         task.set("journal", 1)
         assert (task.get("journal"), task.taken_by()) == (1, "task")

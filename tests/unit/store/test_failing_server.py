@@ -28,7 +28,7 @@ def check_in_time(database: Database) -> None:
 class TestHanging:
     def test_write_on_pooled_session_ends_and_says_so(self, behind: Database, proxy: Proxy) -> None:
         proxy.turn(Mode.HANG)
-        with pytest.raises(StoreError, match="did not answer within"):
+        with pytest.raises(StoreError, match="did not respond within"):
             check_in_time(behind)
         proxy.turn(Mode.PASS)
         check_in_time(behind)
@@ -38,7 +38,7 @@ class TestHanging:
             proxy.turn(Mode.HANG)
             connection.execute(sqlalchemy.text("SELECT 1"))
 
-        with pytest.raises(StoreError, match="did not answer within"), ThreadPoolExecutor(1) as thread:
+        with pytest.raises(StoreError, match="did not respond within"), ThreadPoolExecutor(1) as thread:
             thread.submit(behind.write, work).result(PATIENCE)
         proxy.turn(Mode.PASS)
         check_in_time(behind)

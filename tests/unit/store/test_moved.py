@@ -58,7 +58,7 @@ class TestMoved:
         other = tmp_path / "other.db"
         open_store(f"sqlite:///{other}").close()
         other.replace(path)
-        with pytest.raises(StoreError, match=r"store\.db-wal beside it still belongs to the one before"):
+        with pytest.raises(StoreError, match=r"store\.db-wal beside it belongs to the previous file"):
             note(opened, "after")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink()
@@ -70,7 +70,7 @@ class TestMoved:
             connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="meanwhile", term=1))
             move(path, "elsewhere")
 
-        with pytest.raises(StoreError, match="it has to be written again"):
+        with pytest.raises(StoreError, match="It must be repeated"):
             opened.write(work)
 
     def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:

@@ -72,12 +72,12 @@ class TestPartitions:
         first = opened(database, partition=(0, 4))
         first.state.set("journal", 1)
         first.state.release()
-        with pytest.raises(PartitionsChangedError, match="begun in 4 partitions, and would now go on in 8 partitions"):
+        with pytest.raises(PartitionsChangedError, match="started in 4 partitions and cannot continue in 8 partitions"):
             opened(database, partition=(5, 8))
 
     def test_another_number_is_refused_while_one_is_about_to_begin(self, database: Database) -> None:
         opened(database, partition=(0, 4))
-        with pytest.raises(CampaignTakenError, match="about to begin in 4 partitions"):
+        with pytest.raises(CampaignTakenError, match="is starting this campaign in 4 partitions"):
             opened(database, partition=(5, 8), owner="another")
 
     def test_the_number_may_change_before_anything_is_stored(self, database: Database) -> None:
