@@ -12,23 +12,23 @@ COLUMNS = {
     "reference": "Reference of the request. Logs, errors and the journal use the same.",
     "message_id": "The service's id of the message.",
     "pages": "Billable pages (SMS segments) of the message. Empty for email.",
-    "reason": "Why the recipient was rejected or left out, or what a delivery report says.",
+    "reason": "Why the recipient was rejected or left out, or the reason in a delivery report.",
     "campaign": "Reference of the campaign, or of the request where it belongs to no campaign.",
     "status": "The service's word in the delivery report.",
-    "conflict": "Whether reports say both delivered and not delivered.",
-    "reported": "The time the report names.",
+    "conflict": "Whether there are reports of both: delivered and not delivered.",
+    "reported": "The time in the report.",
 }
 
 CAMPAIGN_OUTCOMES = {
     0: "No request for this recipient was accepted yet. A retry sends to it.",
     1: "The service accepted the message.",
     2: "The service rejected the message. It was not sent.",
-    3: "The provider cannot tell whether the service accepted the message.",
+    3: "The provider cannot determine whether the service accepted the message.",
     4: "The row cannot be used, for example because it holds no valid number.",
     5: "Another row has the same recipient.",
     6: "`allowed_recipients` of the connection does not list the recipient.",
     7: "The suppression list names the recipient.",
-    8: "The phone lookup says do not disturb (`skip_dnd`).",
+    8: "The phone lookup shows the number as do-not-disturb (`skip_dnd`).",
     9: "The phone lookup failed, and `on_lookup_error` is `skip`.",
 }
 """By the value of the member, which is stored and so never changes."""

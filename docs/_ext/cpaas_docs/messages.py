@@ -39,12 +39,12 @@ _LONGEST_TITLE = 90
 _FEWEST_WORDS = 3
 
 EFFECTS = {
-    "warning": "A warning in the log. The work goes on.",
+    "warning": "A warning in the log. The task continues.",
     "error": "An error in the log; the failure itself follows it.",
     "text": "",
-    "AirflowException": "The task failed. Its retries go on.",
-    "AirflowFailException": "The task failed for good and keeps its retries, because they would not help.",
-    "AirflowSkipException": "The task was skipped. Its XCom `skip_reason` says why.",
+    "AirflowException": "The task failed. Airflow retries it by its `retries`.",
+    "AirflowFailException": "The task failed permanently. Airflow does not retry it, because a retry would not help.",
+    "AirflowSkipException": "The task was skipped. Its XCom `skip_reason` has the reason.",
     "AirflowSensorTimeout": "The sensor's `timeout` is over.",
     "SystemExit": "The command ended with an exit status other than 0.",
     "ValueError": "An argument cannot work. Correct it in the DAG file.",

@@ -108,9 +108,7 @@ EXCEPTIONS = {
 """What a rule finds and may stay: (file, the words found), and why."""
 
 UNFINISHED = (
-    "CHANGELOG.md",
-    "README.md",
-    "docs/",
+    "docs/pictures/campaign-log.svg",
     "example_dags/",
     "tests/system/",
     *(
