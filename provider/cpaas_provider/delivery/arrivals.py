@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cpaas_provider.delivery.reports import Report
 from cpaas_provider.delivery.tickets import Ticket
@@ -13,8 +12,7 @@ from cpaas_provider.delivery.tickets import Ticket
 Door = Literal["callback", "webhook"]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """An authentic report, as it came.
 
     :param conn_id: the connection it came for

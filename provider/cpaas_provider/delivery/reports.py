@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_STATUS = 50
 MAX_ID = 100
@@ -64,8 +63,8 @@ _MILLISECONDS_FROM = 1e11
 Fields = tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+# A tuple takes a third of the time to make that a frozen dataclass does, and there is one for each report.
+class Report(NamedTuple):
     """One report, as far as it can be read.
 
     :param state: ``None`` where shape or status are unknown
