@@ -35,8 +35,8 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
 }
 NETWORKS = "Airtel, MTN, Glo, 9mobile, NTEL"
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    *((one, {"content": None}, "content or template_id must be given") for one in list(GIVEN)[:4]),
-    *((one, {"content": ""}, "content or template_id must be given") for one in list(GIVEN)[:4]),
+    *((one, {"content": None}, "neither content nor template_id is given") for one in list(GIVEN)[:4]),
+    *((one, {"content": ""}, "neither content nor template_id is given") for one in list(GIVEN)[:4]),
     (SendSmsOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
     (SmsCampaignOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
     (RequestOtpOperator, {"channel": "fax"}, "channel must be one of sms, whatsapp; it is 'fax'"),
@@ -63,7 +63,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         for path in ("/tmp/o.csv", "/tmp/outcomes", "s3://o/{{ ds }}.csv", "{{ ds }}/o.json")
     ),
     *(
-        (one, {"template_id": "tpl", "content": None}, "beside template_id a campaign states its substitutions")
+        (one, {"template_id": "tpl", "content": None}, "a campaign with template_id needs substitutions")
         for one in (SmsCampaignOperator, EmailCampaignOperator)
     ),
     (SmsCampaignOperator, {"template_id": "{{ params.t }}", "content": None}, "give substitutions=\\[\\]"),

@@ -93,7 +93,7 @@ class TestAPreview:
         ]
         assert not [one for one in digits(5) if one in str(xcom(run, "preview"))]
         assert "Person 0" not in done.log
-        assert "2 rendered messages are in the XCom 'preview'" in done.log
+        assert "Stored 2 rendered messages in the XCom 'preview'" in done.log
 
     def test_of_an_email_shows_subject_and_body(self, stage: Stage) -> None:
         run = email(

@@ -64,7 +64,7 @@ def test_what_is_left_of_a_late_one_is_not_sent_and_what_was_done_is_told(stage:
     failed = run.age(days=30).clear().once()
     assert (failed.state, requests(stage)) == ("failed", before)
     assert counts(failed.report) == {"sent": 2, "not_sent": 3}
-    assert "An earlier try had sent" in failed.error
+    assert "An earlier try sent a request" in failed.error
 
 
 def test_what_is_unknown_is_not_resent_late(stage: Stage) -> None:

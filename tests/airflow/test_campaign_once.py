@@ -111,7 +111,7 @@ class TestOnce:
         assert (failed.state, requests(stage)) == ("failed", 0)
 
     def test_to_send_again_takes_another_key(self, stage: Stage) -> None:
-        with pytest.raises(ValueError, match="give it another one, not resend_on_clear"):
+        with pytest.raises(ValueError, match="cannot be combined with resend_on_clear"):
             sms(stage, rows(2), **KEY, resend_on_clear=True)
 
 

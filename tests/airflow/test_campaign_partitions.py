@@ -59,7 +59,7 @@ def test_after_a_clear_all_partitions_of_another_number_are_refused(
     tries = {index: sent_in_two.once(map_index=index) for index in order}
     assert [tries[index].state for index in range(4)] == ["failed"] * 4
     assert "partition 1 of 2, and this one would be partition 1 of 4" in tries[1].error
-    assert "began in 2 partitions, and this one would be one of 4" in tries[3].error
+    assert "began with 2 partitions, and this one has 4" in tries[3].error
     assert (requests(stage), reached(stage)) == (before, Counter(digits(20)))
 
 

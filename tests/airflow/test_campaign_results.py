@@ -67,7 +67,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
     first = run.once()
     assert (first.state, first.report, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
     assert f"The outcome file {path} cannot be written (FileExistsError: File exists)" in first.error
-    assert "In this try nothing was sent" in first.error
+    assert "Nothing was sent in this try" in first.error
     (tmp_path / "taken").unlink()
     assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
 
@@ -100,8 +100,8 @@ def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes
     first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
     assert f"The outcome file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
-    assert "In all tries: 3 recipients: 3 sent" in first.error
-    assert "The next try writes the file; it does not send again to anybody who was sent to" in first.error
+    assert "All tries together: 3 recipients: 3 sent" in first.error
+    assert "The next try writes the file. It sends to no accepted recipient again." in first.error
     part.unlink(missing_ok=True)
     second = run.once()
     assert (second.state, stage.sandbox.counters()["sms"]["requests"]) == ("success", 1)

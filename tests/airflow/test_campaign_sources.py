@@ -161,7 +161,7 @@ class TestPlaceholders:
 
     def test_a_default_of_no_placeholder_is_refused(self, stage: Stage) -> None:
         failed = sms(stage, rows(1), substitution_defaults={"nmae": "friend"}).once()
-        assert (failed.state, "names nmae, which is no placeholder of the text" in failed.error) == ("failed", True)
+        assert (failed.state, "names nmae, and the text has no such placeholder" in failed.error) == ("failed", True)
 
     def test_one_that_no_column_fills_is_refused_and_nobody_reads_it(self, stage: Stage) -> None:
         failed = sms(stage, rows(3), content="Hello {name}, {code}", substitutions=["name"]).once()

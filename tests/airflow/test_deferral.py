@@ -82,7 +82,7 @@ class TestInARun:
         assert played.outcome("by_date") == ("success", 1)
 
     def test_a_try_says_once_that_airtime_is_deprecated(self, played: Stage) -> None:
-        assert played.log("airtime").count("is deprecated by the service") == 1
+        assert played.log("airtime").count("The service has deprecated airtime purchases") == 1
 
 
 @pytest.fixture

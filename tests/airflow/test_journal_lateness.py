@@ -135,7 +135,7 @@ class TestLateRuns:
         failed = run.change(recipients=[phone("one"), phone("two")]).age(days=30).once()
         assert (failed.state, failed.number, stage.arrived("sms", digits("two"))) == ("failed", 2, [])
         assert "max_lateness" in failed.error
-        assert "An earlier try had sent, or may have" in failed.error
+        assert "An earlier try sent a request, or may have" in failed.error
         assert (failed.report["recipients"], failed.report["unknown_recipients"]) == (1, 0)
 
     @pytest.mark.parametrize(("on_unknown", "state"), [("fail", "failed"), ("resend", "failed"), ("skip", "success")])

@@ -30,7 +30,7 @@ def test_so_it_is_with_every_further_try(stage: Stage) -> None:
     assert [one.state for one in tries] == ["up_for_retry"] * 3 + ["success"]
     assert failing.results == [tries[-1].result] * 4
     assert SMS.requests(stage) == 1
-    assert "An earlier try did it already; nothing is sent again." in tries[-1].log
+    assert "An earlier try made this request. Nothing is sent again." in tries[-1].log
 
 
 def test_the_journal_is_never_collected_by_airflow(stage: Stage) -> None:

@@ -44,7 +44,7 @@ def test_what_rendered_to_none_says_so(stage: Stage) -> None:
 def test_a_placeholder_that_is_misspelt_is_named(stage: Stage) -> None:
     given = {"content": "Hello {naem}", "substitution_defaults": {"name": "customer"}}
     failed = sms(stage, rows(1), **given).once()
-    assert "substitution_defaults names name, which is no placeholder of the text: it has naem" in failed.error
+    assert "substitution_defaults names name, and the text has no such placeholder. It has naem" in failed.error
 
 
 def test_a_duplicate_says_of_which_row(stage: Stage, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.airflow.answering import answering
 from tests.airflow.stage import Stage, balance, busy, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
 
-DEPRECATED = "Buying airtime is deprecated by the service and may be removed."
+DEPRECATED = "The service has deprecated airtime purchases and may remove them."
 UNKNOWN = {
     "cut_after": [fault("buy_airtime", "cut_after")],
     "error_500_after": [fault("buy_airtime", "error_500_after")],
@@ -140,7 +140,7 @@ class TestRetries:
     def test_a_duplicate_fails_at_once_and_says_that_nothing_was_bought(self, played: Stage) -> None:
         assert played.outcome("bought") == ("success", 1)
         assert played.outcome("duplicate") == ("failed", 1)
-        assert "not bought: the same amount went to this recipient" in played.error("duplicate")
+        assert "not bought: the service bought the same amount for this recipient" in played.error("duplicate")
         assert [purchase["status"] for purchase in played.arrived("airtime", digits("twice"))][1:] == ["duplicate"]
 
 

@@ -166,7 +166,7 @@ class TestGetRow:
 
     def test_a_field_that_is_no_column_fails_at_once(self, played: Stage) -> None:
         assert played.outcome("read_unknown_field") == ("failed", 1)
-        assert "return_fields names what the record does not have: Colour" in played.error("read_unknown_field")
+        assert "return_fields names fields that the record does not have: Colour" in played.error("read_unknown_field")
 
     def test_a_row_that_is_not_there_fails_at_once(self, played: Stage) -> None:
         assert played.outcome("read_gone") == ("failed", 1)

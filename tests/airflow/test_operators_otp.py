@@ -34,7 +34,7 @@ PERMANENT = {
     "no_life": ([], {"expires_in": "{{ none }}"}, "expires_in"),
     "channel": ([], {"channel": "{{ 'pigeon' }}"}, "channel"),
     "error_under_200": ([fault("request_otp", "error_under_200")], {}, "rejected"),
-    "empty_code": ([], {"token": "{{ none }}"}, "token of your own is empty"),
+    "empty_code": ([], {"token": "{{ none }}"}, "token is empty after rendering"),
 }
 # What a token may render to where there is none; nothing is asked then, because asking uses up an attempt.
 NO_CODES = {"none": None, "rendered_none": "{{ none }}", "empty": "", "blank": " "}
@@ -216,7 +216,7 @@ class TestVerify:
 
     def test_unless_the_author_wants_it_in_words(self, played: Stage) -> None:
         assert played.outcome("verify_sent_mode_strict") == ("failed", 1)
-        assert "not verified: the service says SENT" in played.error("verify_sent_mode_strict")
+        assert "not verified: its status is SENT" in played.error("verify_sent_mode_strict")
         assert played.xcom("verify_sent_mode_told")["verified"] is False
 
     def test_what_was_surely_not_checked_is_checked_by_the_next_try(self, played: Stage) -> None:

@@ -196,7 +196,7 @@ class TestResult:
         assert result["skipped_not_allowed"] == 0
 
     def test_the_log_tells_pages_and_recipients_before_the_send(self, played: Stage) -> None:
-        assert "Sending GSM-7 SMS, pages by a local estimate: 2 each, recipients: 1." in played.log("two_pages")
+        assert "Sending GSM-7 SMS, estimated pages: 2 each, recipients: 1." in played.log("two_pages")
 
     def test_a_recipient_named_twice_gets_one_message(self, played: Stage) -> None:
         assert played.xcom("list_and_repeats")["recipients"] == 2
@@ -297,7 +297,7 @@ class TestLimitsOfTheConnection:
 
     def test_more_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
         assert played.outcome("too_many") == ("failed", 1)
-        assert "3 recipients are more than one request may name" in played.error("too_many")
+        assert "3 recipients are more than recipients_per_request" in played.error("too_many")
         assert "campaign" in played.error("too_many")
         assert [played.arrived("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 

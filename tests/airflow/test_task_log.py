@@ -64,7 +64,7 @@ class TestACampaign:
         refuse(stage, [digits(4)[2]])
         done = sms(stage, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
         line = logged(done.log, "Campaign cpaas-")
-        assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent to" in line
+        assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent." in line
         for words in (
             "1 invalid row", "1 duplicate", "1 suppressed", "0 not allowed", "0 do-not-disturb", "0 look-up failed",
             "0 in other partitions", "1 request", "charge 8", "balance 99,999,992",
@@ -75,12 +75,12 @@ class TestACampaign:
     def test_that_fails_ends_with_every_count_too(self, stage: Stage) -> None:
         done = sms(stage, [*rows(2), {"phone": "x"}]).once()
         assert done.state == "failed"
-        assert "2 recipients: 2 sent, 0 rejected, 0 unknown, 0 not sent to; 1 invalid row" in done.log
+        assert "2 recipients: 2 sent, 0 rejected, 0 unknown, 0 not sent. Left out: 1 invalid row" in done.log
 
     def test_that_was_a_dry_run_logs_its_figures(self, stage: Stage) -> None:
         given = [*rows(3), {"phone": "08031200010", "name": "ọ" * 70}]
         done = sms(stage, given, dry_run=True, price_per_page=250.5).once()
-        line = logged(done.log, "A dry run")
+        line = logged(done.log, "Dry run")
         for words in ("4 recipients", "3 with 1 page", "1 with 2 pages", "GSM-7", "UCS-2", "estimated charge 1,252.5"):
             assert words in line
 
@@ -99,14 +99,14 @@ class TestWhatAnEarlierTrySent:
         run = sms(stage, rows(3))
         assert "An earlier try" not in run.once().log
         again = run.clear().once()
-        line = logged(again.log, "An earlier try sent everything; nothing is sent again")
+        line = logged(again.log, "An earlier try sent everything. Nothing is sent again")
         assert "resend_on_clear=True" in line
 
     def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
         run = sms(stage, rows(3), idempotency_key="summer")
         run.once()
-        line = logged(run.clear().once().log, "An earlier try sent everything; nothing is sent again")
+        line = logged(run.clear().once().log, "An earlier try sent everything. Nothing is sent again")
         assert "another idempotency_key" in line
         assert "resend_on_clear" not in line
 
@@ -116,7 +116,7 @@ class TestWhatAnEarlierTrySent:
         run = Run(stage, dag)
         assert "An earlier try" not in run.once().log
         assert "resend_on_clear=True" in logged(
-            run.clear().once().log, "An earlier try did this; nothing is sent again"
+            run.clear().once().log, "An earlier try made this request. Nothing is sent again"
         )
 
     def test_a_retry_that_only_reports_says_so(self, stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""An operator for each operation of the service, upsert and campaigns; each is loaded when it is first used."""
+"""Operators: one for each operation of the service, and the campaigns. Each is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments as they are to be: what cannot be meant is refused where the DAG is written."""
+"""Checks of operator arguments: a value that cannot work is refused where the DAG is written."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ def amount_or_none(name: str, value: Any) -> float | None:
 
 
 def refuse_no_text(operator: Any) -> None:
-    """Refuse a message that says nothing: neither ``content`` nor ``template_id`` is there, nor will be."""
+    """Refuse a message without content: neither ``content`` nor ``template_id`` is given."""
     if not any(given is not None and given != "" for given in (operator.content, operator.template_id)):
-        raise ValueError(f"{operator}: content or template_id must be given; there is neither.")
+        raise ValueError(f"{operator}: neither content nor template_id is given. Give one of them.")
 
 
 def refuse_unstated_substitutions(operator: Any) -> None:
-    """Refuse a campaign by a template whose placeholders nobody fills: of its text nobody here knows a word."""
+    """Refuse a template campaign without ``substitutions``: the provider cannot read the template's placeholders."""
     if operator.template_id is not None and operator.substitutions is None:
         raise ValueError(
-            f"{operator}: beside template_id a campaign states its substitutions: the service keeps the text, so its "
-            "placeholders are not known here, and recipients would read them as they stand. Name the columns that fill "
-            "them, such as substitutions=['name'], or give substitutions=[] where the template has none."
+            f"{operator}: a campaign with template_id needs substitutions. The service stores the template, so the "
+            "provider cannot read its placeholders. Without values, recipients would read the placeholders. Name the "
+            "columns that fill them, such as substitutions=['name']. If the template has none, give substitutions=[]."
         )
 
 

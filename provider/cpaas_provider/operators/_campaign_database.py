@@ -1,4 +1,4 @@
-"""Which database the campaigns with a key lie in: one for all workers, or recipients are sent to by each of them."""
+"""The database of the campaigns with a key: one for all workers, or each worker would send to every recipient."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from cpaas_provider.store.errors import StoreError
 if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
-_DESCRIPTION = "The database in which campaigns with an idempotency_key lie. Do not delete it while that is in use."
+_DESCRIPTION = (
+    "Names the database that stores the campaigns with an idempotency_key. Do not delete this variable while that "
+    "database is in use."
+)
 
 
 def refuse_other_database(database: Database) -> None:
-    """See that campaigns with a key have lain in this database so far, and note so where there was none yet.
+    """Check that campaigns with a key were stored in this database so far, and record it where there was none yet.
 
-    First all note theirs, then they look: of two workers with a database each, at the same moment, at least one sees
-    the other. The names differ from task to task, so that nobody takes back what another has noted.
+    Every task records its database first and checks afterwards. So of two workers with a database each, at the same
+    moment, at least one sees the other. The names differ from task to task: no task removes the record of another.
 
-    :raises AirflowFailException: when they lie in another one
-    :raises AirflowException: when that cannot be found out
+    :raises AirflowFailException: when another database stores such campaigns
+    :raises AirflowException: when Airflow's variables cannot be used
     """
     try:
         others = _others_than(database)
@@ -31,21 +34,21 @@ def refuse_other_database(database: Database) -> None:
         raise AirflowException(f"{error} Nothing was sent.") from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
         raise AirflowException(
-            "Airflow's variables, which say in which database campaigns with an idempotency_key lie, could not be used "
-            f"({type(error).__name__}). Nothing was sent."
+            f"Airflow's variables could not be read or written ({type(error).__name__}). One of them names the "
+            "database that stores the campaigns with an idempotency_key. Nothing was sent. The task can be retried."
         ) from None
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise AirflowFailException(
-            f"This worker has {database.url_for_people} for campaigns with an idempotency_key, and they lie in another "
-            "database: what was sent from there is not known here, and would be sent again. Nothing was sent. Give all "
-            "workers the same database: [cpaas] database, not a file that each of them has of its own. Where the other "
-            f"one was given up for this one for good, clear the task after: {commands}"
+            "Another database stores the campaigns with an idempotency_key, and this worker uses "
+            f"{database.url_for_people}. Recipients accepted there would be sent to again. Nothing was sent. Set "
+            "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
+            f"replaced the other one for good, run the following and then clear the task: {commands}"
         )
 
 
 def _others_than(database: Database) -> list[str]:
-    """Return the names that were noted for other databases."""
+    """Return the names of the variables that other databases have."""
     from airflow.sdk import Variable
 
     mine = f"{CAMPAIGN_DATABASE}.{database.database_id}."

@@ -1,7 +1,7 @@
-"""In how many partitions the task instances of a mapped campaign send: all in the same number, or not at all.
+"""The number of partitions of a mapped campaign: the same in all of its task instances, or they send nothing.
 
-Each knows from its own journal in how many it began. One that a larger number has added has no journal; so each leaves
-the number as an XCom, where its siblings in the run see it.
+Each task instance reads the number it began with from its own journal. A task instance that a larger number has added
+has no journal. So each of them pushes the number as an XCom, where the others of the run read it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ KEY = "cpaas_partitions"
 
 @contextlib.contextmanager
 def same_partitions(context: Context, partition: Partition) -> Iterator[None]:
-    """Open a journal within: have the siblings know in how many partitions it began, and look for others of theirs.
+    """Open a journal within: push the number of partitions it began with, and check the numbers of the others.
 
-    :raises PartitionChangedError: when there are any
-    :raises AirflowException: when that cannot be found out
+    :raises PartitionChangedError: when another number is found
+    :raises AirflowException: when the XCom cannot be used
     """
     try:
         yield
@@ -40,10 +40,10 @@ def same_partitions(context: Context, partition: Partition) -> Iterator[None]:
 
 
 def refuse_other_partitions(context: Context, partition: Partition) -> None:
-    """See that no sibling began in another number of partitions.
+    """Check that no other task instance began with another number of partitions.
 
     :raises PartitionChangedError: when one did
-    :raises AirflowException: when that cannot be found out
+    :raises AirflowException: when the XCom cannot be used
     """
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -58,9 +58,9 @@ def refuse_other_partitions(context: Context, partition: Partition) -> None:
     # Should the number be changed back, what this task left must not be in the way.
     _leave(context, others[0])
     raise PartitionChangedError(
-        f"Other task instances of this campaign began in {others[0]} partitions, and this one would be one of "
-        f"{partition.of}. Each knows only whom it sent to itself, so recipients would be sent to twice. In this try "
-        f"nothing was sent. Map it over partitions({others[0]}) again, or start a new run.",
+        f"Other task instances of this campaign began with {others[0]} partitions, and this one has {partition.of}. "
+        "Each partition records only its own recipients, so some recipients would be sent to twice. Nothing was sent "
+        f"in this try. Map the operator over partitions({others[0]}) again, or start a new run.",
         begun=others[0],
     )
 
@@ -74,6 +74,6 @@ def _leave(context: Context, count: int) -> None:
 
 def _unavailable(error: Exception) -> AirflowException:
     return AirflowException(
-        "In how many partitions this campaign was begun could not be stored or read as XCom "
-        f"({type(error).__name__}). Nothing was sent."
+        "The XCom with the number of partitions of this campaign could not be stored or read "
+        f"({type(error).__name__}). Nothing was sent. The task can be retried."
     )

@@ -1,4 +1,4 @@
-"""What a campaign came to, as small JSON."""
+"""The report of a campaign, as small JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.campaign.planning import Found
 
 _NAMED = 100
-"""References of unknown requests in the report; the outcome file has all of them."""
+"""References of unknown requests in the report. The results file has all of them."""
 
 
 def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> d
         "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
         "estimated_charge": _estimate(price, _units(campaign, lengths)),
         "unknown_references": references[:_NAMED],
-        # Of what arrives on the account's webhook nobody can tell the campaign.
+        # A report on the account's webhook does not name the campaign.
         "delivery_reports": "callback" if operator.tracking is not None else None,
         "results_path": None if operator.results_path is None else place_of(operator.results_path),
         "dry_run": operator.without_sending,

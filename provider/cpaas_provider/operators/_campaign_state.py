@@ -1,4 +1,4 @@
-"""What campaigns keep in the provider's own database: the journals of those with a key, and look-ups."""
+"""What campaigns store in the provider's own database: the journals of those with a key, and look-ups."""
 
 from __future__ import annotations
 
@@ -28,22 +28,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ADVICE = {
-    PartitionsChangedError: "Use the number of partitions it was begun in, or another idempotency_key.",
-    OtherServiceError: "Have the connection lead there again, or use another idempotency_key.",
+    PartitionsChangedError: "Use the number of partitions the campaign began with, or another idempotency_key.",
+    OtherServiceError: "Set the connection to that service again, or use another idempotency_key.",
 }
 
 
 def campaign_state(key: CampaignKey, partition: Partition, context: Context, open_things: ExitStack) -> KeyedState:
-    """Return what is kept of a campaign with a key; nobody else can go on with it until the try ends.
+    """Return the stored state of a campaign with a key. No other task can continue the campaign until the try ends.
 
-    :raises AirflowFailException: when it must not go on here: in other partitions, in another database, elsewhere
-    :raises AirflowException: when another task is at it, or the database cannot be used
+    :raises AirflowFailException: when it began with other partitions, in another database or at another service
+    :raises AirflowException: when another task runs it, or the database cannot be used
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise AirflowFailException("idempotency_key must be text that is not empty. Nothing was sent.")
     witness = task_state(context)
     if witness is None:
-        raise AirflowFailException("This task has no state to note its campaign in. Nothing was sent.")
+        raise AirflowFailException(
+            "Airflow's task state store is not available here, so the campaign cannot be recorded. Nothing was sent. "
+            "Run the operator as an Airflow task."
+        )
     owner = f"task instance {address_of(context)}"
     try:
         database = open_things.enter_context(open_store())
@@ -58,10 +61,10 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
     state = KeyedState(campaign, witness, f"{key.name}/{partition.part}")
     if state.lost:
         raise AirflowFailException(
-            "An earlier try of this task stored what it sent, and there is nothing of it in the database "
-            f"{database.url_for_people}: it is another one, or was restored from an older copy. Nothing was sent. Have "
-            "the task use the database that has it ([cpaas] database). Where that is gone for good, the task sends "
-            f"again to everybody this database does not have, once it is cleared after: airflow cpaas journal forget "
+            f"The journal of an earlier try is not in the database {database.url_for_people}. It is another database, "
+            "or it was restored from an older copy. Nothing was sent. Set [cpaas] database to the database that has "
+            "the journal. If that database is lost for good, run the following and then clear the task. It sends again "
+            "to every recipient that is not recorded in this database: airflow cpaas journal forget "
             f"{address_of(context)}"
         )
     return state
@@ -106,16 +109,18 @@ class KeyedState:
             self._marked = True
         except Exception as error:  # noqa: BLE001 - what matters is stored; this is a second line of defence
             log.warning(
-                "That the campaign has a journal could not be noted in the task's state (%s).", type(error).__name__
+                "The marker of the campaign's journal could not be stored in the task state store (%s). "
+                "The journal itself is stored.",
+                type(error).__name__,
             )
 
 
 def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
-    """Return what remembers look-ups; without a store there is none."""
+    """Return the cache of look-ups, ``None`` without a database."""
     try:
         return LookupMemory(open_things.enter_context(open_store()))
     except StoreError as error:
-        log.warning("Look-ups are not remembered: %s", error)
+        log.warning("Look-ups are not cached, so every number is looked up again: %s", error)
         return None
 
 

@@ -51,7 +51,7 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
 
 
 def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Message:
-    """Return what is said to all and to each, or fail the task."""
+    """Return the message with its placeholders, or fail the task."""
     texts = []
     for name in operator.text_fields:
         text = operator.private(name)
@@ -65,7 +65,7 @@ def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Messa
     defaults = {str(name): str(value) for name, value in (operator.substitution_defaults or {}).items()}
     if strangers := sorted(set(defaults) - set(columns)):
         raise AirflowFailException(
-            f"substitution_defaults names {', '.join(strangers)}, which is no placeholder of the text: it has "
+            f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
     measured = operator.message_type.operation == "send_sms" and bool(operator.private("content"))
@@ -83,7 +83,7 @@ def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Messa
 def _columns(operator: CampaignOperator, texts: list[str], placeholder_format: str) -> dict[str, str]:
     given = operator.substitutions
     if given is None:
-        # Of a template kept by the service nobody here knows the placeholders.
+        # The provider cannot read the placeholders of a template that the service stores.
         return {name: name for text in texts for name in placeholders_in(text, placeholder_format)}
     if isinstance(given, Mapping):
         return {str(name): str(column) for name, column in given.items()}

@@ -1,4 +1,4 @@
-"""One try of a campaign operator: from its arguments to a campaign, and from what came of it to the report."""
+"""One try of a campaign operator: from its arguments to a campaign, and from its results to the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpaas_provider.operators._campaign_report import report_of
 from cpaas_provider.operators._campaign_terms import message_of, terms_of
 from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, run_of, try_facts
 from cpaas_provider.operators._task_state import task_state
-from cpaas_provider.operators.journaled import REPORT_KEY
+from cpaas_provider.operators.journaled import NO_TASK_STATE, REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.ledger import Ledger
@@ -88,8 +88,12 @@ class Campaigning:
         try:
             campaign, planner = self._draw_up()
         except (SourceError, OSError) as error:
-            words = str(error) if isinstance(error, SourceError) else f"The plan cannot be made ({error.strerror})."
-            raise AirflowException(f"{words.rstrip('.')}. In this try nothing was sent.") from None
+            words = (
+                str(error)
+                if isinstance(error, SourceError)
+                else f"The plan of the campaign could not be made ({error.strerror})."
+            )
+            raise AirflowException(f"{words.rstrip('.')}. Nothing was sent in this try.") from None
         self._preview(campaign)
         begun = report_of(campaign, planner.found, self._operator)
         log.info("%s", task_log.planned(begun, planner.found.rows))
@@ -104,19 +108,19 @@ class Campaigning:
             self._write_outcomes(campaign)
         except OutcomesNotWrittenError as error:
             raise OutcomesNotWrittenError(
-                f"{error} In all tries: {task_log.every_count(report)}. The next try writes the file; it does "
-                "not send again to anybody who was sent to."
+                f"{error} All tries together: {task_log.every_count(report)}. The next try writes the file. It sends "
+                "to no accepted recipient again."
             ) from None
         if not self._operator.without_sending:
             log.info("%s", task_log.campaign_done(report))
         # A part with nobody in it is no reason for tasks downstream not to run.
         if not campaign.recipients() and not self._operator.test_only and self._partition.of == 1:
             self._push(report)
-            raise AirflowSkipException("There is nobody to send to. Nothing was sent.")
+            raise AirflowSkipException("The campaign has no recipients. Nothing was sent.")
         return report
 
     def push_report(self, quietly: bool) -> bool:
-        """Leave report and outcome file of a try that fails, and tell whether anything was sent or is in doubt."""
+        """Store report and results file of a try that fails; return whether anything was sent or is unknown."""
         if self._under_way is None or not self._under_way[0].drawn_up:
             return False
         campaign, planner = self._under_way
@@ -171,20 +175,20 @@ class Campaigning:
         return campaign, planner
 
     def note_end(self) -> None:
-        """Note to how many was sent, for whoever waits until that is delivered."""
+        """Record the number of recipients accepted, for sensors that wait for their delivery."""
         tracking = self._operator.tracking
         if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
             from cpaas_provider.delivery.sends import NotedRequest
 
             campaign = self._under_way[0]
             counts = campaign.plan.counts()
-            # What an earlier try was killed before noting is in the journal.
+            # What an earlier try was killed before recording is in the journal.
             accepted = [NotedRequest(*one) for one in campaign.standing.accepted()]
             tracking.note_end(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
             lead(self._operator, [campaign.reference])
 
     def _evidence(self) -> Sequence[Evidence]:
-        """Return ways to find out about requests: that anything was reported of one is proof."""
+        """Return the probes of unknown requests: any delivery report of one proves that it was accepted."""
         tracking = self._operator.tracking
         if tracking is None:
             return ()
@@ -205,11 +209,13 @@ class Campaigning:
             raise AirflowFailException(f"{field}: {error} Nothing was sent.") from None
 
     def _given(self, field: str) -> Any:
-        """Return a field as rendered; what the author asked for is not passed over where it turns out as nothing."""
+        """Return a field as rendered; refuse one that the author gave and that is ``None`` after rendering."""
         given = self._operator.private(field)
         # Of what is there, Airflow is shown a summary.
         if given is None and getattr(self._operator, field) is not None:
-            raise AirflowFailException(f"{field} is None once it is rendered or its task has run. Nothing was sent.")
+            raise AirflowFailException(
+                f"{field} is None after rendering. Nothing was sent. Check its template or the task it comes from."
+            )
         return given
 
     def _tests(self) -> Source | None:
@@ -232,28 +238,28 @@ class Campaigning:
 
             key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
             store = keyed = campaign_state(key, self._partition, context, self._open)
-            # Its own, as with a new API key everybody would else be unknown.
+            # Its own, as with a new API key every recipient would else be unknown.
             identity, secrets = campaign_identity(operator.idempotency_key), (keyed.secret,)
-            # What is kept there is not dropped by a clear, and each run tries the rejected again.
+            # What is stored there is not dropped by a clear, and each run tries the rejected again.
             tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=run_of(context))
         else:
             store = task_state(context)
             identity = identity_of(context)
         if store is None:
-            raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
+            raise AirflowFailException(NO_TASK_STATE)
         ledger = partial(Ledger, partition=self._partition, resend_on_clear=operator.resend_on_clear)
         with same_partitions(self._context, self._partition) if self._has_siblings else contextlib.nullcontext():
             return ledger(store, secrets, identity, operation, tries)
 
     @property
     def _has_siblings(self) -> bool:
-        """Whether other task instances send the rest of the campaign, and nothing but they know their number."""
+        """Whether other task instances send the rest of the campaign, and only they know their number."""
         operator = self._operator
         return self._partition.of > 1 and operator.idempotency_key is None and not operator.resend_on_clear
 
     def _refuse_lost_key(self) -> None:
         if self._operator.keyed and self._operator.idempotency_key is None:
-            raise AirflowFailException("idempotency_key is None once it is rendered. Nothing was sent.")
+            raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
 
     def _may_begin(self) -> None:
         if not self._operator.__dict__.get("_begun"):
@@ -288,7 +294,7 @@ class Campaigning:
 
     @contextlib.contextmanager
     def _noting(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
-        """Have requests noted that were carried out, where their delivery is followed."""
+        """Record the accepted requests, where their delivery is tracked."""
         tracking = self._operator.tracking
         if tracking is None:
             yield send
@@ -334,7 +340,7 @@ class Campaigning:
         )
 
     def _preview(self, campaign: Campaign) -> None:
-        """Leave some rendered messages where the author asked to see them; a log is no place for them."""
+        """Push some rendered messages as an XCom, where the author asked for them; a log is no place for them."""
         if not self._operator.preview_count:
             return
         from itertools import islice
@@ -351,7 +357,7 @@ class Campaigning:
             for person in islice(campaign.plan.not_sent(), self._operator.preview_count)
         ]
         self._context["ti"].xcom_push(key=PREVIEW_KEY, value=shown)
-        self._operator.log.info("%d rendered messages are in the XCom %r.", len(shown), PREVIEW_KEY)
+        self._operator.log.info("Stored %d rendered messages in the XCom %r.", len(shown), PREVIEW_KEY)
 
     def _refuse_results_path(self) -> None:
         path = self._operator.results_path
@@ -361,7 +367,7 @@ class Campaigning:
             try:
                 refuse_unwritable(_storage_path(path))
             except OutcomesNotWrittenError as error:
-                raise AirflowException(f"{error} In this try nothing was sent.") from None
+                raise AirflowException(f"{error} Nothing was sent in this try.") from None
 
     def _write_outcomes(self, campaign: Campaign) -> None:
         path = self._operator.results_path
@@ -369,7 +375,7 @@ class Campaigning:
             return
         path = _storage_path(path)
         write_outcomes(path, campaign.plan.everybody())
-        self._operator.log.info("What became of each row is in %s.", place_of(path))
+        self._operator.log.info("Results file written: %s.", place_of(path))
 
     def _push(self, report: Mapping[str, Any]) -> None:
         try:

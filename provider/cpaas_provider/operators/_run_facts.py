@@ -1,4 +1,4 @@
-"""What Airflow says of a run and a try, as the plain facts the journal and its guards decide by."""
+"""What Airflow knows of a run and a try, as the plain facts the journal and its guards use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _next_due(timetable: Any, run: Any) -> datetime | None:
     if following := [due for one in _single(timetable) if (due := _following(one, run.run_after))]:
         return min(following)
     start, end = run.data_interval_start, run.data_interval_end
-    # Of a timetable of the author's own: its intervals follow upon each other, as far as anybody here can tell.
+    # A timetable of the author's own: its intervals are taken to follow upon each other.
     return run.run_after + (end - start) if start and end and end > start else None
 
 

@@ -1,6 +1,6 @@
-"""What a task logs of itself: what begins and within which bounds, and what came of it.
+"""The log lines of a task: what begins, within which limits, and the figures at its end.
 
-Never a number, an address, a code or a text: what is logged is named here, all else is left out.
+Never a number, an address, a code or a text. Only the fields listed here are logged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def begins(operator: CpaasOperator) -> str:
 
 
 def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> str:
-    """Return the first line of a campaign: from where, how, and within which bounds."""
+    """Return the first line of a campaign: its source, its rates and its limits."""
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} a request",
@@ -72,11 +72,11 @@ def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, par
 
 
 def planned(report: Mapping[str, Any], rows: int) -> str:
-    """Return what the rows of a source came to."""
-    earlier = f" ({report['sent']:,} sent to by an earlier try)" if report["sent"] else ""
+    """Return the counts of the rows of a source."""
+    earlier = f" ({report['sent']:,} accepted in an earlier try)" if report["sent"] else ""
     return (
-        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}; "
-        f"{_left_out(report)}."
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}. "
+        f"Left out: {_left_out(report)}."
     )
 
 
@@ -85,10 +85,10 @@ def dry_run(report: Mapping[str, Any]) -> str:
     pages = [f"{number:,} with {counted(int(page), 'page')}" for page, number in report["pages"].items()]
     encodings = [f"{number:,} in {encoding}" for encoding, number in report["encodings"].items()]
     price = report["estimated_charge"]
-    cost = "not known (price_per_page is not given)" if price is None else shown(price)
-    texts = ", ".join([*pages, *encodings]) or "pages not known"
+    cost = "unknown (price_per_page is not given)" if price is None else shown(price)
+    texts = ", ".join([*pages, *encodings]) or "pages unknown"
     recipients = counted(report["recipients"], "recipient")
-    return f"A dry run: nothing was sent. It is for {recipients}: {texts}; estimated charge {cost}."
+    return f"Dry run, nothing was sent. {recipients}: {texts}, estimated charge {cost}."
 
 
 def campaign_done(report: Mapping[str, Any]) -> str:
@@ -97,21 +97,21 @@ def campaign_done(report: Mapping[str, Any]) -> str:
 
 
 def every_count(report: Mapping[str, Any]) -> str:
-    """Return what a campaign came to, in words."""
+    """Return every count of a campaign, in words."""
     return (
         f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
-        f"{report['unknown_recipients']:,} unknown, {report['not_sent']:,} not sent to; {_left_out(report)}; "
+        f"{report['unknown_recipients']:,} unknown, {report['not_sent']:,} not sent. Left out: {_left_out(report)}. "
         f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
         f"balance {shown(report['balance'])}"
     )
 
 
 def nothing_left(operator: Any) -> str:
-    """Return what to say where an earlier try did everything."""
-    what = "sent everything" if hasattr(operator, "source") else "did this"
+    """Return the line of a try that has nothing left to send."""
+    what = "sent everything" if hasattr(operator, "source") else "made this request"
     key = operator.__dict__.get("idempotency_key")
     how = "give it another idempotency_key" if key is not None else "clear the task with resend_on_clear=True"
-    return f"An earlier try {what}; nothing is sent again. To send again, {how}."
+    return f"An earlier try {what}. Nothing is sent again. To send again, {how}."
 
 
 def done(operator: CpaasOperator, result: Any) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def task_state(context: Context) -> Store | None:
-    """Return the state of a task instance, kept until its run is deleted; ``None`` outside of a task.
+    """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
 
     It goes to the API server also where the workers keep task state in a backend of their own: there a lost object
     reads like one that never was, and a try that was replaced can still write.

@@ -1,4 +1,4 @@
-"""Where the delivery reports of a task's requests go, and what the provider's own store is told of them."""
+"""Where the delivery reports of a task's requests go, and what the provider's database records of the requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tracking:
 
     :param conn_id: the connection's, by which the receiver finds its secrets
     :param open_things: closed when the try ends
-    :param recipients: whether to note, too, who was sent to
+    :param recipients: whether to record the recipients, too
     """
 
     def __init__(
@@ -79,30 +79,30 @@ class Tracking:
 
     @cached_property
     def database(self) -> Database:
-        """The store.
+        """The provider's database.
 
         :raises StoreError: when it cannot be opened
         """
         return self._open.enter_context(open_store())
 
     def begin(self) -> None:
-        """See that reports will be found, before anything is sent.
+        """Check that the receiver stores reports in this database, before anything is sent.
 
-        :raises AirflowFailException: when they would be lost
-        :raises AirflowException: when the store cannot be used now
+        :raises AirflowFailException: when reports would be lost
+        :raises AirflowException: when the database cannot be used now
         """
         try:
             self._receiver.check(self.database.identity, self.database.url_for_people)
         except StoreError as error:
             raise AirflowException(
-                f"{error} Delivery reports could not be found there, as callback_url wants. Nothing was sent."
+                f"{error} The connection has a callback_url, so delivery reports need this database. Nothing was sent."
             ) from None
         except HandshakeRefusedError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
         except ReceiverUnreachableError as error:
             log.warning(
-                "%s It cannot be told from here whether reports will be found; sending goes on. Should the service "
-                "not reach it either, it repeats its reports.",
+                "%s The provider cannot check that the receiver uses the same database. Sending continues. If the "
+                "service cannot reach the receiver either, it repeats its reports.",
                 error,
             )
 
@@ -159,13 +159,13 @@ class Tracking:
         try:
             self.database.write(work)
         except StoreError as error:
-            log.warning("What was sent could not be noted for delivery reports: %s", error)
+            log.warning("The requests could not be recorded for delivery tracking: %s", error)
             return False
         return True
 
 
 class ReportEvidence:
-    """A delivery report of a request is proof that it was carried out, whatever way it came.
+    """A delivery report of a request proves that the service accepted it, whichever endpoint received it.
 
     :param campaign: of what the requests are part; ``None`` where each is one by itself
     """
@@ -188,7 +188,7 @@ class ReportEvidence:
         try:
             found = self._found(entry.reference)
         except StoreError as error:
-            log.warning("Delivery reports cannot be read now: %s", error)
+            log.warning("Delivery reports could not be read: %s", error)
             return None
         if entry.reference not in found:
             return None
@@ -222,10 +222,10 @@ _DUPLICATE = "duplicate"
 
 
 class PurchaseEvidence:
-    """A delivery report of a purchase settles it by what it says.
+    """A delivery report of a purchase resolves it by its status.
 
-    A purchase under way counts as bought, as it does where the service answers so. A word that the contract does not
-    know settles nothing.
+    A purchase under way counts as bought, as it does in an answer of the service. A status that the contract does not
+    know resolves nothing.
     """
 
     patience = ReportEvidence.patience
@@ -245,19 +245,19 @@ class PurchaseEvidence:
             with self._tracking.database.reading() as connection:
                 told = tally.reported(connection, self._tracking.conn_id, entry.reference)
         except StoreError as error:
-            log.warning("Delivery reports cannot be read now: %s", error)
+            log.warning("Delivery reports could not be read: %s", error)
             return None
         if told is None:
             return None
-        # That the service knows of the same purchase is what a deliberate repeat was to find out.
+        # A deliberate repeat asks exactly this: does the service know the same purchase?
         if told.status in _BOUGHT or (told.status == _DUPLICATE and entry.doubted):
             return {"id": told.message_id, "status": told.status}
         # A reference is the same after a clear: what was reported before that is of the purchase that came to nothing.
         since = entry.started_at
         if told.status in _NOT_BOUGHT | {_DUPLICATE} and since is not None and told.at >= since:
             raise RefutedError(
-                f"Airtime was not bought: a delivery report says {told.status}. Request {entry.reference}. Nothing was "
-                "bought by it; clear the task to buy again."
+                f"Airtime was not bought: a delivery report has the status {told.status}. Request {entry.reference} "
+                "bought nothing. Clear the task to buy again."
             )
         return None
 

@@ -1,4 +1,4 @@
-"""Buying airtime (INTERFACE.md 4.1; deprecated by the service)."""
+"""The operator that buys airtime (INTERFACE.md 4.1; deprecated by the service)."""
 
 from __future__ import annotations
 
@@ -18,36 +18,55 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.deed import Deed, Evidence, Outcome
 
 _FAILED = {
-    "duplicate": "the same amount went to this recipient a short while ago, so the service did not buy it again",
+    "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
     "failed": "the purchase failed at the network",
     "error": "the purchase failed at the service",
 }
 
 
 class BuyAirtimeOperator(SendOperator):
-    """Top up a phone. The service calls this operation deprecated and may remove it; the task's log says so.
+    """Buy airtime for a phone, at most once, across retries, crashes and clears.
 
-    Returns ``{"id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime", "references",
-    "delivery_reports", "unknown_recipients", "unknown_references"}``: the purchase's id, its status (usually
-    ``pending``), what was charged and the balance in the account's currency, an ISO 8601 time, our name of the request,
-    the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and whether nobody
-    knows if it was bought (1, and no id, only with ``on_unknown="skip"``). The number is not repeated in it.
+    The service has deprecated this operation and may remove it. The task log warns of that. A retry buys only if the
+    service cannot have received the request, or if it asked for fewer requests.
 
-    A purchase is money, and is made once, whatever ends a try: only where nothing can have reached the service, or
-    where it asked for fewer requests, do the task's retries try again. Fails at once when the request is rejected,
-    when the status is ``duplicate``, ``failed`` or ``error``, when the service has removed the operation, and, unless
-    ``on_unknown`` says otherwise, when nobody can find out whether it was bought; with ``resend``, the service's word
-    ``duplicate`` settles that (status, id and charge are then those of the duplicate). Where the connection has a
-    ``callback_url``, a delivery report settles an unknown purchase by its own status: ``success``, ``sent`` and
-    ``pending`` as bought, ``failed``, ``error`` and, of a purchase that was not repeated, ``duplicate`` as failed.
-    Skips when ``allowed_recipients`` of the connection does not list the recipient, and in backfills and late runs.
+    The task ends without a further retry in these cases:
+
+    * It fails when the service rejects the request, or has removed the operation.
+    * It fails when the status is ``duplicate``, ``failed`` or ``error``.
+    * It fails when the request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
+    * It is skipped when ``allowed_recipients`` of the connection does not list the recipient, in backfills and in stale
+      runs.
+
+    A purchase of unknown outcome can be resolved in two ways:
+
+    * ``on_unknown="resend"`` repeats it. If the service answers ``duplicate``, the first request bought the airtime.
+      Status, id and charge are then those of the duplicate.
+    * With ``callback_url`` on the connection, a delivery report resolves it. ``success``, ``sent`` and ``pending`` mean
+      bought. ``failed`` and ``error`` mean not bought. So does ``duplicate`` if the purchase was not repeated.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)
     :param recipient: the phone number, in any usual form (templated)
-    :param callback: URL that receives delivery reports (templated)
-    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
+    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the purchase, without the number:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the purchase. |
+        | ``status`` | Status of the purchase, usually ``pending``. |
+        | ``network`` | Network of the phone. |
+        | ``amount`` | Amount bought, in the account's currency. |
+        | ``charge`` | Cost, in the account's currency. |
+        | ``balance`` | Balance after the purchase, in the account's currency. |
+        | ``refunded`` | Amount refunded, as the service reports it. |
+        | ``created_datetime`` | ISO 8601 time at which the service made the purchase. |
+        | ``references`` | The provider's reference of the accepted request. |
+        | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
+        | ``unknown_recipients`` | 1 if the outcome is unknown (only with ``on_unknown="skip"``). ``id`` is then null. |
+        | ``unknown_references`` | Reference of the request of unknown outcome. |
     """
 
     operation: ClassVar[str] = "buy_airtime"
@@ -77,8 +96,8 @@ class BuyAirtimeOperator(SendOperator):
         self._checked(bounds.if_known(bounds.airtime_amount), amount=amount)
 
     def execute(self, context: Context) -> Any:
-        """Buy the airtime, having said once in this try that the operation is deprecated."""
-        self.log.warning("Buying airtime is deprecated by the service and may be removed.")
+        """Buy the airtime. Each try logs once that the operation is deprecated."""
+        self.log.warning("The service has deprecated airtime purchases and may remove them.")
         return super().execute(context)
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
@@ -125,13 +144,13 @@ class BuyAirtimeOperator(SendOperator):
             external_ref=self.external_ref or reference,
         )
         status = (purchase.status or "").lower()
-        # That the service knows of the same purchase is what a deliberate repetition was to find out.
+        # A deliberate repeat asks exactly this: does the service know the same purchase?
         if (reason := _FAILED.get(status)) and not (again and status == "duplicate"):
             raise CpaasRejectedError(
                 f"Airtime was not bought: {reason}. Purchase {purchase.id}.", operation="buy_airtime"
             )
         if status == "duplicate":
-            self.log.info("The service says duplicate: an earlier request bought it, and nothing was bought again.")
+            self.log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
         charge = purchase.meta.charge if purchase.meta else None
         return {
             "id": purchase.id,

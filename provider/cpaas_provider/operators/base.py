@@ -1,4 +1,4 @@
-"""What all operators share: the connection, private fields, and what each kind of failure does to the task."""
+"""The base of all operators: the connection, private fields, and what each kind of failure does to the task."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 UI_COLOR = "#d7ecff"
 
 LONGEST_WAIT = timedelta(hours=24)
-"""How long a task lets the service put it off by Retry-After, all waits together."""
+"""Longest time a task waits for Retry-After of the service, all waits together."""
 
 
 class CpaasOperator(BaseOperator):
-    """Base of the operators: one request of the service in ``request``, everything around it here.
+    """Base of the operators: ``request`` makes one request of the service, this class does everything around it.
 
-    * A failure that repeating cannot mend, and an outcome that is unknown and must not be repeated, fail the task at
-      once and keep its retries. Any other failure is the task's to retry.
-    * When the service asks for more patience than the client has (``Retry-After``), the task defers: it holds no
-      worker slot and uses up no try, and makes its request on a worker afterwards.
+    * The task fails without a retry when a retry cannot help, or when the outcome is unknown and a repeat could act
+      twice. Any other failure is retried as the task's ``retries`` say.
+    * When ``Retry-After`` of the service exceeds ``max_retry_after``, the task defers. It holds no worker slot, uses
+      no try, and makes its request on a worker afterwards.
     * Fields named in ``private_fields`` are rendered, but Airflow stores and shows only a summary of them.
 
     :param cpaas_conn_id: the connection to use
@@ -54,9 +54,9 @@ class CpaasOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Make the request.
 
-        :return: what the operator's own documentation says
-        :raises AirflowFailException: when repeating would not help or might act twice
-        :raises CpaasError: when the task's retries may make the request again
+        :return: the result that the operator documents
+        :raises AirflowFailException: when a retry would not help or could act twice
+        :raises CpaasError: when a retry of the task may make the request again
         """
         return self._attempt(context, give_up_at=None)
 
@@ -67,23 +67,23 @@ class CpaasOperator(BaseOperator):
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
-        """Do what the operator is for, failures being turned into what Airflow understands around it."""
+        """Make the operator's request. The caller turns failures into Airflow's exceptions."""
         return self.request(client, connection)
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
-        """Log what begins, and within which bounds."""
+        """Log the begin and its limits."""
         from cpaas_provider.operators import _task_log as task_log
 
         self.log.info("%s", task_log.begins(self))
 
     def log_end(self, result: Any) -> None:
-        """Log what came of it."""
+        """Log the result."""
         from cpaas_provider.operators import _task_log as task_log
 
         self.log.info("%s", task_log.done(self, result))
 
     def private(self, field: str) -> Any:
-        """Return a private field as rendered, which the attribute no longer shows."""
+        """Return a private field as rendered. The attribute holds only its summary."""
         return self.__dict__.get("_private", {}).get(field, getattr(self, field))
 
     def msisdn(self, client: CpaasClient, recipient: Any) -> str:
@@ -96,7 +96,7 @@ class CpaasOperator(BaseOperator):
             raise AirflowFailException(f"The recipient {error}. Nothing was sent.") from None
 
     def skip_unless_allowed(self, client: CpaasClient, recipient: str) -> None:
-        """Skip the task when the connection's ``allowed_recipients`` does not list its one recipient."""
+        """Skip the task when ``allowed_recipients`` of the connection does not list its one recipient."""
         if client.settings.allowed is not None and not client.settings.allowed.permits(recipient):
             raise AirflowSkipException(
                 "The recipient is not on allowed_recipients of the connection. Nothing was sent."
@@ -138,7 +138,7 @@ class CpaasOperator(BaseOperator):
         )
 
     def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
-        """Return what a deferred task is told when it goes on."""
+        """Return the arguments of a deferred task when it continues."""
         return {"give_up_at": give_up_at}
 
     def _do_render_template_fields(
@@ -210,6 +210,7 @@ def narrow(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> di
     wanted = list(return_fields)
     if unknown := [field for field in wanted if field not in record]:
         raise AirflowFailException(
-            f"return_fields names what the record does not have: {', '.join(unknown)} (it has: {', '.join(record)})."
+            f"return_fields names fields that the record does not have: {', '.join(unknown)}. It has: "
+            f"{', '.join(record)}."
         )
     return {field: record[field] for field in wanted}

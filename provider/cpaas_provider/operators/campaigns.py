@@ -1,4 +1,4 @@
-"""What SMS and email campaigns have in common."""
+"""The base of SMS and email campaigns."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 PREVIEW_KEY = "preview"
-"""The XCom under which rendered messages are left where an author asks to see some."""
+"""The XCom with rendered messages, where the author asked for some."""
 
 
 def partitions(count: int) -> list[dict[str, int]]:
-    """Return ``count`` parts of a campaign to map its operator over, as plain JSON.
+    """Return ``count`` partitions of a campaign to map its operator over, as plain JSON.
 
     .. code-block:: python
 
         SmsCampaignOperator.partial(task_id="send", source=..., content=...).expand(partition=partitions(4))
 
-    Everybody belongs to one part, and duplicates to the same. Rate, concurrency and ``max_charge`` are divided among
-    the parts. The count must stay the same for the retries and clears of a run: each part knows only whom it sent to
-    itself.
+    Each recipient belongs to one partition, and its duplicates belong to the same. Rate, concurrency and ``max_charge``
+    are divided among the partitions. The count must stay the same for the retries and clears of a run, because each
+    partition records only its own recipients.
 
-    :param count: how many, 1 to 1,000
+    :param count: the number of partitions, 1 to 1,000
     """
     from cpaas_provider.sending.campaign.partitions import partitions as parts
 
@@ -49,54 +49,54 @@ def partitions(count: int) -> list[dict[str, int]]:
 
 
 class CampaignOperator(SendOperator):
-    """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to everybody a source names.
+    """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
 
-    The source is read once into a plan on the worker's disk; then everybody is sent to in as few requests as the
-    contract allows, concurrently, within the connection's rate limit. Whatever ends a try, the next one sends to those
-    who are left, also where the source was put in another order or edited meanwhile.
+    The operator reads the source once into a plan on the worker's disk. It then sends in as few requests as the
+    contract allows, concurrently, within the connection's rate limit. A later try sends only to recipients that are
+    left, even if the source was reordered or edited in between.
 
-    :param source: who it is for: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
-        ``cpaas_provider.sources``, or a list of mappings or of plain recipients, e.g. from an upstream task (templated)
-    :param substitutions: which column fills which placeholder, as a mapping, or as a list where they are called alike;
-        default: the placeholders of the text, each from the column of its name; an empty list: there are none, whatever
-        looks like some. Beside ``template_id`` it must be given
-    :param substitution_defaults: what stands for a placeholder where a row has no value; without it such a row is set
-        aside
-    :param recipient_column: the column of the recipients
-    :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line a row of the source
+    :param source: the recipients: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
+        ``cpaas_provider.sources``, or a list of mappings or of plain recipients, such as an upstream task's output
         (templated)
-    :param dry_run: do everything but the requests
-    :param preview_count: how many rendered messages to leave in the XCom ``preview``, recipients masked
-    :param test_recipients: who is sent to first, alone, as the rows of a source; what is rejected or unknown there ends
-        the campaign (templated)
+    :param substitutions: the column that fills each placeholder, as a mapping, or as a list if both have the same name.
+        Default: each placeholder of the text takes the column of its name. An empty list declares that there are no
+        placeholders. Required with ``template_id``
+    :param substitution_defaults: the value of a placeholder in rows that have none. Without a default, such a row is
+        invalid
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row of the source
+        (templated)
+    :param dry_run: do everything except send requests
+    :param preview_count: number of rendered messages to push as the XCom ``preview``, with masked recipients
+    :param test_recipients: recipients to send to first, alone, as rows of a source. If one of them is rejected or
+        unknown, the campaign ends (templated)
     :param test_only: end after the test recipients
-    :param max_recipients: refuse a campaign for more
-    :param max_charge: what it may cost in all its tries, in the account's currency
-    :param min_balance: what must be left of the account's balance
-    :param price_per_page: what a page (SMS) or a recipient (email) costs, where you know it
-    :param on_missing_charge: about answers that do not say what they cost, under ``max_charge`` or ``min_balance`` and
-        without ``price_per_page``: ``balance`` goes on, one request after the other, by what the balance loses;
-        ``fail`` ends the campaign
-    :param send_window: from when to when a day people may be reached, such as ``("09:00", "20:00")``; outside of it the
-        task is deferred
-    :param timezone: of the send window, such as ``Africa/Lagos``
+    :param max_recipients: refuse a campaign with more recipients
+    :param max_charge: highest cost of the campaign over all tries, in the account's currency
+    :param min_balance: lowest balance of the account that the campaign may leave, in the account's currency
+    :param price_per_page: price of a page (SMS segment) or, for email, of a recipient, if you know it
+    :param on_missing_charge: what to do about answers without a charge, under ``max_charge`` or ``min_balance`` and
+        without ``price_per_page``. ``balance`` sends one request after the other and takes the loss of the balance as
+        their cost. ``fail`` ends the campaign
+    :param send_window: the hours of the day in which sending is allowed, such as ``("09:00", "20:00")``. Outside of
+        them the task is deferred
+    :param timezone: time zone of the send window, such as ``Africa/Lagos``
     :param timezone_column: the column of the recipients' own time zones
-    :param suppression_list: who must not be sent to, as a source of its own; its column is ``recipient_column``
+    :param suppression_list: recipients to leave out, as a source of its own. Its column is ``recipient_column``
         (templated)
-    :param on_invalid_suppression: about rows of that list that cannot be read: ``fail`` before anything is sent, or
-        ``skip`` and count them
-    :param max_failure_ratio: which share of recipients and rows may fail, 0 to 1, before that fails the task
-    :param on_rejected_batch: about a batch that the service rejects as a whole: ``bisect`` it, to find those it is
-        rejected for and send to the others, or ``fail``: all of its recipients count as rejected, and no retry sends
-        to them
-    :param max_identical_rejections: end the campaign when so many requests in a row are rejected with the same words,
-        and none is accepted meanwhile; ``None`` for never. Rejections that name recipients do not count
-    :param partition: one of what ``partitions(count)`` returns, to map the operator over
-    :param idempotency_key: a name under which this campaign happens once, whatever run asks for it (templated)
-    :param max_pending_requests: requests that may be claimed and not yet settled; default: ``max_concurrency`` of the
-        connection. More is faster, and leaves more unknown when the task is killed
-    :param spool_path: a folder of the worker's disk for the plan; default: the system's for temporary files
-    :param progress_interval: seconds between two words of progress
+    :param on_invalid_suppression: what to do about invalid rows of the suppression list: ``fail`` before anything is
+        sent, or ``skip`` and count them
+    :param max_failure_ratio: share of recipients and rows that may fail, 0 to 1, before the task fails
+    :param on_rejected_batch: what to do about a batch that the service rejects as a whole. ``bisect`` splits it, to
+        find the recipients it is rejected for and send to the others. ``fail`` counts all of its recipients as
+        rejected, and no retry sends to them
+    :param max_identical_rejections: end the campaign after so many requests in a row that are rejected with the same
+        reason. ``None`` sets no limit. Rejections that name recipients do not count
+    :param partition: one of the values of ``partitions(count)``, to map the operator over
+    :param idempotency_key: a name under which the campaign is sent once, by whichever run sends it first (templated)
+    :param max_pending_requests: highest number of requests with an intent and no result yet. Default:
+        ``max_concurrency`` of the connection. A higher number is faster, and leaves more unknown if the task is killed
+    :param spool_path: a folder on the worker's disk for the plan. Default: the system's folder for temporary files
+    :param progress_interval: seconds between progress log lines
     """
 
     template_fields: Collection[str] = (
@@ -114,7 +114,7 @@ class CampaignOperator(SendOperator):
     )
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_CAMPAIGN_FIELDS
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
-    """Fields in which placeholders may stand."""
+    """Fields that may have placeholders."""
 
     content: str | None
     template_id: str | None
@@ -192,11 +192,11 @@ class CampaignOperator(SendOperator):
 
     @property
     def message_type(self) -> Channel:
-        """Return how the message names those it reaches."""
+        """Return the channel of the message."""
         raise NotImplementedError
 
     def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return what is the same for all recipients, or fail the task."""
+        """Return the part of the request that is the same for all recipients, or fail the task."""
         raise NotImplementedError
 
     async def send(
@@ -223,7 +223,7 @@ class CampaignOperator(SendOperator):
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
-        """Run the campaign, or what is left of it."""
+        """Run the campaign, or continue it."""
         from cpaas_provider.api.errors import CpaasError
         from cpaas_provider.operators._campaigning import Campaigning
         from cpaas_provider.sending.errors import LaterError
@@ -238,7 +238,7 @@ class CampaignOperator(SendOperator):
                 try:
                     report = campaigning.run()
                 except (LaterError, CpaasError):
-                    # Cleared while it waits, the task would else take its silence for lost words.
+                    # Cleared while it waits, the task would else take the empty journal for a lost one.
                     self._note_no_claim(context)
                     raise
                 if self.without_sending:
@@ -247,7 +247,7 @@ class CampaignOperator(SendOperator):
 
     @contextlib.contextmanager
     def _ended_for_good(self, context: Context, campaigning: Campaigning) -> Iterator[None]:
-        """Have it noted to how many was sent, once no try will go on: what is delivered can then be told from it."""
+        """Record the number of recipients accepted once no try will continue, so that their delivery can be awaited."""
         from cpaas_provider.sending.errors import LaterError
 
         try:
@@ -264,35 +264,35 @@ class CampaignOperator(SendOperator):
             campaigning.note_end()
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
-        """Leave it to the try, which knows its part."""
+        """Do nothing: the try logs the begin, because it knows its partition."""
 
     def log_end(self, result: Any) -> None:
-        """Leave it to the try, which logs it also where the task fails."""
+        """Do nothing: the try logs the end, also where the task fails."""
 
     def execute_after_wait(
         self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False
     ) -> Any:
-        """Go on after the time the service or the send window asked for.
+        """Continue after the time that the service or the send window required.
 
-        :param begun: whether the campaign had begun in time, so that it is not late now
+        :param begun: whether the campaign began in time, so that it is not late now
         """
         self._begun = begun
         return super().execute_after_wait(context, event, give_up_at)
 
     def _note_no_claim(self, context: Context) -> None:
-        """Say so only where claims would stand beside it: those of a campaign that happens once lie elsewhere."""
+        """Record it only without an idempotency key: the journal of such a campaign is in the database."""
         if self.idempotency_key is None:
             super()._note_no_claim(context)
 
     def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
-        """Return what a deferred task is told when it goes on: it has begun, or was about to, and in time."""
+        """Return the arguments of a deferred task when it continues: the campaign began in time."""
         return {**super().after_wait(give_up_at), "begun": True}
 
     def _refuse_wrong_kinds(self) -> None:
         if not isinstance(self.recipient_column, str) or not self.recipient_column:
             raise ValueError("recipient_column must be the name of a column.")
         if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
-            raise ValueError("substitution_defaults must be a mapping from placeholders to words.")
+            raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
         if self.results_path is not None:
             from cpaas_provider.api.bounds import file_name
             from cpaas_provider.sending.campaign.outcomes import SUFFIXES
@@ -301,19 +301,19 @@ class CampaignOperator(SendOperator):
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
         if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
             raise ValueError(
-                "results_path must differ from part to part, or one would overwrite the other: put "
+                "results_path is the same for all partitions, so they would overwrite each other's results file. Put "
                 "{{ ti.map_index }} into it."
             )
 
     def _refuse_what_cannot_be(self) -> None:
-        """Refuse what can be told to be wrong where the DAG is written."""
+        """Refuse arguments that cannot work, where the DAG is written."""
         try:
             if self.send_window is not None:
                 from cpaas_provider.sending.campaign.hours import SendWindow
 
                 SendWindow.read(self.send_window, self.timezone or (self.timezone_column and "UTC"))
             elif self.timezone or self.timezone_column:
-                raise ValueError("timezone and timezone_column say when a send_window is open, and there is none.")
+                raise ValueError("timezone and timezone_column need a send_window, and none is given.")
             if isinstance(self.partition, Mapping):
                 from cpaas_provider.sending.campaign.partitions import Partition
 
@@ -323,7 +323,8 @@ class CampaignOperator(SendOperator):
             self._refuse_wrong_kinds()
             if self.idempotency_key is not None and self.resend_on_clear:
                 raise ValueError(
-                    "idempotency_key happens once; to send again, give it another one, not resend_on_clear."
+                    "idempotency_key cannot be combined with resend_on_clear. To send the campaign again, give it "
+                    "another idempotency_key."
                 )
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None

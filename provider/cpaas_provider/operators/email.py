@@ -1,4 +1,4 @@
-"""Sending email, to a few recipients and to those of a list (INTERFACE.md 4.2)."""
+"""Operators that send email, to a few recipients and to every recipient in a source (INTERFACE.md 4.2)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,53 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.campaign.message import Channel
 
 
+_NO_SENDER = (
+    "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection."
+)
+
+
 class SendEmailOperator(SendMessageOperator):
-    """Send one email to one or more addresses.
+    """Send one email to one or more recipients, at most once each, across retries, crashes and clears.
 
-    Returns ``{"id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed", "references",
-    "delivery_reports", "unknown_recipients", "unknown_references"}``: the message's id, how many recipients it went to,
-    its cost and the balance in the account's currency, an ISO 8601 time, how many recipients ``allowed_recipients`` of
-    the connection left out, our names of the requests, the endpoint its delivery reports reach (``callback``,
-    ``webhook``, or null where none can come), and how many recipients nobody knows of (only with
-    ``on_unknown="skip"``). Addresses and text appear neither in the result nor in logs or rendered fields.
+    A retry sends only to recipients that are left. A recipient can get the email twice only with
+    ``on_unknown="resend"``. No address and no text appears in the result, a log or a rendered field.
 
-    Nobody gets the email twice, whatever ends a try: a later one returns what was sent and sends what was not (only
-    with ``on_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no address,
-    when the service rejects the request, when it accepts it for some recipients only (a clear then sends to
-    the others alone), and, unless ``on_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
-    by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in
-    backfills and late runs.
+    The task ends without a further retry in these cases:
 
-    :param recipients: addresses, as a list or comma-separated; repeats are dropped; at most
+    * It fails when a recipient is not an email address, or when the service rejects the request.
+    * It fails when the service accepts the request for some recipients only. A clear then sends to the others.
+    * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
+    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
+
+    A request that was not sent is retried as the task's ``retries`` say.
+
+    :param recipients: email addresses, as a list or comma-separated. Repeats are dropped. At most
         ``recipients_per_request`` of the connection (templated)
-    :param content: the body; required unless ``template_id`` is given (templated)
+    :param content: the body, required unless ``template_id`` is given (templated)
     :param subject: the subject line (templated)
-    :param sender_id: the sender's address; default: the connection's ``email_sender_id`` (templated)
+    :param sender_id: the sender's address. Default: the connection's ``email_sender_id`` (templated)
     :param from_name: the sender's name (templated)
-    :param reply_to: the address replies go to (templated)
-    :param template_id: a template kept by the service (templated)
-    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}``; a recipient
-        without a value for a placeholder of the text fails the task before anything is sent (templated)
-    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
-    :param callback: URL that receives delivery reports (templated)
+    :param reply_to: the address that replies go to (templated)
+    :param template_id: a template that the service stores (templated)
+    :param personalisation: entries ``{"to": address, "substitutions": {name: value}}``. If a recipient has no value for
+        a placeholder of the text, the task fails and nothing is sent (templated)
+    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ids, counts and costs:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the email, null if none was accepted. |
+        | ``recipients`` | Number of recipients the service accepted. |
+        | ``charge`` | Cost, in the account's currency. |
+        | ``balance`` | Balance after the request, in the account's currency. |
+        | ``created_datetime`` | ISO 8601 time at which the service made the email. |
+        | ``skipped_not_allowed`` | Number of recipients that ``allowed_recipients`` left out. |
+        | ``references`` | The provider's references of the accepted requests. |
+        | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
+        | ``unknown_recipients`` | Number of recipients of unknown outcome, above 0 only with ``on_unknown="skip"``. |
+        | ``unknown_references`` | References of the requests of unknown outcome. |
     """
 
     template_fields = (
@@ -112,12 +129,10 @@ class SendEmailOperator(SendMessageOperator):
         """Return the sender's address."""
         if sender_id := self.sender_id or connection.email_sender_id:
             return sender_id
-        raise AirflowFailException(
-            "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
-        )
+        raise AirflowFailException(_NO_SENDER)
 
     def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
-        """Log that an email is about to be sent."""
+        """Log the number of recipients before the email is sent."""
         self.log.info("Sending an email, recipients: %d.", recipients)
 
     def send(
@@ -144,21 +159,23 @@ class SendEmailOperator(SendMessageOperator):
 
 
 class EmailCampaignOperator(CampaignOperator):
-    """Send an email to everybody a source names, to each once, whatever ends a try (INTERFACE.md 4.2).
+    """Send an email to every recipient in a source, at most once each, across retries, crashes and clears.
 
-    Returns, fails and skips as ``SmsCampaignOperator`` does; of an email there are no pages.
+    It fails and is skipped in the same cases as ``SmsCampaignOperator`` (INTERFACE.md 4.2).
 
-    :param source: who it is for, see the campaign's arguments (templated)
-    :param content: the body, with placeholders such as ``{name}``; required unless ``template_id`` is given (templated)
-    :param sender_id: the sender's address; default: the connection's ``email_sender_id`` (templated)
-    :param template_id: a template kept by the service; name its columns in ``substitutions`` (templated)
+    :param source: the recipients, see the arguments of both campaigns (templated)
+    :param content: the body, with placeholders such as ``{name}``, required unless ``template_id`` is given (templated)
+    :param sender_id: the sender's address. Default: the connection's ``email_sender_id`` (templated)
+    :param template_id: a template that the service stores. It needs ``substitutions`` (templated)
     :param recipient_column: the column of the addresses
-    :param subject: the subject line, with placeholders, too (templated)
+    :param subject: the subject line, which may have placeholders, too (templated)
     :param from_name: the sender's name (templated)
-    :param reply_to: the address replies go to (templated)
-    :param external_ref: your own reference; default: ours (templated)
-    :param callback: URL that receives delivery reports (templated)
+    :param reply_to: the address that replies go to (templated)
+    :param external_ref: a reference of your own. Default: the provider's (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the report over all tries, with the same keys as that of ``SmsCampaignOperator``. ``pages`` and
+        ``encodings`` are empty, because an email has neither.
     """
 
     operation = "send_email"
@@ -199,18 +216,16 @@ class EmailCampaignOperator(CampaignOperator):
 
     @property
     def message_type(self) -> Channel:
-        """Return how emails name those they reach."""
+        """Return the channel of emails."""
         from cpaas_provider.sending.campaign.message import EMAIL
 
         return EMAIL
 
     def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return what is the same for all recipients."""
+        """Return the part of the request that is the same for all recipients."""
         sender_id = self.sender_id or connection.email_sender_id
         if not sender_id:
-            raise AirflowFailException(
-                "No sender address: set sender_id on the task or email_sender_id on the connection. Nothing was sent."
-            )
+            raise AirflowFailException(_NO_SENDER)
         return {
             "sender_id": sender_id,
             "content": self.private("content"),

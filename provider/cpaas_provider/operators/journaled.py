@@ -1,4 +1,4 @@
-"""Operators that reach a person or cost money: what they do, they do once, whatever ends a try."""
+"""Operators that reach a recipient or cost money: idempotent across retries, crashes and clears."""
 
 from __future__ import annotations
 
@@ -27,34 +27,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REPORT_KEY = "report"
-"""The XCom under which a task that fails says what it did and what nobody knows."""
+"""The XCom with the report of a task that fails: what was sent, and what is unknown."""
 
 SKIP_REASON_KEY = "skip_reason"
-"""The XCom under which a task that is skipped says why."""
+"""The XCom with the reason of a task that is skipped."""
 
-_BEGUN = "An earlier try had sent, or may have: its report is in the XCom `report`."
+NO_TASK_STATE = (
+    "Airflow's task state store is not available here, so no journal can be written. Nothing was sent. Run the "
+    "operator as an Airflow task."
+)
+
+_BEGUN = "An earlier try sent a request, or may have sent one. Its report is in the XCom `report`."
 
 
 class JournaledOperator(CpaasOperator):
     """Base of operators whose request must not be made twice (docs: concepts/guarantees).
 
-    What is about to be requested is stored in the task's state before it leaves, and what became of it afterwards. A
-    later try returns what was done without a request, and does what was surely not done. Where nobody knows, it looks
-    for evidence, then does what ``on_unknown`` says.
+    Before a request leaves, its intent is written to the journal in Airflow's task state store. Its result is written
+    after the answer. A later try returns accepted requests and sends requests that were not sent. For a request of
+    unknown outcome it runs the probes, then does what ``on_unknown`` says.
 
-    :param on_unknown: what to do about a request of unknown outcome: ``fail`` (for good, naming it), ``skip`` (succeed
-        and count it apart) or ``resend``
-    :param unknown_timeout: for how long after a request of unknown outcome evidence of it is waited for, at most; the
-        task is deferred meanwhile. A passcode's record is waited for 30 seconds; of SMS, email and airtime a delivery
-        report is evidence, which comes where the connection has a ``callback_url``
-    :param resend_on_clear: do everything again when the task is cleared; by default only what was not done
-    :param stop_grace_period: seconds an answer is waited for after the task was told to stop, or before its
-        ``execution_timeout``; Airflow kills a task 5 seconds after telling it to stop
+    :param on_unknown: what to do about a request of unknown outcome: ``fail`` fails the task without a retry and names
+        the request, ``skip`` lets the task succeed and counts its recipients as unknown, ``resend`` sends it again
+    :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, as a timedelta or in
+        seconds, counted from the request. The task is deferred meanwhile. For a passcode the probe is its record, and
+        the wait is 30 seconds at most. For SMS, email and airtime it is a delivery report, which needs a
+        ``callback_url`` on the connection
+    :param resend_on_clear: send everything again when the task is cleared. By default a clear sends only what was not
+        accepted
+    :param stop_grace_period: seconds to wait for an answer after Airflow stops the task, or before its
+        ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
     :param cpaas_conn_id: the connection to use
     """
 
     operation: ClassVar[str | None] = None
-    """What the service reports the delivery of; ``None`` where it reports nothing."""
+    """The operation as the service reports its delivery, ``None`` where it reports nothing."""
 
     def __init__(
         self,
@@ -73,7 +80,7 @@ class JournaledOperator(CpaasOperator):
         self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
 
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
-        """Return an argument as it is to be, or refuse it in words that name the task, too."""
+        """Return a checked argument. An error names the task."""
         ((name, value),) = argument.items()
         try:
             return check(name, value)
@@ -81,15 +88,15 @@ class JournaledOperator(CpaasOperator):
             raise ValueError(f"{self}: {error}") from None
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return what is to be done once, checked as far as it can be before anything leaves."""
+        """Return what is to be sent, checked as far as possible before anything leaves."""
         raise NotImplementedError
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the task's result, as small JSON, from what became of the deed in all tries."""
+        """Return the task's result, as small JSON, from the results of all tries."""
         raise NotImplementedError
 
     def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
-        """Return ways to find out what became of a request, besides the operator's own."""
+        """Return the probes of an unknown outcome, besides the operator's own."""
         if self.tracking is None:
             return ()
         from cpaas_provider.operators._tracking import ReportEvidence
@@ -98,19 +105,19 @@ class JournaledOperator(CpaasOperator):
 
     @property
     def tracking(self) -> Tracking | None:
-        """The delivery reports of this try's requests; ``None`` where nobody receives them."""
+        """The delivery reports of this try's requests, ``None`` without a callback endpoint."""
         return self.__dict__.get("_tracking")
 
     def delivery_reports(self) -> Literal["callback", "webhook"] | None:
-        """Return which endpoint the delivery reports of this send reach; ``None`` where none can come."""
+        """Return the endpoint that the delivery reports of this send reach, ``None`` where none can arrive."""
         if self.tracking is not None:
             return "callback"
         return None if self.__dict__.get("_by_webhook") is None else "webhook"
 
     def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
-        """Return where the delivery reports of a request go: the author's own place, or the connection's receiver.
+        """Return the callback URL of a request: the author's own, or that of the connection's receiver.
 
-        :param campaign: what the request is a part of; ``None`` where it stands by itself
+        :param campaign: the reference of the request's campaign, ``None`` for a single request
         """
         own: str | None = self.private("callback")
         if own is not None or self.tracking is None:
@@ -118,12 +125,12 @@ class JournaledOperator(CpaasOperator):
         return self.tracking.url(campaign or reference, reference, recipients)
 
     def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
-        """Have delivery reports received where the connection says, unless the author has his own place for them."""
+        """Prepare delivery tracking as the connection says, unless the author gave a callback of their own."""
         self.__dict__["_tracking"] = self.__dict__["_by_webhook"] = None
         if self.operation is None:
             return
         by_callback = connection.callback_url is not None and self.private("callback") is None
-        # A report on the account's webhook names the request by our reference, unless the author gave one of his own.
+        # A report on the account's webhook names the request by our reference, unless the author gave another.
         has_webhook = connection.webhook_secret and connection.signature_header
         by_webhook = has_webhook and self.__dict__.get("external_ref") is None
         if not (by_callback or by_webhook):
@@ -140,8 +147,8 @@ class JournaledOperator(CpaasOperator):
         )
 
     def on_kill(self) -> None:
-        """Let nothing further leave, and give an answer on its way a last moment."""
-        # The task may be told so while it is still being rendered, or reads its connection.
+        """Send nothing more, and wait ``stop_grace_period`` for an answer on its way."""
+        # Airflow may stop the task while it is still being rendered, or reads its connection.
         self.__dict__["_told_to_stop"] = True
         stop: Stop | None = self.__dict__.get("_stop")
         if stop is not None:
@@ -150,7 +157,7 @@ class JournaledOperator(CpaasOperator):
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
-        """Do the deed, or what is left of it."""
+        """Send, or send what is left."""
         from cpaas_provider.operators._run_facts import address_of
         from cpaas_provider.sending.deed import OnUnknown
         from cpaas_provider.sending.errors import PartlyRejectedError
@@ -193,18 +200,18 @@ class JournaledOperator(CpaasOperator):
             }
 
     def _follow(self, outcome: Outcome, deed: Deed) -> None:
-        """Have the delivery followed of what was carried out."""
+        """Record the accepted requests for delivery tracking."""
         if self.tracking is not None:
             from cpaas_provider.links.delivery import lead
 
             self.tracking.note_outcome(outcome, deed.recipients)
             lead(self, [entry.reference for entry in outcome.settled])
         elif (by_webhook := self.__dict__.get("_by_webhook")) is not None:
-            # Or nobody could tell on which connection the reports of it are genuine.
+            # Without it the receiver could not check on which connection the reports are genuine.
             by_webhook.note_outcome(outcome, deed.recipients)
 
     def _listen(self) -> Stop:
-        """Return what says when to end, which ``on_kill`` tells from now on."""
+        """Return the stop signal, which ``on_kill`` sets from now on."""
         from cpaas_provider.sending.stopping import Stop
 
         stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
@@ -215,9 +222,9 @@ class JournaledOperator(CpaasOperator):
 
     @contextlib.contextmanager
     def _understood_by_airflow(self, give_up_at: str | None, push_report: Callable[[bool], bool]) -> Iterator[None]:
-        """Turn what ends a send into what Airflow understands, its report being left for tasks downstream.
+        """Turn the errors of a send into Airflow's exceptions, and push its report for tasks downstream.
 
-        :param push_report: told whether what is in doubt need not be logged as well; tells whether anything was done
+        :param push_report: takes whether unknown requests need no log line; returns whether anything was sent
         """
         from cpaas_provider.sending import errors
 
@@ -232,11 +239,11 @@ class JournaledOperator(CpaasOperator):
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.TryReplacedError as error:
-            # To report is the other try's part: what this one knows would take the place of what that one found.
+            # The other try pushes the report: a report of this one would overwrite it.
             self._state_failed = True
             raise AirflowException(str(error)) from None
         except errors.SendingError as error:
-            # Its own words name what is in doubt.
+            # Its message names the unknown requests.
             self._state_failed = isinstance(error, errors.JournalUnavailableError)
             push_report(True)
             kind = AirflowFailException if error.for_good else AirflowException
@@ -283,11 +290,11 @@ class JournaledOperator(CpaasOperator):
             note_no_claim(state, try_facts(context, self.retries))
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return the deed, with whatever of the run decides about it."""
+        """Return what is to be sent, with the guards of the run."""
         return self.deed(client, connection)
 
     def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
-        """Return the deed; where it is refused now, what earlier tries did is not passed over."""
+        """Return what is to be sent; where it is refused now, the error names what earlier tries sent."""
         from cpaas_provider.sending.deed import Outcome
 
         try:
@@ -304,7 +311,7 @@ class JournaledOperator(CpaasOperator):
 
         state = task_state(context)
         if state is None:
-            raise AirflowFailException("This task has no state to keep a journal in. Nothing was sent.")
+            raise AirflowFailException(NO_TASK_STATE)
         return Journal(
             state,
             connection.journal_secrets,
@@ -324,9 +331,9 @@ class JournaledOperator(CpaasOperator):
         )
 
     def _push_report(self, context: Context, journal: Journal | None, *, quietly: bool = False) -> bool:
-        """Leave for tasks downstream what a failing task did in all its tries, and tell whether that is anything.
+        """Push the report of a failing task over all its tries; return whether it reports anything.
 
-        :param quietly: whether what is in doubt need not be logged as well
+        :param quietly: whether unknown requests need no log line
         """
         from cpaas_provider.sending.deed import Outcome
         from cpaas_provider.sending.once import in_doubt

@@ -1,4 +1,4 @@
-"""Looking a phone number up (INTERFACE.md 4.14)."""
+"""The operator for phone look-ups (INTERFACE.md 4.14)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ _FIELDS = ("msisdn", "operator", "country", "ported", "dnd")
 
 
 class PhoneLookupOperator(CpaasOperator):
-    """Look a phone number up: operator, country, porting and do-not-disturb. Charged by the service.
+    """Look up the operator, country, porting and do-not-disturb mark of a phone number. The service charges for it.
 
-    Returns ``{"msisdn", "operator", "country", "ported", "dnd"}``, what the service does not know being null. The
-    number is part of this record, so it stands in the XCom; ``return_fields=["operator", "dnd"]`` leaves it out.
-
-    Fails at once when the value is no phone number, and when an answer came that cannot be read (it may have been
-    charged).
+    The task fails without a retry if the value is not a phone number. It fails without a retry, too, if the answer
+    cannot be read, because the service may have charged for it.
 
     :param phone: the phone number, in any usual form (templated)
-    :param return_fields: the fields to return; default: all five
+    :param return_fields: the fields to return. Default: all five
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the record, with null for what the service does not know:
+
+        | Key | Value |
+        |---|---|
+        | ``msisdn`` | The phone number. ``return_fields=["operator", "dnd"]`` leaves it out of the XCom. |
+        | ``operator`` | Name of the network operator. |
+        | ``country`` | Country of the number. |
+        | ``ported`` | Whether the number was ported to another operator. |
+        | ``dnd`` | Whether the number is marked as do-not-disturb. |
     """
 
     template_fields = ("phone", "cpaas_conn_id")

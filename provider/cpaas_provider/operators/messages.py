@@ -1,4 +1,4 @@
-"""What sending SMS and email have in common."""
+"""The base of the operators that send one SMS or email."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class SendMessageOperator(SendOperator):
-    """Base of ``SendSmsOperator`` and ``SendEmailOperator``: one request to the recipients that may be reached."""
+    """Base of ``SendSmsOperator`` and ``SendEmailOperator``: one request to the allowed recipients."""
 
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_MESSAGE_FIELDS
     operation: ClassVar[str]
@@ -34,10 +34,10 @@ class SendMessageOperator(SendOperator):
     """Fields of the estimate that go into the result beside charge and balance."""
 
     body_fields: ClassVar[tuple[str, ...]]
-    """Fields that say what is sent; an unknown request can only be decided together with the same."""
+    """Fields of the body; an unknown request can only be sent again with the same body."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
-    """Fields in which placeholders may stand."""
+    """Fields that may have placeholders."""
 
     recipients: Any
     personalisation: Any
@@ -45,7 +45,7 @@ class SendMessageOperator(SendOperator):
     external_ref: str | None
 
     def sender(self, connection: CpaasConnection) -> str:
-        """Return who it comes from, or fail the task."""
+        """Return the sender, or fail the task."""
         raise NotImplementedError
 
     def send(
@@ -56,11 +56,11 @@ class SendMessageOperator(SendOperator):
         personalisation: list[Any] | None,
         reference: str,
     ) -> Message:
-        """Send one message to recipients that are normalised and may be reached, under a reference."""
+        """Send one message to normalised, allowed recipients, under a reference."""
         raise NotImplementedError
 
     def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
-        """Log what a send comes to, before it begins."""
+        """Log the size of a send before it begins."""
         raise NotImplementedError
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
@@ -68,7 +68,7 @@ class SendMessageOperator(SendOperator):
         raise NotImplementedError
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return the one message to all that may be reached."""
+        """Return the one message to all allowed recipients."""
         from cpaas_provider.api.counting import counted
         from cpaas_provider.sending.deed import Deed
 
@@ -76,8 +76,8 @@ class SendMessageOperator(SendOperator):
         everybody = self._unique_recipients(client)
         if len(everybody) > connection.recipients_per_request:
             raise AirflowFailException(
-                f"{len(everybody)} recipients are more than one request may name (recipients_per_request is "
-                f"{connection.recipients_per_request}). Nothing was sent. A list of this size is a campaign: use "
+                f"{len(everybody)} recipients are more than recipients_per_request of the connection allows "
+                f"({connection.recipients_per_request}). Nothing was sent. For a list of this size, use "
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
         allowed = client.settings.allowed
@@ -148,12 +148,12 @@ class SendMessageOperator(SendOperator):
         named = {one.lower() for one in message.rejected_recipients}
         rejected = [one for one in recipients if one.lower() in named]
         if not rejected:
-            self.log.warning("It names no recipient, so all of them count as sent to. %s", message.rejection)
+            self.log.warning("The service names no rejected recipient, so all count as accepted. %s", message.rejection)
             return
         raise PartlyRejectedError(
-            f"{message.rejection} It was sent to {len(recipients) - len(rejected)} of {len(recipients)} recipients as "
-            f"message {message.id}, and they are not sent to again. Correct or take out those that are rejected, and "
-            "clear the task: only they are tried again.",
+            f"{message.rejection} The service accepted {len(recipients) - len(rejected)} of {len(recipients)} "
+            f"recipients as message {message.id}. They are not sent to again. Correct or remove the rejected "
+            "recipients, and clear the task. It sends to the rejected recipients only.",
             str(message.rejection),
             result,
             rejected,
@@ -170,7 +170,7 @@ class SendMessageOperator(SendOperator):
 
         given = split_list(self.private("recipients"))
         if not isinstance(given, list) or not given:
-            raise AirflowFailException("recipients is empty or no list. Nothing was sent.")
+            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
         normalised, bad = [], []
         for place, one in enumerate(given, start=1):
             try:
@@ -189,7 +189,7 @@ class SendMessageOperator(SendOperator):
         return known_by(self.operation, recipient)
 
     def _personalisation_by_recipient(self, everybody: Iterable[str], client: CpaasClient) -> dict[str, Any] | None:
-        """Return the entries by the recipient they name, each of whom must be one of the recipients."""
+        """Return the entries by the recipient they name, which must be one of ``recipients``."""
         given = self.private("personalisation")
         if given is None:
             return None
@@ -205,11 +205,11 @@ class SendMessageOperator(SendOperator):
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
-            raise AirflowFailException("personalisation names somebody who is not in recipients. Nothing was sent.")
+            raise AirflowFailException("personalisation names a recipient that is not in recipients. Nothing was sent.")
         return {spelt[one]: {**entry, "to": spelt[one]} for one, entry in named.items()}
 
     def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
-        """Keep anybody from reading ``Dear {name}``: whoever has no value for a placeholder gets the placeholder."""
+        """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
         from cpaas_provider.api.counting import counted
 
         texts = [text for field in self.text_fields if isinstance(text := self.private(field), str)]
@@ -218,9 +218,9 @@ class SendMessageOperator(SendOperator):
         complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
         if used and complete < recipients:
             raise AirflowFailException(
-                f"{recipients - complete} of {counted(recipients, 'recipient')} would read a placeholder of the text, "
-                f"having no value for it ({', '.join(sorted(used))}). Nothing was sent. Give each of them an "
-                "entry in personalisation with every value."
+                f"personalisation has no value of a placeholder ({', '.join(sorted(used))}) for "
+                f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
+                "Nothing was sent. Give each recipient an entry in personalisation with every value."
             )
 
     def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str:

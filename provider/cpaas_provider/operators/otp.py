@@ -1,4 +1,4 @@
-"""One-time passcodes (INTERFACE.md 4.4 to 4.8). No code ever reaches a log, a result or a rendered field."""
+"""Operators for one-time passcodes (INTERFACE.md 4.4 to 4.8). No code reaches a log, a result or a rendered field."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_CODE = frozenset({"", "None", "null"})
 
 
 def _record(token: OtpToken) -> dict[str, Any]:
-    """Return what of a record may stand in an XCom: neither code nor number."""
+    """Return the fields of a record that an XCom may hold: neither code nor number."""
     return {
         "id": token.id,
         "status": token.status,
@@ -37,25 +37,37 @@ def _record(token: OtpToken) -> dict[str, Any]:
 
 
 class RequestOtpOperator(SendOperator):
-    """Have a one-time passcode made and delivered to a phone.
+    """Request a one-time passcode, which the service delivers to a phone.
 
-    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime", "expires_at", "unknown_recipients",
-    "unknown_references"}``: the passcode's id, which ``OtpStatusSensor`` and ``VerifyOtpOperator`` take, its status,
-    two ISO 8601 times, and whether nobody knows if there is a passcode (1, and no id, only with
-    ``on_unknown="skip"``). Never the code or number.
+    A retry never requests a second passcode, unless ``on_unknown`` is ``resend``. The operator lists the recipient's
+    records before the request. If the answer is lost, exactly one new record resolves the request. Neither the code nor
+    the number appears in the result, a log or a rendered field.
 
-    Nobody gets two passcodes of one run, whatever ends a try, unless ``on_unknown`` says ``resend``. The recipient's
-    records are listed before the request; where its answer is lost, exactly one new record is taken for its own.
-    Fails the task at once when the request breaks the contract or is rejected, and, unless ``on_unknown`` says
-    otherwise, when nobody can find out whether a passcode was sent. Skips when ``allowed_recipients`` of the
-    connection does not list the recipient, and in backfills and late runs.
+    The task ends without a further retry in these cases:
+
+    * It fails when the request breaks the contract, or when the service rejects it.
+    * It fails when the request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
+    * It is skipped when ``allowed_recipients`` of the connection does not list the recipient, in backfills and in stale
+      runs.
 
     :param recipient: the phone number, in any usual form (templated)
-    :param length: digits of the code, 4 to 8; default: the service's, 4 (templated)
-    :param expires_in: minutes the code is valid, 1 to 60; default: the service's, 15 (templated)
-    :param token: a code of your own; default: the service makes one (templated)
-    :param channel: ``sms`` or ``whatsapp``; default: the service's (templated)
+    :param length: digits of the code, 4 to 8. Default: the service's, 4 (templated)
+    :param expires_in: minutes for which the code is valid, 1 to 60. Default: the service's, 15 (templated)
+    :param token: a code of your own. Default: the service makes one (templated)
+    :param channel: ``sms`` or ``whatsapp``. Default: the service's (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the record of the passcode:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the passcode, which ``OtpStatusSensor`` and ``VerifyOtpOperator`` take. |
+        | ``status`` | Status code of the passcode. |
+        | ``status_desc`` | Status of the passcode, such as SENT. |
+        | ``outcome`` | ``pending``, ``verified``, ``expired``, ``revoked`` or ``failed``. |
+        | ``created_datetime`` | ISO 8601 time at which the passcode was made. |
+        | ``expires_at`` | ISO 8601 time at which the passcode expires. |
+        | ``unknown_recipients`` | 1 if the outcome is unknown (only with ``on_unknown="skip"``). ``id`` is then null. |
+        | ``unknown_references`` | Reference of the request of unknown outcome. |
     """
 
     template_fields = ("recipient", "length", "expires_in", "token", "channel", "cpaas_conn_id")
@@ -85,14 +97,14 @@ class RequestOtpOperator(SendOperator):
         self._checked(bounds.if_known(arguments.one_of(*bounds.CHANNELS)), channel=channel)
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return the one request of a passcode."""
+        """Return the one request for a passcode."""
         from cpaas_provider.sending.deed import Deed
         from cpaas_provider.sending.otp_records import OtpRecords
 
         token = self.private("token")
         if token is not None and str(token).strip() in _NO_CODE:
             raise AirflowFailException(
-                "The token of your own is empty. Nothing was sent. Leave it out, or give a code."
+                "token is empty after rendering. Nothing was sent. Leave it out, or give a code."
             )
         recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)
@@ -129,20 +141,28 @@ class RequestOtpOperator(SendOperator):
 
 
 class VerifyOtpOperator(CpaasOperator):
-    """Check a code that a person entered.
+    """Check a code that a user entered.
 
-    Returns ``{"id", "verified", "status", "status_desc", "outcome", "created_datetime"}``; where the code was not
-    accepted, only the first two. Never the code.
-
-    A code that is not accepted fails the task at once, because trying it again would only use up attempts, unless
-    ``fail_if_not_verified`` is false. An unknown outcome fails at once too: the code may have been used up.
+    A code that is not accepted fails the task without a retry, because a retry would use another attempt. With
+    ``fail_if_not_verified=False`` the task succeeds. An unknown outcome fails the task without a retry, too, because
+    the attempt may be used. The code does not appear in the result, a log or a rendered field.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
-    :param token: the code the person entered (templated)
-    :param require_verified_status: take only a record that says VERIFIED; by default an accepted request is enough,
-        because the service may answer SENT
-    :param fail_if_not_verified: fail the task when the code is not accepted; otherwise return ``verified: false``
+    :param token: the code that the user entered (templated)
+    :param require_verified_status: accept only a record with the status VERIFIED. By default an accepted request is
+        enough, because the service may answer SENT
+    :param fail_if_not_verified: fail the task if the code is not accepted. Otherwise return ``verified: false``
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the record of the passcode; only ``id`` and ``verified`` if the code was not accepted:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the passcode. |
+        | ``verified`` | Whether the code was accepted. |
+        | ``status`` | Status code of the passcode. |
+        | ``status_desc`` | Status of the passcode, such as VERIFIED. |
+        | ``outcome`` | ``pending``, ``verified``, ``expired``, ``revoked`` or ``failed``. |
+        | ``created_datetime`` | ISO 8601 time at which the passcode was made. |
     """
 
     template_fields = ("otp_id", "token", "cpaas_conn_id")
@@ -170,7 +190,7 @@ class VerifyOtpOperator(CpaasOperator):
 
         token = self.private("token")
         if token is None or str(token).strip() in _NO_CODE:
-            raise AirflowFailException("The token is empty. Nothing was sent, so no attempt is used up.")
+            raise AirflowFailException("token is empty after rendering. Nothing was sent, so no attempt was used.")
         try:
             record = client.verify_otp(self.otp_id, str(token))
         except CpaasNotVerifiedError as error:
@@ -181,18 +201,24 @@ class VerifyOtpOperator(CpaasOperator):
         accepted = {OtpOutcome.VERIFIED} if self.require_verified_status else {OtpOutcome.VERIFIED, OtpOutcome.PENDING}
         verified = record.outcome() in accepted
         if not verified and self.fail_if_not_verified:
-            raise AirflowFailException(f"The passcode was not verified: the service says {record.status_desc}.")
+            raise AirflowFailException(f"The passcode was not verified: its status is {record.status_desc}.")
         return {"verified": verified, **_record(record)}
 
 
 class GetOtpOperator(CpaasOperator):
-    """Read a passcode's record.
-
-    Returns ``{"id", "status", "status_desc", "outcome", "created_datetime"}``; ``outcome`` is pending, verified,
-    expired, revoked or failed. Fails at once when there is no passcode of that id.
+    """Read the record of a passcode. The task fails without a retry if no passcode has this id.
 
     :param otp_id: the passcode's id (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the record, without code and number:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the passcode. |
+        | ``status`` | Status code of the passcode. |
+        | ``status_desc`` | Status of the passcode, such as SENT. |
+        | ``outcome`` | ``pending``, ``verified``, ``expired``, ``revoked`` or ``failed``. |
+        | ``created_datetime`` | ISO 8601 time at which the passcode was made. |
     """
 
     template_fields = ("otp_id", "cpaas_conn_id")
@@ -209,11 +235,10 @@ class GetOtpOperator(CpaasOperator):
 class FindOtpsOperator(CpaasOperator):
     """Read all passcode records of a phone number.
 
-    Returns a list of ``{"id", "status", "status_desc", "outcome", "created_datetime"}`` in the service's order, empty
-    where there is none. The number is not repeated in it.
-
     :param recipient: the phone number, in any usual form (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: a list of records in the service's order, empty if there is none. Each has the keys that
+        ``GetOtpOperator`` returns. None has the number or a code.
     """
 
     template_fields = ("recipient", "cpaas_conn_id")
@@ -229,14 +254,17 @@ class FindOtpsOperator(CpaasOperator):
 
 
 class RevokeOtpOperator(CpaasOperator):
-    """Make a passcode useless.
-
-    Returns ``{"id", "revoked": true}``. Fails at once when there is no passcode of that id, or skips with
-    ``skip_if_missing``.
+    """Revoke a passcode, so that its code is no longer accepted.
 
     :param otp_id: the passcode's id (templated)
-    :param skip_if_missing: skip the task when there is no such passcode, instead of failing it
+    :param skip_if_missing: skip the task if no passcode has this id. By default the task fails without a retry
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: what was revoked:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the passcode. |
+        | ``revoked`` | Always true. |
     """
 
     template_fields = ("otp_id", "cpaas_conn_id")
@@ -254,6 +282,6 @@ class RevokeOtpOperator(CpaasOperator):
             client.revoke_otp(self.otp_id)
         except CpaasNotFoundError:
             if self.skip_if_missing:
-                raise AirflowSkipException("There is no passcode of this id: nothing to revoke.") from None
+                raise AirflowSkipException("No passcode has this id. Nothing was revoked.") from None
             raise
         return {"id": self.otp_id, "revoked": True}

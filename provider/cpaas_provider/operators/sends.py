@@ -1,4 +1,4 @@
-"""Operators that reach a person or buy something, and so must not act for a time long past."""
+"""Operators that reach a recipient or buy something, and so do not send in a stale run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class _LinksWhenAsked:
-    """What ``operator_extra_links`` of a class is, imported by whoever asks for it: a DAG file does not."""
+    """The ``operator_extra_links`` of a class, imported on first use: a DAG file does not use them."""
 
     def __get__(self, operator: object, owner: type) -> tuple[BaseOperatorLink, ...]:
         if getattr(owner, "operation", None) is None:
-            # Of a passcode nothing is reported: its tasks would show a heading with nothing below.
+            # The service reports nothing of a passcode: its tasks would show a heading with nothing below.
             return ()
         from cpaas_provider.links.delivery import DeliveryLink
 
@@ -32,12 +32,12 @@ class _LinksWhenAsked:
 
 
 class SendOperator(JournaledOperator):
-    """Base of operators that reach a person or buy something, and so must not act for a time long past.
+    """Base of operators that reach a recipient or buy something, and so do not send in a stale run.
 
-    :param allow_backfill: let backfills and runs that catch up on a time past send, too
-    :param track_recipients: have the store know who was sent to, so that a ``DeliverySensor`` can name those nothing
-        was ever reported of; only with ``callback_url`` on the connection
-    :param max_lateness: how long after its time (``run_after``) any other run may send; ``None`` lets it always
+    :param allow_backfill: let backfills and catch-up runs send, too
+    :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
+        without a delivery report. It needs ``callback_url`` on the connection
+    :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
     """
 
     operator_extra_links: Any = _LinksWhenAsked()
@@ -56,7 +56,7 @@ class SendOperator(JournaledOperator):
         self.max_lateness = self._checked(arguments.span_or_none, max_lateness=max_lateness)
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
-        """Return the deed, which must not begin in an untimely run."""
+        """Return what is to be sent, guarded against a stale run."""
         from cpaas_provider.operators._run_facts import run_facts
         from cpaas_provider.sending.lateness import refuse_untimely
 

@@ -1,4 +1,4 @@
-"""Sending SMS, to a few recipients and to those of a list (INTERFACE.md 4.3)."""
+"""Operators that send SMS, to a few recipients and to every recipient in a source (INTERFACE.md 4.3)."""
 
 from __future__ import annotations
 
@@ -19,37 +19,53 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.campaign.message import Channel
 
 
+_NO_SENDER = "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection."
+
+
 class SendSmsOperator(SendMessageOperator):
-    """Send one text to one or more phones.
+    """Send one SMS to one or more recipients, at most once each, across retries, crashes and clears.
 
-    Returns ``{"id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
-    "references", "delivery_reports", "unknown_recipients", "unknown_references"}``: the message's id, how many
-    recipients it went to, its cost and the balance in the account's currency, encoding and pages as the service counts
-    them, an ISO 8601 time, how many recipients ``allowed_recipients`` of the connection left out, our names of the
-    requests, the endpoint its delivery reports reach (``callback``, ``webhook``, or null where none can come), and how
-    many recipients nobody knows of (only with ``on_unknown="skip"``). Numbers and text appear neither in the result nor
-    in logs or rendered fields.
+    A retry sends only to recipients that are left. A recipient can get the message twice only with
+    ``on_unknown="resend"``. No phone number and no text appears in the result, a log or a rendered field.
 
-    Nobody gets the message twice, whatever ends a try: a later one returns what was sent and sends what was not (only
-    with ``on_unknown="resend"`` may somebody get it again). Fails the task at once when a recipient is no phone
-    number, when the service rejects the request, when it accepts it for some recipients only (a clear then sends to
-    the others alone), and, unless ``on_unknown`` says otherwise, when nobody can find out whether it was sent. Retries,
-    by the task's ``retries``, when surely nothing was sent. Skips when ``allowed_recipients`` leaves nobody, and in
-    backfills and late runs.
+    The task ends without a further retry in these cases:
 
-    :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped; at most
+    * It fails when a recipient is not a phone number, or when the service rejects the request.
+    * It fails when the service accepts the request for some recipients only. A clear then sends to the others.
+    * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
+    * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
+
+    A request that was not sent is retried as the task's ``retries`` say.
+
+    :param recipients: phone numbers in any usual form, as a list or comma-separated. Repeats are dropped. At most
         ``recipients_per_request`` of the connection (templated)
-    :param content: the text; required unless ``template_id`` is given (templated)
-    :param sender_id: what the phone shows, at most 11 characters when alphanumeric; default: the connection's
-        (templated)
-    :param template_id: a template kept by the service (templated)
-    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}``; a recipient
-        without a value for a placeholder of the text fails the task before anything is sent (templated)
-    :param channel: ``sms`` or ``whatsapp``; default: ``sms``
-    :param is_trackable: have links tracked; default: the service's
-    :param external_ref: your own reference; default: ours, which errors and the journal name (templated)
-    :param callback: URL that receives delivery reports (templated)
+    :param content: the text, required unless ``template_id`` is given (templated)
+    :param sender_id: the sender that the phone shows, at most 11 characters if alphanumeric. Default: the
+        connection's (templated)
+    :param template_id: a template that the service stores (templated)
+    :param personalisation: entries ``{"to": number, "substitutions": {name: value}}``. If a recipient has no value for
+        a placeholder of the text, the task fails and nothing is sent (templated)
+    :param channel: ``sms`` or ``whatsapp``. Default: ``sms``
+    :param is_trackable: whether the service tracks links. Default: the service's
+    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ids, counts and costs:
+
+        | Key | Value |
+        |---|---|
+        | ``id`` | Id of the message, null if none was accepted. |
+        | ``recipients`` | Number of recipients the service accepted. |
+        | ``charge`` | Cost, in the account's currency. |
+        | ``balance`` | Balance after the request, in the account's currency. |
+        | ``encoding`` | Encoding of the text, as the service counts. |
+        | ``pages`` | Billable pages (SMS segments) of the text, as the service counts. |
+        | ``created_datetime`` | ISO 8601 time at which the service made the message. |
+        | ``skipped_not_allowed`` | Number of recipients that ``allowed_recipients`` left out. |
+        | ``references`` | The provider's references of the accepted requests. |
+        | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
+        | ``unknown_recipients`` | Number of recipients of unknown outcome, above 0 only with ``on_unknown="skip"``. |
+        | ``unknown_references`` | References of the requests of unknown outcome. |
     """
 
     template_fields = (
@@ -100,10 +116,10 @@ class SendSmsOperator(SendMessageOperator):
         return normalise_msisdn(recipient, client.settings.default_region)
 
     def sender(self, connection: CpaasConnection) -> str:
-        """Return what the phone shows."""
+        """Return the sender that the phone shows."""
         if sender_id := self.sender_id or connection.sender_id:
             return sender_id
-        raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
+        raise AirflowFailException(_NO_SENDER)
 
     def send(
         self,
@@ -128,13 +144,13 @@ class SendSmsOperator(SendMessageOperator):
         )
 
     def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
-        """Log encoding and pages as far as they can be told; a template's text is the service's secret."""
+        """Log encoding and pages, as far as they are known. The provider cannot read the text of a template."""
         from cpaas_provider.api.text import measure_sms, substitute
 
         content = self.private("content")
         if not content:
             if self.template_id:
-                self.log.info("Sending a template, pages known afterwards, recipients: %d.", recipients)
+                self.log.info("Sending a template, pages counted by the service, recipients: %d.", recipients)
             return
         texts = {content} if len(personalisation) < recipients else set()
         for entry in personalisation:
@@ -142,7 +158,7 @@ class SendSmsOperator(SendMessageOperator):
         lengths = [measure_sms(text) for text in texts]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         self.log.info(
-            "Sending %s SMS, pages by a local estimate: %s each, recipients: %d.",
+            "Sending %s SMS, estimated pages: %s each, recipients: %d.",
             " and ".join(sorted({length.encoding for length in lengths})),
             most if fewest == most else f"{fewest} to {most}",
             recipients,
@@ -150,30 +166,61 @@ class SendSmsOperator(SendMessageOperator):
 
 
 class SmsCampaignOperator(CampaignOperator):
-    """Send an SMS to everybody a source names, to each once, whatever ends a try (INTERFACE.md 4.3).
+    """Send an SMS to every recipient in a source, at most once each, across retries, crashes and clears.
 
-    Returns the report: ``{"reference", "recipients", "sent", "rejected", "unknown_recipients", "not_sent",
-    "invalid_rows", "duplicates", ..., "requests", "charge", "balance", "pages", "unknown_references",
-    "delivery_reports", "results_path"}``. A task that fails leaves it in the XCom ``report``.
+    The task ends without a further retry in the cases below. It first sends to all other recipients, where that is
+    possible (INTERFACE.md 4.3).
 
-    Fails for good when recipients were rejected or rows bad beyond ``max_failure_ratio``, when a guard stops it, and,
-    unless ``on_unknown`` says otherwise, when nobody can find out whether some were sent to; always after everybody
-    else was sent to, where that is possible. Skips when there is nobody to send to, and in backfills and late runs.
+    * It fails when a guard such as ``max_charge`` ends the campaign.
+    * It fails when more recipients are rejected or rows invalid than ``max_failure_ratio`` allows.
+    * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
+    * It is skipped when the campaign has no recipients, in backfills and in stale runs.
 
-    :param source: who it is for, see the campaign's arguments (templated)
-    :param content: the text, with placeholders such as ``{name}``; required unless ``template_id`` is given (templated)
-    :param sender_id: what the phone shows, at most 11 characters when alphanumeric; default: the connection's
-        (templated)
-    :param template_id: a template kept by the service; name its columns in ``substitutions`` (templated)
+    A task that fails pushes the same report as the XCom ``report``.
+
+    :param source: the recipients, see the arguments of both campaigns (templated)
+    :param content: the text, with placeholders such as ``{name}``, required unless ``template_id`` is given (templated)
+    :param sender_id: the sender that the phone shows, at most 11 characters if alphanumeric. Default: the
+        connection's (templated)
+    :param template_id: a template that the service stores. It needs ``substitutions`` (templated)
     :param recipient_column: the column of the phone numbers
     :param channel: ``sms`` or ``whatsapp``
-    :param is_trackable: have links tracked; default: the service's
-    :param external_ref: your own reference; default: ours (templated)
-    :param callback: URL that receives delivery reports (templated)
-    :param skip_dnd: look every number up, and leave out those that must not be disturbed; look-ups cost money
-    :param lookup_ttl: for how long a look-up holds, over all campaigns of this installation
-    :param on_lookup_error: about a number that cannot be looked up: ``skip``, ``send`` or ``fail``
+    :param is_trackable: whether the service tracks links. Default: the service's
+    :param external_ref: a reference of your own. Default: the provider's (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
+    :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Look-ups cost money
+    :param lookup_ttl: how long a look-up is used again, by all campaigns of this installation, as a timedelta or in
+        seconds
+    :param on_lookup_error: what to do about a number whose look-up fails: ``skip``, ``send`` or ``fail``
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the report over all tries:
+
+        | Key | Value |
+        |---|---|
+        | ``reference`` | Reference of the campaign. |
+        | ``recipients`` | Number of recipients of the campaign. |
+        | ``sent`` | Number of recipients the service accepted. |
+        | ``rejected`` | Number of recipients the service rejected. |
+        | ``unknown_recipients`` | Number of recipients of unknown outcome. |
+        | ``not_sent`` | Number of recipients that no accepted request had yet. |
+        | ``invalid_rows`` | Number of rows that cannot be used. |
+        | ``duplicates`` | Number of rows with a recipient that another row has. |
+        | ``not_allowed`` | Number of rows that ``allowed_recipients`` of the connection left out. |
+        | ``suppressed`` | Number of rows that the suppression list left out. |
+        | ``dnd`` | Number of rows left out as do-not-disturb. |
+        | ``lookup_failed`` | Number of rows left out because the look-up failed. |
+        | ``invalid_suppression_rows`` | Number of rows of the suppression list that cannot be used. |
+        | ``in_other_partitions`` | Number of rows that belong to other partitions. |
+        | ``requests`` | Number of accepted requests. |
+        | ``charge`` | Cost, in the account's currency. |
+        | ``balance`` | Balance after the last request, in the account's currency. |
+        | ``pages`` | Number of texts by their billable pages (SMS segments). |
+        | ``encodings`` | Number of texts by their encoding. |
+        | ``estimated_charge`` | Estimated cost by ``price_per_page``, null without it. |
+        | ``unknown_references`` | References of requests of unknown outcome, at most 100. |
+        | ``delivery_reports`` | ``callback`` if the connection's callback endpoint receives them, otherwise null. |
+        | ``results_path`` | Path of the results file, null without one. |
+        | ``dry_run`` | Whether this was a dry run, which sends nothing. |
     """
 
     operation = "send_sms"
@@ -211,16 +258,16 @@ class SmsCampaignOperator(CampaignOperator):
 
     @property
     def message_type(self) -> Channel:
-        """Return how SMS name those they reach."""
+        """Return the channel of SMS."""
         from cpaas_provider.sending.campaign.message import SMS
 
         return SMS
 
     def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return what is the same for all recipients."""
+        """Return the part of the request that is the same for all recipients."""
         sender_id = self.sender_id or connection.sender_id
         if not sender_id:
-            raise AirflowFailException("No sender ID: set sender_id on the task or the connection. Nothing was sent.")
+            raise AirflowFailException(_NO_SENDER)
         return {
             "sender_id": sender_id,
             "content": self.private("content"),
