@@ -165,7 +165,7 @@ class TestDoNotDisturb:
         disturbing(stage)
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
         done = sms(stage, rows(3), skip_dnd=True).once()
-        assert (done.state, "Look-ups are not cached" in done.log) == ("success", True)
+        assert (done.state, "Lookups are not cached" in done.log) == ("success", True)
 
 
 def test_an_option_nobody_knows_is_refused(stage: Stage) -> None:

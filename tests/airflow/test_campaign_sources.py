@@ -129,7 +129,7 @@ def test_a_path_is_a_template(stage: Stage, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "state", "words"),
     [
-        ("/nowhere/at/all.csv", "up_for_retry", "nothing was sent"),
+        ("/nowhere/at/all.csv", "up_for_retry", "Nothing was sent"),
         ("people.doc", "failed", "suffix"),
         ("[{'phone': '+2348031200000'}]", "failed", "render_template_as_native_obj"),
         (5, "failed", "No rows can be read"),

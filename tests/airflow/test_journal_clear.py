@@ -123,7 +123,7 @@ def test_accepted_for_some_it_fails_and_a_clear_sends_only_to_the_others(stage: 
     run = SMS.run(stage, recipients=[phone("bad"), phone("good")])
     first = run.once()
     assert (first.state, first.number, first.report["recipients"]) == ("failed", 1, 1)
-    assert "It was sent to 1 of 2 recipients" in first.error
+    assert "The service accepted 1 of 2 recipients" in first.error
     assert "It sends to the rejected recipients only" in first.error
     assert bad[3:] not in first.error + first.log
     assert {entry["state"]: len(entry["recipient_hashes"]) for entry in run.journal().values()} == {

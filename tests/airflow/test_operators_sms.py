@@ -297,7 +297,7 @@ class TestLimitsOfTheConnection:
 
     def test_more_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
         assert played.outcome("too_many") == ("failed", 1)
-        assert "3 recipients are more than recipients_per_request" in played.error("too_many")
+        assert "3 recipients are too many for one request" in played.error("too_many")
         assert "campaign" in played.error("too_many")
         assert [played.arrived("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 

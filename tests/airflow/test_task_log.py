@@ -66,7 +66,7 @@ class TestACampaign:
         line = logged(done.log, "Campaign cpaas-")
         assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent." in line
         for words in (
-            "1 invalid row", "1 duplicate", "1 suppressed", "0 not allowed", "0 do-not-disturb", "0 look-up failed",
+            "1 invalid row", "1 duplicate", "1 suppressed", "0 not allowed", "0 do-not-disturb", "0 lookup failed",
             "0 in other partitions", "1 request", "charge 8", "balance 99,999,992",
         ):  # fmt: skip
             assert words in line

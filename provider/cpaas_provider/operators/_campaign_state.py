@@ -120,7 +120,7 @@ def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
     try:
         return LookupMemory(open_things.enter_context(open_store()))
     except StoreError as error:
-        log.warning("Look-ups are not cached, so every number is looked up again: %s", error)
+        log.warning("Lookups are not cached, so every number is looked up again: %s", error)
         return None
 
 

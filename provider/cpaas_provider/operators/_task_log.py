@@ -37,7 +37,7 @@ _ROWS = {
     "not_allowed": ("not allowed", "not allowed"),
     "suppressed": ("suppressed", "suppressed"),
     "dnd": ("do-not-disturb", "do-not-disturb"),
-    "lookup_failed": ("look-up failed", "look-up failed"),
+    "lookup_failed": ("lookup failed", "lookup failed"),
     "in_other_partitions": ("in other partitions", "in other partitions"),
     "invalid_suppression_rows": ("invalid row of the suppression list", "invalid rows of the suppression list"),
 }
@@ -61,9 +61,9 @@ def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, par
         zone = operator.timezone or f"by column {operator.timezone_column}"
         words.append(f"send_window {' to '.join(map(str, operator.send_window))} {zone}")
     if getattr(operator, "skip_dnd", False):
-        words.append(f"skip_dnd (look-ups hold for {operator.__dict__['lookup_ttl']})")
+        words.append(f"skip_dnd (lookups cached for {operator.__dict__['lookup_ttl']})")
     if partition.of > 1:
-        words.append(f"part {partition.part + 1} of {partition.of}")
+        words.append(f"partition {partition.part + 1} of {partition.of}")
     words += _given(operator)
     return (
         f"{operator.task_type} begins on connection {operator.cpaas_conn_id!r}, from {operator.source}: "

@@ -102,7 +102,7 @@ class Tracking:
         except ReceiverUnreachableError as error:
             log.warning(
                 "%s The provider cannot check that the receiver uses the same database. Sending continues. If the "
-                "service cannot reach the receiver either, it repeats its reports.",
+                "service cannot reach the receiver either, it sends its reports again.",
                 error,
             )
 

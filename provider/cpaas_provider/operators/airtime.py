@@ -40,10 +40,10 @@ class BuyAirtimeOperator(SendOperator):
 
     A purchase of unknown outcome can be resolved in two ways:
 
-    * ``on_unknown="resend"`` repeats it. If the service answers ``duplicate``, the first request bought the airtime.
+    * ``on_unknown="resend"`` buys again. If the service responds ``duplicate``, the first request bought the airtime.
       Status, id and charge are then those of the duplicate.
     * With ``callback_url`` on the connection, a delivery report resolves it. ``success``, ``sent`` and ``pending`` mean
-      bought. ``failed`` and ``error`` mean not bought. So does ``duplicate`` if the purchase was not repeated.
+      bought. ``failed`` and ``error`` mean not bought. So does ``duplicate`` if the request was made only once.
 
     :param network: Airtel, MTN, Glo, 9mobile or NTEL (templated)
     :param amount: at least 50, in the account's currency (templated)

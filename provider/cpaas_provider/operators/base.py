@@ -30,8 +30,8 @@ LONGEST_WAIT = timedelta(hours=24)
 class CpaasOperator(BaseOperator):
     """Base of the operators: ``request`` makes one request of the service, this class does everything around it.
 
-    * The task fails without a retry when a retry cannot help, or when the outcome is unknown and a repeat could act
-      twice. Any other failure is retried as the task's ``retries`` say.
+    * The task fails without a retry when a retry cannot help, or when the outcome is unknown and a retry could act
+      twice. Any other failure is retried as the task's ``retries`` allow.
     * When ``Retry-After`` of the service exceeds ``max_retry_after``, the task defers. It holds no worker slot, uses
       no try, and makes its request on a worker afterwards.
     * Fields named in ``private_fields`` are rendered, but Airflow stores and shows only a summary of them.

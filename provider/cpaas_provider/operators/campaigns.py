@@ -55,14 +55,15 @@ class CampaignOperator(SendOperator):
     contract allows, concurrently, within the connection's rate limit. A later try sends only to recipients that are
     left, even if the source was reordered or edited in between.
 
-    :param source: the recipients: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
-        ``cpaas_provider.sources``, or a list of mappings or of plain recipients, such as an upstream task's output
-        (templated)
+    :param source: the recipients. It is a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source
+        of ``cpaas_provider.sources``, or a list. A list holds mappings or plain recipients, such as an upstream
+        task's output (templated)
     :param substitutions: the column that fills each placeholder, as a mapping, or as a list if both have the same name.
         Default: each placeholder of the text takes the column of its name. An empty list declares that there are no
         placeholders. Required with ``template_id``
     :param substitution_defaults: the value of a placeholder in rows that have none. Without a default, such a row is
         invalid
+    :param recipient_column: the column of the recipients
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row of the source
         (templated)
     :param dry_run: do everything except send requests

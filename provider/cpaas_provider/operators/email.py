@@ -37,9 +37,9 @@ class SendEmailOperator(SendMessageOperator):
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
     * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
 
-    A request that was not sent is retried as the task's ``retries`` say.
+    A request that was not sent is retried as the task's ``retries`` allow.
 
-    :param recipients: email addresses, as a list or comma-separated. Repeats are dropped. At most
+    :param recipients: email addresses, as a list or comma-separated. Duplicates are dropped. At most
         ``recipients_per_request`` of the connection (templated)
     :param content: the body, required unless ``template_id`` is given (templated)
     :param subject: the subject line (templated)

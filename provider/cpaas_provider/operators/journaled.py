@@ -44,18 +44,18 @@ class JournaledOperator(CpaasOperator):
     """Base of operators whose request must not be made twice (docs: concepts/guarantees).
 
     Before a request leaves, its intent is written to the journal in Airflow's task state store. Its result is written
-    after the answer. A later try returns accepted requests and sends requests that were not sent. For a request of
-    unknown outcome it runs the probes, then does what ``on_unknown`` says.
+    after the response. A later try returns accepted requests and sends requests that were not sent. For a request of
+    unknown outcome it runs the probes, then follows ``on_unknown``.
 
-    :param on_unknown: what to do about a request of unknown outcome: ``fail`` fails the task without a retry and names
-        the request, ``skip`` lets the task succeed and counts its recipients as unknown, ``resend`` sends it again
+    :param on_unknown: what to do about a request of unknown outcome. ``fail`` fails the task without a retry and names
+        the request. ``skip`` lets the task succeed and counts its recipients as unknown. ``resend`` sends it again
     :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, as a timedelta or in
         seconds, counted from the request. The task is deferred meanwhile. For a passcode the probe is its record, and
         the wait is 30 seconds at most. For SMS, email and airtime it is a delivery report, which needs a
         ``callback_url`` on the connection
     :param resend_on_clear: send everything again when the task is cleared. By default a clear sends only what was not
         accepted
-    :param stop_grace_period: seconds to wait for an answer after Airflow stops the task, or before its
+    :param stop_grace_period: seconds to wait for a response after Airflow stops the task, or before its
         ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
     :param cpaas_conn_id: the connection to use
     """
@@ -147,7 +147,7 @@ class JournaledOperator(CpaasOperator):
         )
 
     def on_kill(self) -> None:
-        """Send nothing more, and wait ``stop_grace_period`` for an answer on its way."""
+        """Send nothing more, and wait ``stop_grace_period`` for a response."""
         # Airflow may stop the task while it is still being rendered, or reads its connection.
         self.__dict__["_told_to_stop"] = True
         stop: Stop | None = self.__dict__.get("_stop")

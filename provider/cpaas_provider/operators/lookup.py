@@ -1,4 +1,4 @@
-"""The operator for phone look-ups (INTERFACE.md 4.14)."""
+"""The operator for phone lookups (INTERFACE.md 4.14)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS = ("msisdn", "operator", "country", "ported", "dnd")
 class PhoneLookupOperator(CpaasOperator):
     """Look up the operator, country, porting and do-not-disturb mark of a phone number. The service charges for it.
 
-    The task fails without a retry if the value is not a phone number. It fails without a retry, too, if the answer
+    The task fails without a retry if the value is not a phone number. It fails without a retry, too, if the response
     cannot be read, because the service may have charged for it.
 
     :param phone: the phone number, in any usual form (templated)

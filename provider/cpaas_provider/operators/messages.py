@@ -76,8 +76,8 @@ class SendMessageOperator(SendOperator):
         everybody = self._unique_recipients(client)
         if len(everybody) > connection.recipients_per_request:
             raise AirflowFailException(
-                f"{len(everybody)} recipients are more than recipients_per_request of the connection allows "
-                f"({connection.recipients_per_request}). Nothing was sent. For a list of this size, use "
+                f"{len(everybody)} recipients are too many for one request: recipients_per_request is "
+                f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
         allowed = client.settings.allowed

@@ -40,8 +40,8 @@ class RequestOtpOperator(SendOperator):
     """Request a one-time passcode, which the service delivers to a phone.
 
     A retry never requests a second passcode, unless ``on_unknown`` is ``resend``. The operator lists the recipient's
-    records before the request. If the answer is lost, exactly one new record resolves the request. Neither the code nor
-    the number appears in the result, a log or a rendered field.
+    records before the request. If the response is lost, exactly one new record resolves the request. Neither the code
+    nor the number appears in the result, a log or a rendered field.
 
     The task ends without a further retry in these cases:
 

@@ -35,9 +35,9 @@ class SendSmsOperator(SendMessageOperator):
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
     * It is skipped when ``allowed_recipients`` of the connection lists no recipient, in backfills and in stale runs.
 
-    A request that was not sent is retried as the task's ``retries`` say.
+    A request that was not sent is retried as the task's ``retries`` allow.
 
-    :param recipients: phone numbers in any usual form, as a list or comma-separated. Repeats are dropped. At most
+    :param recipients: phone numbers in any usual form, as a list or comma-separated. Duplicates are dropped. At most
         ``recipients_per_request`` of the connection (templated)
     :param content: the text, required unless ``template_id`` is given (templated)
     :param sender_id: the sender that the phone shows, at most 11 characters if alphanumeric. Default: the
@@ -188,10 +188,10 @@ class SmsCampaignOperator(CampaignOperator):
     :param is_trackable: whether the service tracks links. Default: the service's
     :param external_ref: a reference of your own. Default: the provider's (templated)
     :param callback: a URL of your own that receives the delivery reports (templated)
-    :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Look-ups cost money
-    :param lookup_ttl: how long a look-up is used again, by all campaigns of this installation, as a timedelta or in
+    :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Lookups cost money
+    :param lookup_ttl: how long a lookup is used again, by all campaigns of this installation, as a timedelta or in
         seconds
-    :param on_lookup_error: what to do about a number whose look-up fails: ``skip``, ``send`` or ``fail``
+    :param on_lookup_error: what to do about a number whose lookup fails: ``skip``, ``send`` or ``fail``
     :param cpaas_conn_id: the connection to use (templated)
     :returns: the report over all tries:
 
@@ -208,7 +208,7 @@ class SmsCampaignOperator(CampaignOperator):
         | ``not_allowed`` | Number of rows that ``allowed_recipients`` of the connection left out. |
         | ``suppressed`` | Number of rows that the suppression list left out. |
         | ``dnd`` | Number of rows left out as do-not-disturb. |
-        | ``lookup_failed`` | Number of rows left out because the look-up failed. |
+        | ``lookup_failed`` | Number of rows left out because the lookup failed. |
         | ``invalid_suppression_rows`` | Number of rows of the suppression list that cannot be used. |
         | ``in_other_partitions`` | Number of rows that belong to other partitions. |
         | ``requests`` | Number of accepted requests. |
