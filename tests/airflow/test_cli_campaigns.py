@@ -344,7 +344,7 @@ class TestRefused:
                 session.add(TaskStateStoreModel(key=part_key(*keys[where]), value=value, **same))
             return True
 
-        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *campaign.ids)
         assert (said.status, "changed in the meantime" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2

@@ -255,7 +255,7 @@ class TestAsking:
 
     def test_nobody_there(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids)
-        assert (said.status, "With --yes nobody is asked" in said.err) == (1, True)
+        assert (said.status, "Give --yes to skip the question" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
 
@@ -300,7 +300,7 @@ class TestRefused:
             send.put_in("queued")
             return True
 
-        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "is queued" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
@@ -312,7 +312,7 @@ class TestRefused:
             rewrite(send, lambda kept: kept["requests"][send.reference].update(state="accepted"))
             return True
 
-        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "has changed meanwhile" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"

@@ -157,7 +157,7 @@ class TestRefused:
             state.release()
             return True
 
-        monkeypatch.setattr("cpaas_provider.cli.journal.ask_yesno", think)
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *ids(run))
         assert (said.status, "has changed meanwhile. Nothing was changed." in said.err) == (1, True)
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]

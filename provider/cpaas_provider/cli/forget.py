@@ -7,13 +7,13 @@ from argparse import Namespace
 
 from airflow.state import get_state_backend
 from airflow.utils.cli import action_cli, suppress_logs_and_warning
-from airflow.utils.helpers import ask_yesno
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 from airflow.utils.session import create_session
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli import task_state
 from cpaas_provider.cli.instances import Instance, JournalError
+from cpaas_provider.cli.terminal import confirm
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER
 
@@ -30,7 +30,7 @@ def cpaas_journal_forget(args: Namespace) -> None:
         with create_session(scoped=False) as session:
             instance = _with_marker(asked, session)
         if not args.yes:
-            _confirm(instance)
+            confirm(f"Forget that {instance} sent a campaign? {_CONSEQUENCE}")
         with create_session(scoped=False) as session:
             instance = _with_marker(asked, session)
             get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
@@ -49,13 +49,3 @@ def _with_marker(asked: Instance, session: Session) -> Instance:
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
         raise JournalError(f"Task instance {instance} has stored no campaign with an idempotency_key. {UNTOUCHED}")
     return instance
-
-
-def _confirm(instance: Instance) -> None:
-    """Ask whether it is meant; end the command where it is not."""
-    try:
-        agreed = ask_yesno(f"Forget that {instance} sent a campaign? {_CONSEQUENCE} [y/N]", default=False)
-    except (EOFError, RuntimeError):
-        raise SystemExit("Nobody is there to answer, so nothing was changed. With --yes nobody is asked.") from None
-    if not agreed:
-        raise SystemExit("Nothing was changed.")

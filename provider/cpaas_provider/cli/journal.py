@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any
 
-from airflow.cli.simple_table import AirflowConsole, SimpleTable
 from airflow.utils.cli import action_cli, suppress_logs_and_warning
-from airflow.utils.helpers import ask_yesno
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 from airflow.utils.session import create_session
 
@@ -19,6 +17,7 @@ from cpaas_provider.api.counting import counted
 from cpaas_provider.cli import journal_words as words
 from cpaas_provider.cli import task_state
 from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.sending.by_hand import CannotDecideError, Decided, Decision, Journal
 from cpaas_provider.sending.campaign.by_hand import Log, Sum
 from cpaas_provider.sending.entries import Entry, State
@@ -26,10 +25,8 @@ from cpaas_provider.sending.entries import Entry, State
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
 _IN_DOUBT = (State.UNKNOWN, State.PENDING)
-_ASKED_FOR_READABLE = ("table", "plain")
 # What is shown of a campaign's requests where a person reads it, who named the task instance.
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
-_WIDEST = 10_000
 # In the table of one request every value stands under "value".
 _COPIED = frozenset({"reference", "result_id", "value"})
 _MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "probe_snapshot")
@@ -47,19 +44,19 @@ def cpaas_journal_list(args: Namespace) -> None:
     except JournalError as error:
         raise SystemExit(str(error)) from None
     shown = found[: args.limit]
-    _print([_line(instance, one) for instance, one in shown], args.output)
-    aside = _aside(args)
+    print_lines([_line(instance, one) for instance, one in shown], args.output, _COPIED)
+    beside = aside(args)
     if len(found) > len(shown):
-        _say(f"There are more than these {args.limit}: raise --limit, or narrow with --dag-id and --run-id.", aside)
+        say(f"There are more than these {args.limit}: raise --limit, or narrow with --dag-id and --run-id.", beside)
     for instance in dict.fromkeys(instance for instance, _ in shown):
         if instance in campaigns:
-            _say(f"Campaign {instance}: {campaigns[instance]}", aside)
+            say(f"Campaign {instance}: {campaigns[instance]}", beside)
     in_doubt = [(instance, one) for instance, one in shown if isinstance(one, Entry) and _is_in_doubt(instance, one)]
     if in_doubt or not unreadable:
         nothing = "Nothing is in doubt." if args.state is None or shown else "There is no such request."
-        _say(words.what_to_do(in_doubt) if in_doubt else nothing, aside)
+        say(words.what_to_do(in_doubt) if in_doubt else nothing, beside)
     if unreadable:
-        _say("\n".join(str(problem) for problem in unreadable), sys.stderr)
+        say("\n".join(str(problem) for problem in unreadable), sys.stderr)
         raise SystemExit(f"Journals that could not be read, so nobody can tell what is in doubt: {len(unreadable)}.")
 
 
@@ -74,13 +71,13 @@ def cpaas_journal_show(args: Namespace) -> None:
         _print_campaign(instance, journal, args)
     else:
         _print_each(instance, journal, args)
-    aside = _aside(args)
+    beside = aside(args)
     if found.campaign is not None:
-        _say(words.where_it_lies(found), aside)
+        say(words.where_it_lies(found), beside)
     if journal.lost:
-        _say(f"What was sent to people without a request here, nobody can tell: {journal.lost}.", aside)
+        say(f"What was sent to people without a request here, nobody can tell: {journal.lost}.", beside)
     in_doubt = [(instance, entry) for entry in doubtful if _is_in_doubt(instance, entry)]
-    _say(words.what_to_do(in_doubt) if in_doubt else "Nothing is in doubt.", aside)
+    say(words.what_to_do(in_doubt) if in_doubt else "Nothing is in doubt.", beside)
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
@@ -108,12 +105,12 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         instance = task_state.change(instance, found, decided_on)
     except (JournalError, CannotDecideError) as error:
         raise SystemExit(str(error)) from None
-    _say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
+    say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
     for line in words.references(decided.before):
-        _say(line, sys.stdout)
-    _say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
+        say(line, sys.stdout)
+    say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
     if decision is Decision.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
-        _say("Without --id the task's result has no id, and tasks after it that use it will fail.", sys.stdout)
+        say("Without --id the task's result has no id, and tasks after it that use it will fail.", sys.stdout)
 
 
 def _read(args: Namespace) -> Found:
@@ -127,18 +124,13 @@ def _read(args: Namespace) -> Found:
 
 def _confirm(instance: Instance, decided: Decided, decision: Decision) -> None:
     """Ask whether a decision is meant; end the command where it is not."""
-    _say(f"{words.counts(decided.before)} of {instance}:", sys.stdout)
+    say(f"{words.counts(decided.before)} of {instance}:", sys.stdout)
     for line in words.stories(decided.before):
-        _say(line, sys.stdout)
+        say(line, sys.stdout)
     consequence = (
         "They are not made again." if decision is Decision.SENT else "They are made again by the task's next try."
     )
-    try:
-        agreed = ask_yesno(f"Resolve as {decision.words}? {consequence} This cannot be undone. [y/N]", default=False)
-    except (EOFError, RuntimeError):
-        raise SystemExit("Nobody is there to answer, so nothing was changed. With --yes nobody is asked.") from None
-    if not agreed:
-        raise SystemExit("Nothing was changed.")
+    confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
 
 
 def _requests(
@@ -221,13 +213,13 @@ def _more(entry: Entry) -> dict[str, Any]:
 
 def _print_each(instance: Instance, journal: Journal, args: Namespace) -> None:
     lines = [_line(instance, entry) | _more(entry) for entry in journal.entries()]
-    if args.output in _ASKED_FOR_READABLE:
+    if args.output in READABLE:
         for line in lines:
-            _print([{"field": name, "value": fact} for name, fact in line.items()], args.output)
+            print_lines([{"field": name, "value": fact} for name, fact in line.items()], args.output, _COPIED)
     else:
-        _print(lines, args.output)
+        print_lines(lines, args.output, _COPIED)
     if not lines:
-        _say(f"The journal of {instance} has no request.", _aside(args))
+        say(f"The journal of {instance} has no request.", aside(args))
 
 
 def _print_campaign(instance: Instance, journal: Log, args: Namespace) -> None:
@@ -235,46 +227,7 @@ def _print_campaign(instance: Instance, journal: Log, args: Namespace) -> None:
         _line(instance, one) | (_more(one) if isinstance(one, Entry) else _NOTHING_MORE)
         for one in _whole(journal, args.each)
     ]
-    if args.output in _ASKED_FOR_READABLE:
+    if args.output in READABLE:
         lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
-    _print(lines, args.output)
-    _say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", _aside(args))
-
-
-def _print(lines: Sequence[dict[str, Any]], output: str) -> None:
-    # A reason may hold brackets and colons, which are no markup and no emoji.
-    console = AirflowConsole(markup=False, emoji=False)
-    if output not in _ASKED_FOR_READABLE:
-        # Airflow's own way would make text of every number.
-        write: Callable[[Any], None] = console.print_as_json if output == "json" else console.print_as_yaml
-        write(list(lines))
-        return
-    if not lines:
-        return
-    lines = [{name: "" if fact is None else fact for name, fact in line.items()} for line in lines]
-    if output == "table":
-        _print_table(console, lines)
-    else:
-        console.print_as(lines, output)
-
-
-def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]]) -> None:
-    """Print a table in which what people copy stands in one piece, however narrow the terminal is."""
-    table = SimpleTable(show_header=True)
-    for name in lines[0]:
-        table.add_column(name, no_wrap=name in _COPIED)
-    for line in lines:
-        table.add_row(*map(str, line.values()))
-    # Measured within a narrow terminal, nothing is wider than that.
-    anywhere = console.options.update(max_width=_WIDEST)
-    console.width = max(console.width, console.measure(table, options=anywhere).minimum)
-    console.print(table)
-
-
-def _aside(args: Namespace) -> TextIO:
-    """Return where words go that are not to be mixed with output a program reads."""
-    return sys.stdout if args.output == "table" else sys.stderr
-
-
-def _say(text: str, to: TextIO) -> None:
-    print(text, file=to)
+    print_lines(lines, args.output, _COPIED)
+    say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", aside(args))
