@@ -24,6 +24,12 @@ class NoMapError(ContactsError):
     for_good = True
 
 
+class UnfinishedImportError(ContactsError):
+    """The key map holds a part of an import that was stopped."""
+
+    for_good = True
+
+
 class LeaseTakenError(ContactsError):
     """Another task works on the same part of the list now.
 
@@ -63,3 +69,15 @@ class NotSyncedError(ContactsError):
 
 class SpoolError(ContactsError):
     """The worker's disk could not take the rows."""
+
+
+class MapFileError(ContactsError):
+    """A file cannot be imported into a key map, or a key map cannot be exported to it."""
+
+    for_good = True
+
+
+class CannotResolveError(ContactsError):
+    """A creation cannot be resolved as it was asked for. Nothing was changed."""
+
+    for_good = True

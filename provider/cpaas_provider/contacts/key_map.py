@@ -16,7 +16,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 
-from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, MapMismatchError, NoMapError
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    LeaseTakenError,
+    MapMismatchError,
+    NoMapError,
+    UnfinishedImportError,
+)
 from cpaas_provider.contacts.hashes import BUCKETS, ContactHashes, first_hash
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
@@ -26,6 +32,9 @@ LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""
 
 DEFAULT_MAP = "default"
+
+IMPORTING = "importing"
+"""The stored value of a map that holds a part of an import: a sync would create the rows of the rest once more."""
 
 _PAGE = 2_000
 _NO_BUCKETS = (0, 0)
@@ -194,10 +203,8 @@ class KeyMap:
 
         :raises StoreError: when the database cannot be read
         """
-        query = select(contact_map_values.c.value).where(*self._place(key))
         with self.database.reading() as connection:
-            found = connection.execute(query).scalar_one_or_none()
-        return None if found is None else json.loads(found)
+            return self._value(connection, key)
 
     def leased(self) -> dict[int, str]:
         """Return the fencing tokens of all leases that hold now, with their owners.
@@ -210,33 +217,42 @@ class KeyMap:
         with self.database.reading() as connection:
             return {row.fencing_token: row.owner for row in connection.execute(query)}
 
-    def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS)) -> Lease:
+    def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS), *, while_importing: bool = False) -> Lease:
         """Take a lease on some buckets, which nobody else can take meanwhile.
 
         Taking it again as the same owner ends the earlier lease: a task's retry need not wait.
 
         :param owner: who works on the list, in words for those who are kept waiting
+        :param while_importing: take it although the map holds a part of an import
         :raises LeaseTakenError: when somebody else has one of these buckets
+        :raises UnfinishedImportError: when the map holds a part of an import
         :raises StoreError: when the database cannot be used
         """
-        return self._lease(owner, buckets)
+        return self._lease(owner, buckets, while_importing)
 
-    def row_lease(self, owner: str) -> Lease:
+    def row_lease(self, owner: str, *, while_importing: bool = False) -> Lease:
         """Take a lease under which single rows are written, beside those who have their buckets.
 
+        :param while_importing: take it although the map holds a part of an import
+        :raises UnfinishedImportError: when the map holds a part of an import
         :raises StoreError: when the database cannot be used
         """
-        return self._lease(owner, _NO_BUCKETS)
+        return self._lease(owner, _NO_BUCKETS, while_importing)
 
-    def _lease(self, owner: str, buckets: tuple[int, int]) -> Lease:
-        token = self.database.write(lambda connection: self._take(connection, owner, buckets))
+    def _lease(self, owner: str, buckets: tuple[int, int], while_importing: bool) -> Lease:
+        token = self.database.write(lambda connection: self._take(connection, owner, buckets, while_importing))
         return Lease(self, owner, buckets, token)
 
-    def _take(self, connection: Connection, owner: str, buckets: tuple[int, int]) -> int:
+    def _take(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
         mine = contact_maps.c.id == self.facts.map_id
         held = connection.execute(select(contact_maps.c.fencing_token).where(mine).with_for_update()).one_or_none()
         if held is None:
             raise NoMapError(f"The contact map {self.facts.name!r} was removed. Nothing was sent.")
+        if not while_importing and self._value(connection, IMPORTING) is not None:
+            raise UnfinishedImportError(
+                f"The contact map {self.facts.name!r} holds a part of an import, so a sync would create rows that the "
+                "list has already. Nothing was sent. Run the same airflow cpaas contacts import-map again to finish it."
+            )
         now = self.clock()
         leases = contact_leases.c.map_id == self.facts.map_id
         connection.execute(delete(contact_leases).where(leases, contact_leases.c.until <= now))
@@ -276,6 +292,10 @@ class KeyMap:
             query = query.order_by(contact_rows.c.key_hash).with_for_update() if lock else query
             found.update((row.key_hash, _entry(row)) for row in connection.execute(query))
         return found
+
+    def _value(self, connection: Connection, key: str) -> Any | None:
+        found = connection.execute(select(contact_map_values.c.value).where(*self._place(key))).scalar_one_or_none()
+        return None if found is None else json.loads(found)
 
     def _place(self, key: str) -> tuple[Any, Any]:
         return contact_map_values.c.map_id == self.facts.map_id, contact_map_values.c.key == key
@@ -473,7 +493,7 @@ def forget_map(key_map: KeyMap) -> int:
     :raises LeaseTakenError: when a task works on the list now
     :raises StoreError: when the database cannot be written
     """
-    lease = key_map.lease("airflow cpaas contacts forget-map")
+    lease = key_map.lease("airflow cpaas contacts forget-map", while_importing=True)
     map_id = key_map.facts.map_id
 
     def work(connection: Connection) -> int:

@@ -7,9 +7,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, MapMismatchError
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    LeaseTakenError,
+    MapMismatchError,
+    UnfinishedImportError,
+)
 from cpaas_provider.contacts.hashes import BUCKETS, CellHashes, buckets_of
-from cpaas_provider.contacts.key_map import LEASE, Change, KeyMap, MapEntry, RowState, forget_map, open_map
+from cpaas_provider.contacts.key_map import (
+    IMPORTING,
+    LEASE,
+    Change,
+    KeyMap,
+    MapEntry,
+    RowState,
+    forget_map,
+    open_map,
+)
 from cpaas_provider.store.database import Database
 
 URL = "https://cpaas.example.com"
@@ -132,6 +146,19 @@ def test_resync_has_every_row_count_as_not_known(key_map: KeyMap) -> None:
     assert 0 < count < 100
     left = key_map.raw_hashes([one.key_hash for one in entries])
     assert len(left) == 100 - count
+
+
+def test_map_with_a_part_of_an_import_gives_a_lease_to_the_import_alone(key_map: KeyMap) -> None:
+    with_flag = key_map.lease("an import", while_importing=True)
+    with_flag.write([], {IMPORTING: {"rows": 3}})
+    with_flag.release()
+    for take in (key_map.lease, key_map.row_lease):
+        with pytest.raises(UnfinishedImportError, match="import-map again to finish it"):
+            take("a sync")
+    again = key_map.lease("an import", while_importing=True)
+    again.write([], {IMPORTING: None})
+    again.release()
+    key_map.lease("a sync").release()
 
 
 def test_cell_hashes_are_packed_and_unpacked(key_map: KeyMap) -> None:
