@@ -1,19 +1,44 @@
-"""Typed cells: what each column type takes, and how it goes on the wire (contract.md, cell formats)."""
+"""Typed cells: what each column type takes, and how it goes on the wire (INTERFACE.md 2.5; FACTS.md, cell formats).
+
+One reader a type, for single rows and for whole sources.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from cpaas_provider.api.addresses import normalise_email
 from cpaas_provider.api.numbers import normalise_msisdn
+from cpaas_provider.contacts._parsing.choices import options_parser, parse_option
+from cpaas_provider.contacts._parsing.dates import date_parser
+from cpaas_provider.contacts._parsing.json_values import parse_json
+from cpaas_provider.contacts._parsing.numbers import number_parser
+from cpaas_provider.contacts._parsing.urls import parse_url
+from cpaas_provider.contacts._parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
+from cpaas_provider.contacts.rules import ColumnRule
 
 ClearAs = Literal["null", "empty"]
+Parse = Callable[[Any], Any]
 
-_CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
+CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
+"""An empty cell on the wire."""
+_AS_IT_IS = ColumnRule()
+_ABOVE_NUMBERS = 10**20
+
+FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
+    "NUMBER": frozenset({"decimal", "thousands"}),
+    "DATE": frozenset({"date_format", "excel_serial"}),
+    "PHONE NUMBER": frozenset({"region"}),
+    "MULTI SELECT": frozenset({"separator"}),
+}
+"""The fields of a rule that say something of one column type only."""
+
+
+def column_type(written: str) -> str:
+    """Return a column type as this package writes it: capitals, no blanks around it."""
+    return written.strip().upper()
 
 
 def encode_cell(
@@ -23,84 +48,73 @@ def encode_cell(
 
     :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type the contract does
         not know takes any JSON value as it is
-    :param value: the value; ``None`` clears the cell
+    :param value: the value; a blank one (``None``, text of blanks, NaN, an empty list of options) clears the cell
     :param default_region: region of national phone numbers
     :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
     :raises ValueError: when the value does not fit the type; gives the reason, never the value
     """
-    if value is None:
-        return _CLEARED[empty_cell_value]
-    encode = _ENCODERS.get(column_type.strip().upper())
-    return encode(value, default_region) if encode else value
+    cell = cell_parser(column_type, _AS_IT_IS, default_region)(value)
+    return CLEARED[empty_cell_value] if cell is None else cell
 
 
-def _text(value: Any, _region: str | None) -> str:
-    # NaN is what data frames hold where a cell is empty; None says so.
-    if isinstance(value, float) and math.isnan(value):
-        raise ValueError("must be text")
-    if isinstance(value, (dict, list, tuple, set, frozenset, bytes)):
-        raise ValueError("must be text")
-    return str(value)
+def cell_parser(written_type: str, rule: ColumnRule = _AS_IT_IS, default_region: str | None = None) -> Parse:
+    """Return a reader of the values of one column: the wire value, ``None`` for a blank one.
+
+    :param written_type: the column's type, in any capitals
+    :param rule: how text is written in the source
+    :param default_region: region of national phone numbers where the rule names none
+    :return: a function that raises ``ValueError`` for a value that does not fit; with the reason, never the value
+    """
+    parse = _parser(column_type(written_type), rule, default_region)
+
+    def read(value: Any) -> Any:
+        if type(value) is not str:
+            value = plain(value)
+        elif len(value) > MAX_CELL_BYTES:
+            raise ValueError(f"is longer than {MAX_CELL_BYTES} bytes")
+        if is_blank(value):
+            return None
+        cell = parse(value)
+        return None if cell == [] else cell
+
+    return read
 
 
-def _number(value: Any, _region: str | None) -> int | float:
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    if isinstance(value, int):
-        return value
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("must be a number") from None
-    if not math.isfinite(number):
-        raise ValueError("must be a finite number")
-    return int(number) if number.is_integer() else number
+def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
+    match kind:
+        case "TEXT":
+            return _parse_text
+        case "NUMBER":
+            return number_parser(rule.decimal, rule.thousands)
+        case "DATE":
+            return date_parser(rule.date_format, rule.excel_serial)
+        case "PHONE NUMBER":
+            return _phone_parser(rule.region or default_region)
+        case "EMAIL":
+            return _parse_email
+        case "URL":
+            return parse_url
+        case "SELECT":
+            return parse_option
+        case "MULTI SELECT":
+            return options_parser(rule.separator)
+        case _:
+            return parse_json
 
 
-def _date(value: Any, _region: str | None) -> str:
-    if isinstance(value, datetime):
-        return value.date().isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    try:
-        return datetime.fromisoformat(value.strip()).date().isoformat()
-    except (AttributeError, TypeError, ValueError):
-        raise ValueError("must be a date such as 2026-01-31") from None
+def _parse_text(value: Any) -> str:
+    return checked_text(as_text(value))
 
 
-def _url(value: Any, _region: str | None) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        parts = urlsplit(text)
-        sound = parts.scheme in {"http", "https"} and bool(parts.hostname)
-    except ValueError:
-        sound = False
-    if not sound or any(character.isspace() for character in text):
-        raise ValueError("must be a URL such as https://example.com/page")
-    return text
+def _parse_email(value: Any) -> str:
+    return checked_text(normalise_email(value), one_line=True)
 
 
-def _choice(value: Any, _region: str | None) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("must be one option, as text")
-    return value.strip()
+def _phone_parser(region: str | None) -> Parse:
+    def read(value: Any) -> str:
+        # Comparing before converting: a Decimal may stand for a gigabyte of digits.
+        if isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS:
+            raise ValueError("is not a phone number")
+        return normalise_msisdn(value, region)
 
-
-def _choices(value: Any, _region: str | None) -> list[str]:
-    options = value.split(",") if isinstance(value, str) else value
-    if not isinstance(options, (list, tuple, set, frozenset)):
-        raise ValueError("must be a list of options")
-    choices = [_choice(option, None) for option in options]
-    return sorted(choices) if isinstance(options, (set, frozenset)) else choices
-
-
-_ENCODERS: dict[str, Callable[[Any, str | None], Any]] = {
-    "TEXT": _text,
-    "NUMBER": _number,
-    "DATE": _date,
-    "PHONE NUMBER": normalise_msisdn,
-    "EMAIL": lambda value, _region: normalise_email(value),
-    "URL": _url,
-    "SELECT": _choice,
-    "MULTI SELECT": _choices,
-}
+    return read

@@ -27,12 +27,37 @@ class ContactColumns:
             self._by_name[column.name].append(column)
             self._by_folded[column.name.strip().casefold()].append(column)
 
+    def find(self, name: str) -> ContactColumn:
+        """Return the column of a name or id.
+
+        :raises ValueError: when there is none, or there are several of that name; says what there is
+        """
+        column = self.find_or_none(name)
+        if column is None:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise ValueError(f"is no column of the contact table (it has: {known})")
+        return column
+
+    def find_or_none(self, name: str) -> ContactColumn | None:
+        """Return the column of a name or id, ``None`` where there is none.
+
+        :raises ValueError: when there are several of that name
+        """
+        for found in (self._by_name.get(name), self._by_folded.get(str(name).strip().casefold())):
+            if found and len(found) == 1:
+                return found[0]
+            if found:
+                raise ValueError("is the name of several columns; give the column's id")
+        return next((column for column in self._columns if column.id == name), None)
+
     def encode(
         self, cells: Mapping[str, Any], *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
     ) -> dict[str, Any]:
         """Return cells by column id, each as its column's type takes it.
 
-        :param cells: values by column name; ``None`` clears a cell
+        :param cells: values by column name; a blank one, such as ``None`` or text of blanks, clears a cell
+        :param default_region: region of national phone numbers
+        :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
         :raises CpaasInvalidRequestError: when a column is unknown or ambiguous, or a value does not fit; names all
             such columns and shows no value
         """
@@ -44,7 +69,7 @@ class ContactColumns:
         faults: list[str] = []
         for name, value in cells.items():
             try:
-                column = self._find(name)
+                column = self.find(name)
                 if column.id in encoded:
                     raise ValueError("is given twice")
                 encoded[column.id] = encode_cell(
@@ -67,15 +92,3 @@ class ContactColumns:
         names = {column.id: column.name for column in self._columns if len(self._by_name[column.name]) == 1}
         every = {**dict.fromkeys(column.id for column in self._columns), **cells}
         return {names.get(column_id, column_id): value for column_id, value in every.items()}
-
-    def _find(self, name: str) -> ContactColumn:
-        for found in (self._by_name.get(name), self._by_folded.get(str(name).strip().casefold())):
-            if found and len(found) == 1:
-                return found[0]
-            if found:
-                raise ValueError("is the name of several columns; give the column's id")
-        for column in self._columns:
-            if column.id == name:
-                return column
-        known = ", ".join(sorted(self._by_name)) or "none"
-        raise ValueError(f"is no column of the contact table (it has: {known})")

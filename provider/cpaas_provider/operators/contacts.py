@@ -129,7 +129,7 @@ class CreateContactRowOperator(_CreatingOperator):
     ``on_unknown`` says otherwise, when nobody can find out whether the row was created (``unknown_recipients`` is then
     1, and there is no id).
 
-    :param columns: cells by column name; ``None`` leaves a cell empty (templated)
+    :param columns: cells by column name; ``None`` or blank text leaves a cell empty (templated)
     :param empty_cell_value: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
@@ -144,7 +144,7 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
     or when a value does not fit its type. Repeating an update is safe, so the task's retries may.
 
     :param row_id: the row's id (templated)
-    :param columns: cells by column name; ``None`` clears a cell (templated)
+    :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
     :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
@@ -169,7 +169,7 @@ class UpsertContactRowOperator(_CreatingOperator):
     otherwise, when nobody can find out whether a row was created (``unknown_recipients`` is then 1, and there is no
     id).
 
-    :param columns: cells by column name; ``None`` clears a cell (templated)
+    :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
     :param row_id: the row's id; none, or an empty one, adds a row (templated)
     :param create_if_missing: add a row when the one of ``row_id`` is gone; otherwise that fails the task
     :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
-from cpaas_provider.api.models.contacts import ContactTable
 from cpaas_provider.contacts.columns import ContactColumns
-
-
-def table(**columns: tuple[str, str]) -> ContactTable:
-    """Return a table of columns ``id=(name, type)``."""
-    shown = [{"id": id_, "name": name, "type": kind} for id_, (name, kind) in columns.items()]
-    return ContactTable.model_validate({"id": "t", "columns": shown})
-
+from tests.unit.contacts.tables import table
 
 COLUMNS = ContactColumns(
     table(
@@ -106,7 +99,10 @@ class TestDecode:
         assert COLUMNS.decode({"c99": "new"})["c99"] == "new"
 
 
-@given(st.dictionaries(st.sampled_from(["Name", "ÉTÉ", "Plan", "plan"]), st.text(min_size=1).filter(str.strip)))
+VISIBLE = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)
+
+
+@given(st.dictionaries(st.sampled_from(["Name", "ÉTÉ", "Plan", "plan"]), VISIBLE))
 def test_what_is_read_back_is_what_was_written(cells: dict[str, str]) -> None:
     if cells:
         cells = {name: value.strip() for name, value in cells.items()}

@@ -1,0 +1,1 @@
+"""How each column type reads what sources hold."""
