@@ -32,7 +32,11 @@ MISFITS: dict[str, tuple[Any, list[str], str]] = {
     "unknown_column": ({"Nmae": "Ada"}, ["Nmae: is no column of the contact table", "Birthday"], "Ada"),
     "bad_number": ({"Points": "many-4711"}, ["Points: must be a number"], "4711"),
     "bad_date": ({"Birthday": "31.01.1990"}, ["Birthday: must be a date"], "1990"),
-    "all_at_once": ({"Plan": True, "Email": "ada", "Website": "nowhere"}, ["Plan: ", "Email: ", "Website: "], "nowhere"),
+    "all_at_once": (
+        {"Plan": True, "Email": "ada", "Website": "nowhere"},
+        ["Plan: ", "Email: ", "Website: "],
+        "nowhere",
+    ),
     "given_twice": ({"Name": "Ada", "name": "Bola"}, ["name: is given twice"], "Bola"),
     "nothing": ({}, ["no column is given"], "Ada"),
     "text": ("{'Name': 'Ada'}", ["must be a mapping of column names to values"], "Ada"),

@@ -172,7 +172,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
         for value in (2**53, -(2**53), 1e300, "9007199254740992", "1" * 100, Decimal("1E+999999999"), 10**5_000)
     ]
     + [
-        (value, "has more digits than a JSON number keeps")
+        (value, "has more digits than a JSON number holds")
         for value in ("0.1234567890123456789", Decimal("3.33333333333333333333"), Decimal("1E-999999999"))
     ],
     "DATE": [

@@ -83,7 +83,7 @@ def _exact(value: Decimal) -> Number:
         return _exact_integer(LARGEST_EXACT_INTEGER + 1)
     number = float(value)
     if Decimal(repr(number)) != value:
-        raise ValueError("has more digits than a JSON number keeps; round it in the source or use a TEXT column")
+        raise ValueError("has more digits than a JSON number holds; round it in the source or use a TEXT column")
     return _of_float(number)
 
 
