@@ -40,11 +40,11 @@ MODES = ("poke", "reschedule", "deferrable")
 PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
 DONE, LOST, UNDER_WAY, SILENT = PEOPLE
 ERASED = "2348030000009"
-STANDING = "Of 4 recipients 1 are delivered, 1 undelivered and 1 on their way; nothing is known of 1."
+STANDING = "Of 4 recipients 1 are delivered, 1 undelivered, 1 in flight and 1 unreported."
 FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "unreported": 1, "conflicts": 0}
 # What a sensor that does not succeed says.
 MESSAGES = {
-    "missed": "Too few were delivered: min_delivered=0.9 can no longer be reached. ",
+    "missed": "Too few recipients were delivered: min_delivered=0.9 can no longer be reached. ",
     "timed_out": "The wait for delivery timed out after 0 s. ",
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {"missed": {"min_delivered": 0.9}, "timed_out": {"timeout": 0}}
@@ -199,7 +199,10 @@ class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
     def test_nothing_to_wait_for_is_an_error(self, played: Stage, mode: str) -> None:
         assert played.outcome(f"nothing_{mode}") == ("failed", 1)
-        assert played.error(f"nothing_{mode}") == "Nothing was surely sent, so there is nothing to wait for."
+        assert (
+            played.error(f"nothing_{mode}")
+            == "send_result names no accepted recipient, so there is no delivery to wait for."
+        )
         assert played.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
 
     def test_on_the_triggerer_it_is_a_trigger_that_waits(self, played: Stage) -> None:
@@ -231,7 +234,7 @@ class TestWhatIsWaitedFor:
 
     def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
         assert played.outcome("unheard_of") == ("failed", 1)
-        assert "knows nothing of 1 of 1 references" in played.error("unheard_of")
+        assert "The database has no record of 1 of 1 references" in played.error("unheard_of")
         assert "[cpaas] database" in played.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
@@ -252,11 +255,14 @@ class TestWhatIsWaitedFor:
 
     @pytest.mark.parametrize(
         ("task", "awaited"),
-        [("enough_poke", "a share of 0.25 to be delivered"), ("timed_out_deferrable", "every delivery to be final")],
+        [
+            ("enough_poke", "delivery to a share of 0.25 of the recipients"),
+            ("timed_out_deferrable", "a final status of every recipient"),
+        ],
     )
     def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, task: str, awaited: str) -> None:
         where = "the triggerer" if task.endswith("deferrable") else "a worker"
-        assert f"DeliverySensor waits for {awaited}, on {where}: the store of delivery rep" in played.log(task)
+        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in played.log(task)
 
 
 class TestOutcomeFile:
@@ -358,7 +364,7 @@ class TestDeferral:
          {"outcome": "done", **FIGURES, "unreported": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
     )  # fmt: skip
     def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
-        with pytest.raises(AirflowException, match="without saying how far deliveries are"):
+        with pytest.raises(AirflowException, match="returned no delivery figures"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
     def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
@@ -400,7 +406,7 @@ class TestTrouble:
 
     def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
         sensor.send_result = "one"
-        with pytest.raises(AirflowException, match="not known to how many was sent"):
+        with pytest.raises(AirflowException, match="the number of recipients to wait for is unknown"):
             sensor.execute({})
 
     def test_a_timeout_tells_what_the_trigger_knew(self, sensor: DeliverySensor) -> None:
@@ -410,7 +416,7 @@ class TestTrouble:
         assert instance.pushed["report"] == {**FIGURES, "conflicts": None, "results_path": None}
 
     def test_a_timeout_says_that_it_could_not_be_read(self, sensor: DeliverySensor) -> None:
-        with pytest.raises(AirflowSensorTimeout, match="The store could not be read"):
+        with pytest.raises(AirflowSensorTimeout, match="The database could not be read"):
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
 
 
@@ -440,14 +446,14 @@ class TestWhatSendersReturn:
         ("given", "words"),
         [
             (None, "returned nothing"),
-            ([], "Nothing was surely sent"),
+            ([], "no accepted recipient"),
             (7, "must be what a send operator returned"),
             ([7], "holds something of type int"),
-            (campaign("a", 0), "Nothing was surely sent"),
+            (campaign("a", 0), "no accepted recipient"),
             (campaign("a", 0, dry_run=True), "dry run"),
             ({"id": "7", "status": 1, "outcome": "pending"}, "callback_url"),
             ({"id": "p1", "unknown_references": []}, "callback_url"),
-            ({"reference": "a b", "sent": 1}, "none of ours"),
+            ({"reference": "a b", "sent": 1}, "this provider did not make"),
             ("two words", "render_template_as_native_obj"),
             (campaign("a", 5, delivery_reports=None), "had no callback_url"),
             (single("a", delivery_reports=None), "had no callback_url"),

@@ -31,11 +31,11 @@ from tests.sandbox import Sandbox, connection_json
 MODES = ("poke", "reschedule", "deferrable")
 # What a sensor that does not succeed says.
 MESSAGES = {
-    "expired": "OTP expired: the code was not entered in time (the service says EXPIRED).",
-    "expired_by_clock": "OTP expired: its 1 minutes are over while the service still says SENT.",
-    "revoked": "OTP revoked: somebody made the passcode useless",
-    "failed": "OTP failed: the service gave the passcode up",
-    "timed_out": "OTP wait timed out after 0 s: the passcode is still open.",
+    "expired": "OTP expired: the code was not entered in time (status EXPIRED).",
+    "expired_by_clock": "OTP expired: its 1 minutes are over, and its status is still SENT.",
+    "revoked": "OTP revoked: the passcode was revoked before",
+    "failed": "OTP failed: the service ended the passcode",
+    "timed_out": "OTP wait timed out after 0 s: the passcode is still pending.",
 }
 SETTINGS = {"expired_by_clock": [setting(otp_status_mode="sent")]}
 ARGUMENTS = {"expired_by_clock": {"expires_in": "{{ 1 }}"}, "timed_out": {"timeout": 0}}
@@ -119,7 +119,7 @@ class TestOutcomes:
         ("mode", "where"),
         [
             ("poke", "a worker"),
-            ("reschedule", "a worker, which is free between two looks"),
+            ("reschedule", "a worker, which is free between two reads"),
             ("deferrable", "the triggerer"),
         ],
     )
@@ -166,10 +166,10 @@ class TestOutcomes:
     @pytest.mark.parametrize("mode", ["poke", "reschedule"])
     def test_passing_trouble_does_not_end_the_wait(self, played: Stage, mode: str) -> None:
         assert played.outcome(f"passing_{mode}") == ("success", 1)
-        assert "The wait goes on." in played.log(f"passing_{mode}")
+        assert "The wait continues." in played.log(f"passing_{mode}")
 
     def test_on_the_triggerer_neither(self, played: Stage) -> None:
-        assert "The wait goes on." in played.log("verified_deferrable")
+        assert "The wait continues." in played.log("verified_deferrable")
         assert "[DAG TEST] running trigger in line" in played.log("verified_deferrable")
 
     def test_a_wrong_key_ends_it(self, played: Stage) -> None:
@@ -186,7 +186,7 @@ class TestArguments:
     def test_the_author_says_which_words_mean_what(self, played: Stage) -> None:
         assert played.xcom("own_words")["outcome"] == "verified"
         assert played.error("own_failure").startswith("OTP failed: ")
-        assert "it says SENT" in played.error("own_failure")
+        assert "(status SENT)" in played.error("own_failure")
 
     def test_a_life_that_is_no_number_fails_at_once(self, played: Stage) -> None:
         assert played.outcome("bad_life") == ("failed", 1)
@@ -225,7 +225,7 @@ class TestDeferral:
 
     @pytest.mark.parametrize("event", [None, {}, {"status": 2}, "verified", ["outcome"]])
     def test_a_trigger_that_says_nothing_is_an_error(self, sensor: OtpStatusSensor, event: object) -> None:
-        with pytest.raises(AirflowException, match="without saying what became of the passcode"):
+        with pytest.raises(AirflowException, match="returned no outcome of the passcode"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
     def test_an_outcome_nobody_knows_is_an_error_and_no_success(self, sensor: OtpStatusSensor) -> None:

@@ -1,4 +1,4 @@
-"""Sensors; each is loaded when it is first used."""
+"""Sensors. Each is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first line of a sensor's log: what is waited for, where, how often it is looked at, and for how long."""
+"""The first line of a sensor's log: what it waits for, where, how often it reads, and for how long."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def begins(sensor: Any, awaited: str, place: str, poke_interval: timedelta | flo
     """Return the line.
 
     :param awaited: what the sensor waits for, in words that hold nothing private
-    :param place: where it looks
-    :param poke_interval: between two looks
+    :param place: what it reads
+    :param poke_interval: between two reads
     """
     if sensor.deferrable:
         waits_on = "the triggerer"
     elif sensor.mode == "reschedule":
-        waits_on = "a worker, which is free between two looks"
+        waits_on = "a worker, which is free between two reads"
     else:
         waits_on = "a worker"
     return (

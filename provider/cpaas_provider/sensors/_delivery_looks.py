@@ -1,4 +1,4 @@
-"""Looks at the store, for one who waits for deliveries on a worker."""
+"""Reads of the database, for a sensor that waits for deliveries on a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Look:
     """What one look shows.
 
     :param sent: what is waited for, by now with the number of recipients of all of it
-    :param is_strange: the store knows nothing of any of it
+    :param is_strange: the database has no record of any of it
     """
 
     sent: Sent
@@ -32,10 +32,10 @@ class Look:
 
 
 def look(sent: Sent) -> Look:
-    """Look at the store once.
+    """Read the database once.
 
-    :raises ValueError: when it cannot be told to how many was sent, in words for a DAG author
-    :raises NoReportsThereError: when no reports are kept there
+    :raises ValueError: when the number of recipients is unknown, in words for a DAG author
+    :raises NoReportsThereError: when no reports are stored there
     :raises StoreError: when it cannot be read this time
     """
     with open_reports() as database, database.reading() as connection:
@@ -48,17 +48,17 @@ def look(sent: Sent) -> Look:
 
 
 def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
-    """Write the outcome file; return of how many recipients reports contradict one another.
+    """Write the results file; return the number of recipients whose reports contradict one another.
 
     :raises OutcomesNotWrittenError: when it could not be written
-    :raises StoreError: when the store could not be read
+    :raises StoreError: when the database could not be read
     """
     with open_reports() as database, database.reading() as connection:
         return write_results(path, recipients_of(connection, campaigns))
 
 
 def conflicts_of(campaigns: Iterable[str]) -> int | None:
-    """Return the same number without a file; ``None`` where the store cannot be read, which is no reason to fail."""
+    """Return the same number without a file, ``None`` where the database cannot be read: no reason to fail."""
     try:
         with open_reports() as database, database.reading() as connection:
             return awaited.conflicts_of(connection, campaigns)
@@ -72,8 +72,8 @@ def _with_numbers(connection: Connection, sent: Sent) -> Sent:
     found = expected_of(connection, sent.untold)
     if missing := len(set(sent.untold) - found.keys()):
         raise ValueError(
-            f"The store knows nothing of {missing} of {len(sent.campaigns)} references, so that it cannot be told how "
-            "many recipients to wait for. Give the operator's .output instead of references; or, if sender and sensor "
-            "do not share one database, set [cpaas] database to the same database for both."
+            f"The database has no record of {missing} of {len(sent.campaigns)} references, so the number of recipients "
+            "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do not "
+            "share one database, set [cpaas] database to the same database for both."
         )
     return replace(sent, expected=sent.expected + sum(found.values()), untold=())

@@ -1,4 +1,4 @@
-"""The outcome file of a wait for deliveries: one line for each recipient of whom anything is known."""
+"""The results file of a wait for deliveries: one line for each recipient that the database has a record of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def results_file(path: Any) -> Any:
 
 
 def write_results(path: Any, lines: Iterable[Mapping[str, Any]]) -> int:
-    """Write the file anew, whole or not at all; return of how many recipients reports contradict one another.
+    """Write the file anew, whole or not at all; return the number of recipients whose reports contradict one another.
 
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
     :raises OutcomesNotWrittenError: when it could not be written

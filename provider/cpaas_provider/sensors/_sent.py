@@ -1,4 +1,4 @@
-"""What a send operator returned, read as what deliveries are waited for."""
+"""The result of a send operator, read as the deliveries to wait for."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ MOST_CAMPAIGNS = 100_000
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _WHAT_IT_IS = "what a send operator returned (its .output), a list of that, or references"
 _NATIVE = (
-    "send_result is text that is no reference. A template makes text of whatever it renders: give the operator's "
-    ".output instead, or render the DAG with render_template_as_native_obj=True."
+    "send_result is text that is no reference. A template turns every value into text. Give the operator's .output "
+    "instead, or render the DAG with render_template_as_native_obj=True."
 )
 _NO_REFERENCE = (
-    "send_result has a result that names no request that is reported on. Reports come for what was sent while the "
-    "connection's callback_url was set: set it to the receiver's public URL and send again. Of a passcode there are no "
-    "reports; wait for it with OtpStatusSensor."
+    "send_result has a result that names no request with delivery reports. Reports arrive only for messages that were "
+    "sent while the connection had a callback_url. Set it to the receiver's public URL and send again. A passcode has "
+    "no delivery reports: wait for it with OtpStatusSensor."
 )
 _NO_REPORTS = (
     "send_result is of a task whose delivery reports cannot reach this Airflow, so only a timeout would end the wait. "
-    "When it sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url on the "
-    "connection to the receiver's public URL, leave callback out, and send again."
+    "When the task sent, its connection had no callback_url, or the task had a callback of its own. Set callback_url "
+    "on the connection to the receiver's public URL, leave callback out, and send again."
 )
-_NOTHING = "Nothing was surely sent, so there is nothing to wait for."
+_NOTHING = "send_result names no accepted recipient, so there is no delivery to wait for."
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is waited for.
+    """What a sensor waits for.
 
     :param campaigns: references of campaigns, and of requests that belong to none
-    :param expected: to how many was surely sent, as far as that was told
-    :param untold: those of the campaigns of which it was not: references that were given as such
-    :param unknown: those of the campaigns that are requests of unknown outcome
+    :param expected: the number of recipients accepted, as far as the results name it
+    :param untold: the campaigns without such a number: references that were given as such
+    :param unknown: the campaigns that are requests of unknown outcome
     """
 
     campaigns: tuple[str, ...]
@@ -45,9 +45,9 @@ class Sent:
 
 
 def read_sent(given: Any) -> Sent:
-    """Return what is waited for.
+    """Return what the sensor waits for.
 
-    :param given: what a send operator returned, any number of that, or references
+    :param given: the result of a send operator, any number of results, or references
     :raises ValueError: where that names nothing to wait for, in words for a DAG author
     """
     campaigns: dict[str, None] = {}
@@ -80,15 +80,15 @@ def _several(given: Any) -> Iterator[Any]:
     elif isinstance(given, Iterable) and not isinstance(given, bytes):
         yield from (one for one in given if one is not None)
     elif given is None:
-        raise ValueError("send_result is empty: the task that sends returned nothing; it may have been skipped.")
+        raise ValueError("send_result is empty: the task that sends returned nothing. It may have been skipped.")
     else:
         raise ValueError(f"send_result must be {_WHAT_IT_IS}; it is of type {type(given).__name__}.")
 
 
 def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
-    """Return the references of one result, to how many was surely sent, and which of them are in doubt.
+    """Return the references of one result, the number of recipients accepted, and the references of unknown outcome.
 
-    A reference alone tells neither.
+    A reference alone has neither.
     """
     if isinstance(one, str):
         if not _REFERENCE.fullmatch(one):
@@ -102,13 +102,13 @@ def _read_one(one: Any) -> tuple[list[str], int | None, list[str]]:
         )
     campaign = one.get("reference")
     surely = [campaign] if campaign else _references(one, "references")
-    # Those of a campaign are part of it, and the store knows them apart.
+    # Those of a campaign are part of it, and the database distinguishes them.
     unknown = [] if campaign else _references(one, "unknown_references")
     names = [*surely, *unknown]
     if not names and not _nothing_was_sent(one):
         raise ValueError(_NO_REFERENCE)
     if not all(isinstance(name, str) and _REFERENCE.fullmatch(name) for name in names):
-        raise ValueError("send_result has a result with a reference that is none of ours.")
+        raise ValueError("send_result has a result with a reference that this provider did not make.")
     number = _number(one, "sent", "recipients", default=len(surely))
     if number and one.get("delivery_reports", "") is None:
         raise ValueError(_NO_REPORTS)

@@ -1,4 +1,4 @@
-"""Waiting for what was sent to be delivered (docs/guides/delivery-tracking.md)."""
+"""The sensor that waits for the delivery of messages (docs/guides/delivery-tracking.md)."""
 
 from __future__ import annotations
 
@@ -26,44 +26,53 @@ DEFAULT_POKE_INTERVAL = 10.0
 DEFAULT_TIMEOUT = timedelta(days=1)
 
 REPORT_KEY = "report"
-"""The XCom under which a sensor that fails says how far deliveries are."""
+"""The XCom with the report of a sensor that fails."""
 
 _SLACK = timedelta(minutes=5)
 _STANDING = (
-    "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered and {in_flight:,} on their "
-    "way; nothing is known of {unreported:,}."
+    "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered, {in_flight:,} in flight and "
+    "{unreported:,} unreported."
 )
 _ENDS = {
-    "missed": "Too few were delivered: min_delivered={share} can no longer be reached. ",
+    "missed": "Too few recipients were delivered: min_delivered={share} can no longer be reached. ",
     "timed_out": "The wait for delivery timed out after {timeout:g} s. ",
 }
 
 
 class DeliverySensor(BaseSensorOperator):
-    """Wait until what was sent is delivered, by the delivery reports in the provider's store.
+    """Wait until messages are delivered, by the delivery reports in the provider's database.
 
-    Without ``min_delivered`` it succeeds as soon as it is known of everybody what became of the message, whatever that
-    is. With it, it succeeds as soon as that share is delivered, not waiting for the rest, and fails as soon as it no
-    longer can be. It fails also when ``timeout`` is over; ``soft_fail`` skips the task instead.
+    Without ``min_delivered`` the sensor succeeds once every recipient has a final status, delivered or not. With
+    ``min_delivered`` it succeeds once that share of the recipients is delivered. It fails once that share can no longer
+    be reached. It also fails when ``timeout`` is over. With ``soft_fail`` the task is skipped instead.
 
-    Returns ``{"expected", "delivered", "undelivered", "in_flight", "unreported", "conflicts", "results_path"}``: of how
-    many recipients what is known, the first being the sum of the next four; unreported are those of whom nothing is
-    known, and a conflict is a recipient reported as both delivered and not. A sensor that fails leaves the same in the
-    XCom ``report``.
+    ``expected`` is the number of recipients the service accepted. Recipients of a request of unknown outcome are added
+    once a delivery report names them. They never replace a recipient without a report. A database that cannot be read
+    does not end the wait. Only the results file holds numbers and addresses.
 
-    ``expected`` is the number of recipients the service accepted. Those of requests of unknown outcome are added to it
-    once they are reported on; they never stand in for a recipient of whom nothing is reported.
-    A store that cannot be read does not end the wait. No number or address appears anywhere but in the outcome file.
+    A sensor that fails pushes its figures as the XCom ``report``.
 
-    :param send_result: what ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or ``BuyAirtimeOperator``
-        returned (its ``.output``), a list of that, such as the output of a mapped task, or references (templated)
-    :param min_delivered: the share of the expected recipients to be delivered, above 0 and up to 1; default: none
-    :param results_path: where the outcome file goes, ``.jsonl`` or ``.parquet``: one line for each recipient of whom
-        anything is known, also when the sensor fails (templated)
-    :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
-    :param poke_interval: seconds between two looks at the store, at least 1; default: 1 on the triggerer, where one
-        query serves all who wait, otherwise 10
-    :param timeout: seconds until the wait is given up; default: one day
+    :param send_result: the result (``.output``) of ``SendSmsOperator``, ``SendEmailOperator``, a campaign operator or
+        ``BuyAirtimeOperator``. It can also be a list of results, such as the output of a mapped task, or references
+        (templated)
+    :param min_delivered: share of the expected recipients that must be delivered, above 0 and up to 1. Default: none
+    :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, also written if the sensor fails. It has
+        one line for each recipient that the database has a record of (templated)
+    :param deferrable: wait on the triggerer instead of a worker. Default: Airflow's ``[operators] default_deferrable``
+    :param poke_interval: seconds between two reads of the database, at least 1. Default: 1 on the triggerer, where one
+        query serves all waiting sensors, otherwise 10
+    :param timeout: seconds after which the wait ends. Default: one day
+    :returns: the delivery figures:
+
+        | Key | Value |
+        |---|---|
+        | ``expected`` | Number of recipients accepted, the sum of the next four. |
+        | ``delivered`` | Number of recipients the message was delivered to. |
+        | ``undelivered`` | Number of recipients the message could not be delivered to. |
+        | ``in_flight`` | Number of recipients with a report and no final status yet. |
+        | ``unreported`` | Number of recipients without a report. |
+        | ``conflicts`` | Number of recipients reported as both delivered and undelivered. |
+        | ``results_path`` | Path of the results file, null without one. |
     """
 
     template_fields: Collection[str] = ("send_result", "results_path")
@@ -100,27 +109,27 @@ class DeliverySensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
         share = (
-            "every delivery to be final"
+            "a final status of every recipient"
             if self.min_delivered is None
-            else f"a share of {self.min_delivered:g} to be delivered"
+            else f"delivery to a share of {self.min_delivered:g} of the recipients"
         )
-        self.log.info("%s", begins(self, share, "the store of delivery reports", self.poke_interval))
+        self.log.info("%s", begins(self, share, "the database of delivery reports", self.poke_interval))
         on_worker = super().execute
         return self._to_its_end(context, lambda: self._defer(context) if self.deferrable else on_worker(context))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after the trigger, also where it ended without an event."""
+        """Continue after the trigger, also where it ended without an event."""
         resume = super().resume_execution
         return self._to_its_end(context, lambda: resume(next_method, next_kwargs, context))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Look at the store once."""
+        """Read the database once."""
         seen = self._look(context)
         verdict = self._goal(seen.sent).judge(seen.counts) if seen else None
         return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, verdict)) if verdict else False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
-        """Resume on a worker with what the trigger found."""
+        """Continue on a worker with the trigger's event."""
         from cpaas_provider.triggers._delivery_goal import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
 
         event = event if isinstance(event, dict) else {}
@@ -128,14 +137,14 @@ class DeliverySensor(BaseSensorOperator):
         if outcome == ERROR:
             raise AirflowFailException(str(event.get("message")))
         if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
-            raise AirflowException("The trigger ended without saying how far deliveries are.")
+            raise AirflowException("The trigger returned no delivery figures. A retry of the task waits again.")
         if outcome == TIMED_OUT:
             self._of_the_trigger = event
             raise AirflowSensorTimeout
         return self._conclude(context, event)
 
     def _to_its_end(self, context: Context, wait: Callable[[], Any]) -> Any:
-        """Say how far deliveries are where Airflow only says that a sensor timed out, or skips softly."""
+        """Report the delivery figures where Airflow only reports that a sensor timed out, or skips softly."""
         kind: type[AirflowException] = AirflowSensorTimeout
         try:
             return wait()
@@ -155,7 +164,7 @@ class DeliverySensor(BaseSensorOperator):
         seen = self._look(context) or self._seen
         verdict = self._goal(seen.sent).given_up(seen.counts) if seen else self._of_the_trigger
         if verdict is None:
-            raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The store could not be read.")
+            raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read.")
         if verdict["outcome"] == DONE:
             return self._conclude(context, verdict)
         raise kind(self._failure(context, verdict))
@@ -176,7 +185,8 @@ class DeliverySensor(BaseSensorOperator):
         sent = self._seen.sent if self._seen else self._read_sent()
         if sent.untold:
             raise AirflowException(
-                "The store could not be read, so that it is not known to how many was sent. Nothing was changed."
+                "The database could not be read, so the number of recipients to wait for is unknown. Nothing was "
+                "changed. A retry of the task reads it again."
             )
         self.defer(
             trigger=DeliveryTrigger(
@@ -194,7 +204,7 @@ class DeliverySensor(BaseSensorOperator):
         return None
 
     def _look(self, context: Context) -> Look | None:
-        """Return what the store shows, ``None`` where it cannot be read this time."""
+        """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.delivery.awaited import STRANGE
         from cpaas_provider.sensors._delivery_looks import look
         from cpaas_provider.sensors._delivery_results import results_file
@@ -207,7 +217,7 @@ class DeliverySensor(BaseSensorOperator):
         except (ValueError, NoReportsThereError) as error:
             raise AirflowFailException(str(error)) from None
         except StoreError as error:
-            self._warn_once("store", f"{error} The wait goes on.")
+            self._warn_once("store", f"{error} The wait continues.")
             return None
         if self._seen.is_strange and not self._was_rescheduled(context):
             self._warn_once("strange", STRANGE)
@@ -245,7 +255,7 @@ class DeliverySensor(BaseSensorOperator):
         try:
             report = self._report(verdict)
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
-            self.log.warning("The outcome file could not be written (%s).", type(error).__name__)
+            self.log.warning("The results file could not be written (%s).", type(error).__name__)
             report = {**_figures(verdict), "conflicts": None, "results_path": None}
         try:
             context["ti"].xcom_push(key=REPORT_KEY, value=report)
@@ -264,7 +274,7 @@ class DeliverySensor(BaseSensorOperator):
             return {**_figures(verdict), "conflicts": conflicts_of(campaigns), "results_path": None}
         path = results_file(self.results_path)
         conflicts = write_outcomes(campaigns, path)
-        self.log.info("What became of each recipient is in %s.", place_of(path))
+        self.log.info("Results file written: %s.", place_of(path))
         return {**_figures(verdict), "conflicts": conflicts, "results_path": place_of(path)}
 
     def _warn_once(self, what: str, words: str) -> None:
@@ -273,12 +283,12 @@ class DeliverySensor(BaseSensorOperator):
             self._told.add(what)
 
     def _was_rescheduled(self, context: Context) -> bool:
-        """Tell whether an earlier process of this try has looked already."""
+        """Return whether an earlier process of this try has read the database already."""
         return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
 
 
 def _refuse_out_of_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
-    """Refuse what can be told to be wrong where the DAG is written."""
+    """Refuse arguments that cannot work, where the DAG is written."""
     try:
         bounds.poke_interval("poke_interval", poke_interval)
         if results_path is not None:

@@ -1,4 +1,4 @@
-"""Waiting for an OTP to be verified (INTERFACE.md 3, 4.6; contract.md, OTP status)."""
+"""The sensor that waits for a passcode to be verified (INTERFACE.md 3, 4.6; contract.md, OTP status)."""
 
 from __future__ import annotations
 
@@ -25,37 +25,47 @@ DEFAULT_TIMEOUT = 3660.0
 
 _SLACK = timedelta(minutes=5)
 _FAILURES = {
-    "expired": "OTP expired: the code was not entered in time (the service says {status_desc}).",
+    "expired": "OTP expired: the code was not entered in time (status {status_desc}).",
     "expired by clock": (
-        "OTP expired: its {expires_in} minutes are over while the service still says {status_desc}. If the service "
-        "never says otherwise, let whoever verifies the code tell the DAG, or use VerifyOtpOperator."
+        "OTP expired: its {expires_in} minutes are over, and its status is still {status_desc}. If the service never "
+        "changes the status, let the application that verifies the code notify the DAG, or use VerifyOtpOperator."
     ),
-    "revoked": "OTP revoked: somebody made the passcode useless before it was entered (it says {status_desc}).",
-    "failed": "OTP failed: the service gave the passcode up, as after too many wrong codes (it says {status_desc}).",
+    "revoked": "OTP revoked: the passcode was revoked before the code was entered (status {status_desc}).",
+    "failed": "OTP failed: the service ended the passcode, as after too many wrong codes (status {status_desc}).",
 }
-_TIMED_OUT = "OTP wait timed out after {timeout:g} s: the passcode is still open. Raise timeout to wait longer."
+_TIMED_OUT = "OTP wait timed out after {timeout:g} s: the passcode is still pending. Raise timeout to wait longer."
 
 
 class OtpStatusSensor(BaseSensorOperator):
     """Wait until a one-time passcode is verified.
 
-    Succeeds when the passcode is verified and returns ``{"outcome", "id", "status", "status_desc"}``. Expired,
-    revoked and failed passcodes fail the task at once, a wait that outlasts ``timeout`` does so too, each with its own
-    message; ``soft_fail`` skips the task instead. With ``fail_if_not_verified=False`` all of these succeed and return
-    the same, for a branch to go by: ``outcome`` is verified, expired, revoked, failed or timed_out, the last without a
-    status. Passing trouble while reading (a timeout, a 500) does not end the wait. No code or number appears anywhere.
+    The sensor succeeds when the passcode is verified. It fails without a retry when the passcode is expired, revoked or
+    failed, or when ``timeout`` is over. With ``soft_fail`` the task is skipped instead. With
+    ``fail_if_not_verified=False`` it succeeds in each of these cases, so that a branch can use ``outcome``.
+
+    A temporary error while reading, such as a timeout or an HTTP 500, does not end the wait. Neither the code nor the
+    number appears in the result or a log.
 
     :param otp_id: the passcode's id, as ``RequestOtpOperator`` returned it (templated)
-    :param expires_in: minutes the code is valid, as given when it was requested; the wait then ends with the
-        passcode's life even if the service keeps saying SENT. Default: only the service's word counts (templated)
-    :param success_statuses: ``status_desc`` words that mean verified; default: VERIFIED
-    :param failure_statuses: ``status_desc`` words that end the wait; default: EXPIRED, FAILED, REVOKED, DELETED
-    :param fail_if_not_verified: fail the task when the passcode is not verified; otherwise return what became of it
-    :param deferrable: wait on the triggerer instead of a worker; default: Airflow's ``[operators] default_deferrable``
-    :param poke_interval: seconds between two reads, at least 1; default: 10. On the triggerer all who wait on a
-        connection share its ``requests_per_second``: so many that it does not suffice are read less often
-    :param timeout: seconds until the wait is given up; default: 3660, as no passcode lives longer than 60 minutes
+    :param expires_in: minutes for which the code is valid, as given in the request. The wait then ends when the
+        passcode expires, even if its status stays SENT. Default: only the status counts (templated)
+    :param success_statuses: values of ``status_desc`` that mean verified. Default: VERIFIED
+    :param failure_statuses: values of ``status_desc`` that end the wait. Default: EXPIRED, FAILED, REVOKED, DELETED
+    :param fail_if_not_verified: fail the task if the passcode is not verified. Otherwise return its outcome
+    :param deferrable: wait on the triggerer instead of a worker. Default: Airflow's ``[operators] default_deferrable``
+    :param poke_interval: seconds between two reads, at least 1. Default: 10. On the triggerer, all sensors of a
+        connection share its ``requests_per_second``. If that is not enough, each passcode is read less often
+    :param timeout: seconds after which the wait ends. Default: 3660, because no passcode is valid for more than 60
+        minutes
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the end of the wait:
+
+        | Key | Value |
+        |---|---|
+        | ``outcome`` | ``verified``, ``expired``, ``revoked``, ``failed`` or ``timed_out``. |
+        | ``id`` | Id of the passcode. |
+        | ``status`` | Status code of the passcode, null after ``timed_out``. |
+        | ``status_desc`` | Status of the passcode, null after ``timed_out``. |
     """
 
     template_fields: Collection[str] = ("otp_id", "expires_in", "cpaas_conn_id")
@@ -100,12 +110,12 @@ class OtpStatusSensor(BaseSensorOperator):
         return self._to_its_end(lambda: self._begin_deferred(context) if self.deferrable else on_worker(context))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after the trigger, also where it ended without an event."""
+        """Continue after the trigger, also where it ended without an event."""
         resume = super().resume_execution
         return self._to_its_end(lambda: resume(next_method, next_kwargs, context))
 
     def _to_its_end(self, wait: Callable[[], Any]) -> Any:
-        """Say what became of the passcode where Airflow only says that a sensor timed out, or skips softly."""
+        """Report the passcode's outcome where Airflow only reports that a sensor timed out, or skips softly."""
         timed_out = _TIMED_OUT.format(timeout=self.timeout)
         kind: type[AirflowException] = AirflowSensorTimeout
         try:
@@ -146,14 +156,14 @@ class OtpStatusSensor(BaseSensorOperator):
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None
-            self.log.warning("%s The wait goes on.", error)
+            self.log.warning("%s The wait continues.", error)
             return False
         return PokeReturnValue(is_done=True, xcom_value=self._conclude(result)) if result else False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
-        """Resume on a worker with what the trigger found."""
+        """Continue on a worker with the trigger's event."""
         if not isinstance(event, dict) or "outcome" not in event:
-            raise AirflowException("The trigger ended without saying what became of the passcode.")
+            raise AirflowException("The trigger returned no outcome of the passcode. A retry of the task waits again.")
         return self._conclude(event)
 
     def _defer(self) -> None:
@@ -187,7 +197,7 @@ class OtpStatusSensor(BaseSensorOperator):
         """Return the result of a passcode; unless the author wants it, end the task for every one not verified."""
         outcome = result["outcome"]
         if outcome == "verified":
-            self.log.info("OTP verified (the service says %s).", result["status_desc"])
+            self.log.info("OTP verified (status %s).", result["status_desc"])
             return result
         if outcome == "timed_out":
             raise AirflowSensorTimeout(_TIMED_OUT.format(timeout=self.timeout))
@@ -195,7 +205,10 @@ class OtpStatusSensor(BaseSensorOperator):
             raise AirflowFailException(result["message"])
         kind = "expired by clock" if result.get("by") == "clock" else outcome
         if kind not in _FAILURES:
-            raise AirflowException("The trigger told an outcome that this version does not know.")
+            raise AirflowException(
+                "The trigger returned an outcome that this version of the provider does not know. Install the same "
+                "version on triggerer and workers."
+            )
         words = _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
         if self.fail_if_not_verified:
             raise AirflowFailException(words)

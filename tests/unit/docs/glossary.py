@@ -115,7 +115,7 @@ UNFINISHED = (
         f"provider/cpaas_provider/{folder}/"
         for folder in (
             *("api", "assets", "cli", "delivery", "hooks", "sandbox", "sending"),
-            *("sensors", "sources", "store", "triggers"),
+            *("sources", "store", "triggers"),
         )
     ),
     "provider/cpaas_provider/operators/contacts.py",
