@@ -33,6 +33,8 @@ def key_text(value: Any) -> str | None:
     """
     if type(value) is str and len(value) <= MAX_KEY_CHARACTERS and value.isascii() and value.isprintable():
         return value.strip() or None
+    if type(value) is int and abs(value) <= LARGEST_EXACT_INTEGER:
+        return str(value)
     value = plain(value)
     if is_blank(value):
         return None
@@ -134,6 +136,9 @@ def _whole(value: int) -> str:
 
 
 def _raw(value: Any, level: int = 0) -> Any:
+    write = _WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
     value = plain(value)
     if type(value) in _AS_THEY_ARE:
         return value
@@ -142,7 +147,7 @@ def _raw(value: Any, level: int = 0) -> Any:
         return ("deep",)
     inner = partial(_raw, level=level + 1)
     if isinstance(value, (list, tuple)):
-        return ("list", *map(inner, value))
+        return ("list", *(value if _AS_THEY_ARE.issuperset(map(type, value)) else map(inner, value)))
     if isinstance(value, (set, frozenset)):
         return ("set", *sorted(map(inner, value), key=repr))
     if isinstance(value, Mapping):
@@ -152,4 +157,17 @@ def _raw(value: Any, level: int = 0) -> Any:
         return (kind, value.isoformat())
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ("bytes", bytes(value).hex())
-    return (kind, str(value) if isinstance(value, (Decimal, UUID)) else repr(value))
+    return (kind, repr(value))
+
+
+_WRITERS: dict[type, Callable[[Any], Any]] = {
+    str: lambda value: value,
+    int: lambda value: value,
+    float: lambda value: value,
+    bool: lambda value: value,
+    type(None): lambda value: value,
+    Decimal: lambda value: ("Decimal", str(value)),
+    UUID: lambda value: ("UUID", str(value)),
+    date: lambda value: ("date", value.isoformat()),
+    datetime: lambda value: ("datetime", value.isoformat()),
+}

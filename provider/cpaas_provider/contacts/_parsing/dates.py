@@ -11,6 +11,7 @@ from typing import Any
 from cpaas_provider.contacts._parsing.values import ascii_digits
 
 _LONGEST = 100
+_LENGTH = len("2026-01-31")
 _ISO = re.compile(
     r"([0-9]{4})(?:-([0-9]{2})-([0-9]{2})|([0-9]{2})([0-9]{2}))"
     r"(?:[Tt ](?:[01][0-9]|2[0-3]):?[0-5][0-9](?::?[0-5][0-9](?:[.,][0-9]+)?)?"
@@ -88,6 +89,8 @@ def date_parser(date_format: str | None, excel_serial: bool) -> Callable[[Any], 
         if isinstance(value, date):
             return date(value.year, value.month, value.day).isoformat()
         if type(value) is str and len(value) <= _LONGEST:
+            if pattern is None and _is_iso_date(value):
+                return value
             text = ascii_digits(value.strip())
             found = pattern.fullmatch(text) if pattern else _ISO.fullmatch(text)
             if found is not None:
@@ -101,6 +104,17 @@ def date_parser(date_format: str | None, excel_serial: bool) -> Callable[[Any], 
         return _refuse(wrong)
 
     return read
+
+
+def _is_iso_date(text: str) -> bool:
+    """Tell whether a text is a date just as it is sent, which most texts are."""
+    if len(text) != _LENGTH or text[4] != "-" or text[7] != "-":
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse(reason: str) -> str:

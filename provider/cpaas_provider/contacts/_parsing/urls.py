@@ -15,6 +15,9 @@ _PRINTABLE = string.ascii_letters + string.digits + string.punctuation
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\]")
 _LONGEST_HOST = 253
+_LONGEST_PLAIN = 2_000
+# URLs that go out as they are, which most do.
+_PLAIN = re.compile(rf"https?://(?=[^/?#]{{1,{_LONGEST_HOST}}}(?:[/?#]|$)){_LABEL}(?:\.{_LABEL})*(?:[/?#][!-~]*)?")
 
 
 def parse_url(value: Any) -> str:
@@ -24,6 +27,8 @@ def parse_url(value: Any) -> str:
     character, as with emoji. Elsewhere characters beyond ASCII are percent-encoded as UTF-8. All else stays as it is
     written, but for capitals in ``HTTPS://``. A user name or password is refused: it would be kept in a contact list.
     """
+    if type(value) is str and len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value):
+        return value
     text = without_marks(value.strip()) if type(value) is str else ""
     if any(character.isspace() for character in text):
         raise ValueError(_WRONG)
