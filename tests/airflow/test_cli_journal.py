@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,24 +25,10 @@ from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.otp_records import OtpRecords
+from tests.airflow.command_line import CommandLine, Said
 from tests.airflow.stage import Stage, digits, fault, on_stage, phone
 from tests.airflow.tries import Run, new_dag
 from tests.sandbox import Sandbox
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command said."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what it printed as JSON."""
-        return list(json.loads(self.out))
-
 
 Journal = Callable[..., Said]
 
@@ -60,25 +43,8 @@ def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
 
 @pytest.fixture
 def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Journal:
-    """Run ``airflow cpaas journal ...``, with somebody to answer where ``answer`` is given."""
-
-    def call(*arguments: str, answer: str = "") -> Said:
-        from airflow.cli import cli_parser
-
-        full = ["cpaas", "journal", *arguments]
-        monkeypatch.setattr(sys, "argv", ["airflow", *full])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
-        capsys.readouterr()
-        status, last = 0, ""
-        try:
-            args = cli_parser.get_parser().parse_args(full)
-            args.func(args)
-        except SystemExit as ended:
-            status, last = (ended.code, "") if isinstance(ended.code, int) else (1, str(ended.code))
-        said = capsys.readouterr()
-        return Said(status, said.out, said.err + last)
-
-    return call
+    """Run ``airflow cpaas journal ...``, with a person to respond where ``answer`` is given."""
+    return CommandLine(monkeypatch, capsys, "cpaas", "journal")
 
 
 class Send:

@@ -22,6 +22,7 @@ from airflow.cli.cli_config import (
     positive_int,
 )
 
+from cpaas_provider.cli.contact_commands import contact_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="connection to use (default: %(default)s)")
@@ -148,6 +149,11 @@ def get_cli_commands() -> list[CLICommand]:
                     name="db",
                     help="The provider's own database: AIRFLOW__CPAAS__DATABASE says where",
                     subcommands=_database_commands(),
+                ),
+                GroupCommand(
+                    name="contacts",
+                    help="Key maps of contact lists: which row belongs to which key of a source",
+                    subcommands=contact_commands(_command),
                 ),
                 GroupCommand(
                     name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()

@@ -14,14 +14,14 @@ def ping(args: Any) -> None:
     try:
         works, message = CpaasHook(args.conn_id).test_connection()
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds for a connection that is not there
-        works, message = False, f"Connection {args.conn_id!r} cannot be read: {error}. {_how_to_define(args.conn_id)}"
+        works, message = False, f"Connection {args.conn_id!r} cannot be read: {error}. {how_to_define(args.conn_id)}"
     print(message, file=sys.stdout if works else sys.stderr)
     if not works:
         raise SystemExit(1)
 
 
-def _how_to_define(conn_id: str) -> str:
-    """Airflow says of a connection it cannot read that it is not defined; tell the two apart."""
+def how_to_define(conn_id: str) -> str:
+    """Return what to do about a connection that Airflow cannot read: whether it is undefined, or cannot be parsed."""
     variable = f"AIRFLOW_CONN_{conn_id.upper()}"
     if variable in os.environ:
         return (

@@ -1,0 +1,183 @@
+"""``airflow cpaas contacts``: what a key map holds, and removing it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from airflow.utils.cli import suppress_logs_and_warning
+from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+
+from cpaas_provider.api.counting import counted
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.cli.ping import how_to_define
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
+from cpaas_provider.contacts import maps
+from cpaas_provider.contacts.errors import ContactsError
+from cpaas_provider.contacts.key_map import KeyMap, all_maps, find_map, forget_map
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import StoreError
+
+_STOPPED = 130
+"""The exit status of a program that was stopped with Ctrl-C."""
+
+
+@contextlib.contextmanager
+def opened_database() -> Iterator[Database]:
+    """Give the provider's database, and end the command with an error in words.
+
+    :raises SystemExit: with the words of the error
+    """
+    try:
+        with open_store() as database:
+            yield database
+    except (ContactsError, CpaasError, SourceError, StoreError) as error:
+        raise SystemExit(str(error)) from None
+
+
+@contextlib.contextmanager
+def until_stopped(words: str) -> Iterator[None]:
+    """End the command in good order on Ctrl-C.
+
+    :param words: what was and was not done
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(words, sys.stderr)
+        raise SystemExit(_STOPPED) from None
+
+
+def connection_of(conn_id: str) -> CpaasConnection:
+    """Return the settings of a connection.
+
+    :raises CpaasConfigurationError: when they cannot be used
+    :raises SystemExit: when the connection cannot be read
+    """
+    try:
+        return CpaasHook(conn_id).get_connection_settings()
+    except CpaasError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds for a connection that is not there
+        raise SystemExit(f"Connection {conn_id!r} cannot be read: {error}. {how_to_define(conn_id)}") from None
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_status(args: Namespace) -> None:
+    """Show what key maps hold."""
+    with opened_database() as database:
+        chosen = [
+            key_map
+            for key_map in all_maps(database)
+            if args.conn_id in (None, key_map.facts.conn_id) and args.map_name in (None, key_map.facts.name)
+        ]
+        shown = [(key_map, maps.status_of(key_map, limit=args.limit)) for key_map in chosen]
+    if args.output in READABLE:
+        _print_readable(shown, args)
+    else:
+        print_lines([_facts(key_map) | _more(status) for key_map, status in shown], args.output)
+    if not shown:
+        asked = args.conn_id is not None or args.map_name is not None
+        say("There is no such contact map." if asked else "There is no contact map.", aside(args))
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_forget_map(args: Namespace) -> None:
+    """Remove a key map."""
+    with opened_database() as database:
+        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+        entries = counted(sum(key_map.counts().values()), "entry", "entries")
+        if not args.yes:
+            confirm(
+                f"Remove {_named(key_map)} with {entries}? The contact list retains its rows. The next sync creates "
+                "every row of its source again, so that the list has them twice. This cannot be undone."
+            )
+        removed = counted(forget_map(key_map), "entry", "entries")
+    say(
+        f"Removed {_named(key_map)} with {removed}. The contact list retains its rows. The next sync creates every row "
+        "of its source again.",
+        sys.stdout,
+    )
+
+
+def _named(key_map: KeyMap) -> str:
+    return f"contact map {key_map.facts.name!r} of connection {key_map.facts.conn_id!r}"
+
+
+def _facts(key_map: KeyMap) -> dict[str, Any]:
+    facts = key_map.facts
+    return {
+        "conn_id": facts.conn_id,
+        "map": facts.name,
+        "table_id": facts.table_id,
+        "base_url": facts.base_url,
+        "created": facts.created.isoformat(timespec="seconds"),
+    }
+
+
+def _counts(status: maps.MapStatus) -> dict[str, int]:
+    return {maps.STATE_WORDS[state]: count for state, count in status.counts.items()}
+
+
+def _leases(status: maps.MapStatus) -> list[dict[str, Any]]:
+    return [
+        {
+            "owner": lease.owner,
+            "until": lease.until.isoformat(timespec="seconds"),
+            "of": f"{lease.share:.0%} of the keys" if lease.share else "single rows",
+        }
+        for lease in status.leases
+    ]
+
+
+def _unknown(status: maps.MapStatus) -> list[dict[str, Any]]:
+    return [
+        {
+            "source_row": one.source_row,
+            "requested": None if one.requested is None else one.requested.isoformat(timespec="seconds"),
+        }
+        for one in status.unknown
+    ]
+
+
+def _more(status: maps.MapStatus) -> dict[str, Any]:
+    return {
+        "counts": _counts(status),
+        "leases": _leases(status),
+        "values": status.values,
+        "unknown": _unknown(status),
+    }
+
+
+def _print_readable(shown: list[tuple[KeyMap, maps.MapStatus]], args: Namespace) -> None:
+    """Print a table of all maps, and of each map a table of what it has beside its rows."""
+    beside = aside(args)
+    lines = [_facts(key_map) | _counts(status) for key_map, status in shown]
+    print_lines([{name: line[name] for name in line if name != "base_url"} for line in lines], args.output)
+    for key_map, status in shown:
+        named = _named(key_map)
+        values = [{"name": name, "value": json.dumps(value)} for name, value in status.values.items()]
+        for title, table in (
+            (f"Leases on {named}:", _leases(status)),
+            (f"Stored values of {named}:", values),
+            (f"Unknown creations of {named}:", _unknown(status)),
+        ):
+            if table:
+                say(title, beside)
+                print_lines(table, args.output)
+        unknown = _counts(status)["unknown_creations"]
+        if unknown > len(status.unknown):
+            say(f"There are {counted(unknown, 'unknown creation')}. Raise --limit to show more.", beside)
+        if unknown:
+            say("Find these rows in the contact list, then run: airflow cpaas contacts resolve", beside)
+        if status.is_importing:
+            say("The map holds a part of an import. Run the same import-map again to finish it.", beside)
