@@ -33,93 +33,93 @@ RECORDED = .tiers
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: setup ## Run the campaign on a real Airflow against the sandbox (KEEP=1 leaves both up)
+demo: setup ## Run two campaigns on a real Airflow against the sandbox (KEEP=1 leaves both running)
 	@$(RUN) $(BIN)/python -m tests.system.demo run
 
-demo-stop: ## End what `make demo KEEP=1` left running
+demo-stop: ## Stop Airflow and the sandbox after `make demo KEEP=1`
 	@if [ -x $(BIN)/python ]; then $(RUN) $(BIN)/python -m tests.system.demo stop; fi
 
-test: setup ## Run the fast tests, in minutes (ARGS="-k sms" narrows them)
+test: setup ## Run the fast tests, in minutes (ARGS="-k sms" selects some)
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
-test-slow: setup ## What is not fast: whole programs, browsers, builds, larger samples of generated input
+test-slow: setup ## Run the slow tests: programs, browsers, builds, larger samples of generated input
 	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" \
 	  --write-durations=$(RECORDED)/slow.json $(ARGS)
 
-test-system: setup ## Real Airflow processes: the demo, kills, delivery
+test-system: setup ## Run the tests with real Airflow processes: demo, kills, delivery
 	@$(RUN) $(BIN)/python -m pytest -m system --write-durations=$(RECORDED)/system.json $(ARGS)
 
-test-all: test test-slow test-system ## All tests, short of `make torture`
+test-all: test test-slow test-system ## Run the fast, slow and system tests
 
-test-tiers: setup ## Whether the last `make test` had a test that is not fast
+test-tiers: setup ## Check that every test of the last `make test` was fast
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m tests.tiers check $(RECORDED)/fast.json
 
-slowest: setup ## The slowest tests of the last runs
+slowest: setup ## Show the slowest tests of the last runs
 	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
 
-test-floors: setup ## The fast tests at the lowest versions pyproject.toml accepts, in an environment of their own
+test-floors: setup ## Run the fast tests at the lowest versions that pyproject.toml accepts
 	@$(FLOORS_FROM) | cmp -s - $(FLOORS)/.installed || $(MAKE) --no-print-directory install-floors
 	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(FLOORS)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(FLOORS)" \
 	  $(IN_MEMORY) $(FLOORS)/bin/python -m pytest $(FAST) $(ARGS)
 
-bench-journal: setup ## What the journal costs a single send, beside the same send without it
+bench-journal: setup ## Measure a single send with and without the journal
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost
 
-bench-campaign: setup ## How fast campaigns send, beside their peers (ARGS="--rounds 3" shortens it)
+bench-campaign: setup ## Measure the throughput of campaigns (ARGS="--rounds 3" shortens it)
 	@$(PIP) --no-deps --upgrade --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
 	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign $(ARGS)
 
-bench-rate: setup ## How well campaigns keep to requests_per_second, in one task and in four partitions
+bench-rate: setup ## Measure the rate limit of campaigns, in one task and in four partitions
 	@$(RUN) $(BIN)/python -m tests.benchmarks.rate_limit
 
-bench-million: setup ## Time and memory of a million recipients from every kind of source, planned and sent
+bench-million: setup ## Measure time and memory of a million recipients from every kind of source
 	@for work in dry_run send; do \
 	  $(RUN) $(BIN)/python -m tests.benchmarks.campaign.memory \
 	    tests.benchmarks.campaign.in_process:$$work .bench $(ARGS) || exit 1; \
 	done
 
-bench-waiting: setup ## What 10,000 waiting triggers cost, beside one poll each (ARGS="--waiters 1000" narrows it)
+bench-waiting: setup ## Measure 10,000 waiting triggers (ARGS="--waiters 1000" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.waiting $(ARGS)
 
-bench-receiver: setup ## How fast delivery reports are taken, beside a bare route (ARGS="--rounds 1 --body webhook" narrows it)
+bench-receiver: setup ## Measure the rate of delivery reports (ARGS="--rounds 1 --body webhook" takes fewer)
 	@$(RUN) $(BIN)/python -m tests.benchmarks.receiver $(ARGS)
 
 docs: setup ## Build the documentation site into build/docs; warnings are errors
 	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
 
-pictures: setup ## Make the pictures of README and docs from a run of the demo; needs chromium and chromedriver
+pictures: setup ## Make the pictures of README and docs from a demo run; needs chromium and chromedriver
 	@$(RUN) $(BIN)/python -m tests.system.pictures
 
-lint: setup ## Style, formatting and which part may import which
+lint: setup ## Check style, formatting and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-format: setup ## Put the code into its format
+format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: setup ## Static types, strict
+types: setup ## Check the static types
 	$(BIN)/mypy
 	MYPYPATH=provider:docs/_ext $(BIN)/mypy -p cpaas_docs
 
-check: lint types test ## Style, types and the fast tests
+check: lint types test ## Run lint, types and the fast tests
 
-torture: setup ## The long tests, whole instead of a sample
+torture: setup ## Run the slow and system tests whole instead of a sample (hours)
 	@$(RUN) TORTURE=1 $(BIN)/python -m pytest $(ARGS)
 
-setup: ## Make .venv and install what is pinned; does nothing when that is done
+setup: ## Make .venv and install the pinned versions, if not done yet
 	@$(MADE_FROM) | cmp -s - $(STAMP) || $(MAKE) --no-print-directory install
 
 .PHONY: install
 install: $(BIN)/python
 	@rm -f $(STAMP)
-	@echo "Installing what constraints.txt pins into $(VENV) ..."
+	@echo "Installing the versions of constraints.txt into $(VENV) ..."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@$(BIN)/python -m uv --version >/dev/null 2>&1 \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv \
-	  || echo "uv cannot be had here; going on with pip, which is slower."
+	  || echo "uv is not available. Continuing with pip, which is slower."
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1 && $(UV) hatchling editables --group dev -r pyproject.toml \
 	    && $(UV) --no-build-isolation --no-deps --editable .; then :; else \
 	  $(PIP) --upgrade 'pip>=25.1' \
@@ -151,12 +151,12 @@ $(BIN)/python:
 	if [ -n "$$lacking" ]; then \
 	  echo "$$lacking has no venv module. Install it (Debian and Ubuntu: the package python3-venv) and try again." >&2; \
 	else \
-	  echo "No Python 3.11 or newer found among: $(PYTHON). Install one, or say where it is:" >&2; \
+	  echo "No Python 3.11 or newer found among: $(PYTHON). Install one, or give its path:" >&2; \
 	  echo "  make PYTHON=/path/to/python3.12" >&2; \
 	fi; \
 	exit 1
 
-constraints: setup ## Pin the newest versions that go together, for all Pythons we support
+constraints: setup ## Pin the newest versions for all supported Pythons
 	@printf 'hatchling\neditables\nuv\n' \
 	  | $(BIN)/python -m uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
 	      --no-annotate --no-header --group dev pyproject.toml - \
@@ -166,11 +166,11 @@ constraints: setup ## Pin the newest versions that go together, for all Pythons 
 	@mv constraints.new constraints.txt
 	@echo "constraints.txt holds $$(wc -l < constraints.txt) pins. 'make setup' installs them."
 
-constraints-floors: setup ## Pin the lowest versions pyproject.toml accepts, and what goes with them
+constraints-floors: setup ## Pin the lowest versions that pyproject.toml accepts
 	@$(BIN)/python -m uv pip compile --quiet --python-version 3.11 \
 	  --all-extras --resolution lowest-direct --exclude-newer $(FLOORS_DATE) --no-annotate --no-header pyproject.toml \
 	  | sed 's/ *;.*//' | sort > constraints-floors.txt
 
-clean: demo-stop ## Remove everything that was made here, .venv included
+clean: demo-stop ## Remove all build results, environments and caches
 	rm -rf $(VENV) $(FLOORS) .demo .bench .airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(RECORDED)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

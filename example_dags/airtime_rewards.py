@@ -1,4 +1,4 @@
-"""Reward the most loyal customers with airtime: one mapped task a purchase."""
+"""Reward the most loyal customers with airtime: one mapped task for each purchase."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NETWORKS = ("Airtel", "MTN", "Glo", "9mobile", "NTEL")
 
 PARAMS = {
     "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
-    "winners": Param(3, type="integer", minimum=1, maximum=50, description="How many customers are rewarded."),
-    "amount": Param(50, type="number", minimum=50, description="Airtime for each, in the account's currency."),
+    "winners": Param(3, type="integer", minimum=1, maximum=50, description="Number of customers to reward."),
+    "amount": Param(50, type="number", minimum=50, description="Airtime for each winner, in the account's currency."),
 }
 
 
@@ -28,7 +28,7 @@ def customers():
 
 
 def phone_of(customer_id):
-    """Return a customer's number. As a macro it is called while a task runs, so no number stands in an XCom."""
+    """Return a customer's number. Airflow calls this macro while a task runs, so no XCom contains a number."""
     return next(row["phone"] for row in customers() if row["customer_id"] == customer_id)
 
 
@@ -40,11 +40,11 @@ def phone_of(customer_id):
     tags=["cpaas", "example"],
     doc_md="""
     ### Airtime rewards
-    Draws the customers with the most points, asks for the network each number is on, and buys airtime for each in a
-    task of its own. What goes from task to task is the customer's id; its number is looked up where it is needed.
+    Selects the customers with the most points and looks up the network of each number. Buys airtime for each of them in
+    a mapped task. The tasks pass on customer ids only. Each task looks up the number when it needs it.
 
-    A purchase is money: a purchase that may have been made is never repeated, whatever `retries` says; its task fails
-    and says so. The service calls the operation deprecated.
+    If the outcome of a purchase is unknown, its task fails and does not buy again, whatever its `retries` are. The
+    service marks this operation as deprecated.
     """,
 )
 def airtime_rewards():
@@ -66,7 +66,7 @@ def airtime_rewards():
 
 @task(retries=2, retry_delay=timedelta(seconds=10))
 def draw_winners():
-    """Return the winners' ids, and the network each is on."""
+    """Return the winners' ids, and the network of each number."""
     from cpaas_provider.api import CpaasInvalidRequestError
     from cpaas_provider.hooks.cpaas import CpaasHook
 
@@ -80,7 +80,7 @@ def draw_winners():
             try:
                 network = client.lookup_phone(row["phone"]).operator
             except CpaasInvalidRequestError:
-                continue  # not a number anybody could call
+                continue  # not a valid phone number
             if network in NETWORKS:
                 winners.append({"external_ref": customer_id, "network": network})
     return winners
@@ -88,7 +88,7 @@ def draw_winners():
 
 @task
 def report(purchases):
-    """Say what the rewards cost."""
+    """Return the number of purchases and their cost."""
     bought = list(purchases)
     return {"purchases": len(bought), "charge": sum(purchase["charge"] or 0 for purchase in bought)}
 

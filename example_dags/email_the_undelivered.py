@@ -1,4 +1,4 @@
-"""Those an SMS campaign did not reach get an email: a DAG that starts when a campaign is finished."""
+"""A DAG that starts when an SMS campaign has finished, and emails the recipients whose SMS was not delivered."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from cpaas_provider.assets import on_campaign_finished
 from cpaas_provider.operators import EmailCampaignOperator
 from cpaas_provider.sources import DeliveryEventSource
 
-# What the run is about; one started by hand says it itself.
+# The campaign of the delivery event. A run that you start yourself takes it from its params.
 CAMPAIGN = "{{ dag_run.partition_key or params.campaign }}"
 
 PARAMS = {
-    "campaign": Param("", type="string", description="For a run by hand: the reference of a campaign."),
+    "campaign": Param("", type="string", description="For a manual run: the reference of a campaign."),
     "contacts": Param(
         str(Path(__file__).parent / "data" / "customers.csv"),
         type="string",
-        description="The customers, with columns phone and email: a number does not tell an address.",
+        description="The customers, with columns phone and email. Delivery reports contain numbers only.",
     ),
-    "region": Param("NG", type="string", description="Whose national numbers are meant in the list of customers."),
+    "region": Param("NG", type="string", description="Country of the national numbers in the customer list."),
     "folder": Param(
         None,
         type=["null", "string"],
-        description="Where outcomes are kept: a folder all workers share. Left out: below AIRFLOW_HOME.",
+        description="Folder of the results files, shared by all workers. Default: a folder in AIRFLOW_HOME.",
     ),
     "sender_id": Param("hello@example.com", type="string", description="The sender's address."),
 }
 
 
 def run_folder(params, run_id):
-    """Return the folder of a run's outcomes."""
+    """Return the folder of a run's results files."""
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     folder = params["folder"] or f"file://{home}/cpaas_undelivered"
     return f"{folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
@@ -50,8 +50,8 @@ def run_folder(params, run_id):
     tags=["cpaas", "example"],
     doc_md="""
     ### Email the undelivered
-    Starts once for every campaign that finished, a burst of them included, and writes an email to those whose SMS was
-    not delivered. The delivery reports know their numbers; the addresses are in a list of customers.
+    Starts once for every finished campaign, also if many finish at the same time. It sends an email to each recipient
+    whose SMS was not delivered. The delivery reports contain the numbers, and a customer list has the addresses.
 
     Needs `callback_url` on the connection, so that the service reports to the receiver.
     """,
@@ -68,14 +68,14 @@ def email_the_undelivered():
         max_recipients=10_000,
         max_failure_ratio=0.1,
     )
-    was_sms_that_failed() >> email
+    has_undelivered_sms() >> email
 
 
 @task.short_circuit
-def was_sms_that_failed(triggering_asset_events=None):
-    """Go on only after SMS, or the emails of this DAG would start it once more when they are finished."""
-    told = [event.extra for events in triggering_asset_events.values() for event in events]
-    return not told or any(one["operation"] == "send_sms" and one["undelivered"] for one in told)
+def has_undelivered_sms(triggering_asset_events=None):
+    """Continue only after an SMS campaign. Otherwise this DAG's own email campaign would start it again."""
+    finished = [event.extra for events in triggering_asset_events.values() for event in events]
+    return not finished or any(one["operation"] == "send_sms" and one["undelivered"] for one in finished)
 
 
 email_the_undelivered()

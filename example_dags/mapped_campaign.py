@@ -1,4 +1,4 @@
-"""A campaign spread over the workers: each mapped task sends to its part of the list, and a last one sums them up."""
+"""A campaign in partitions: each mapped task sends to its partition of the list, and a last task sums up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.operators import SmsCampaignOperator, partitions
 
-# Cleared or retried, a run must go on in as many parts as it began with: each part knows only whom it sent to itself.
-PARTS = 4
+# Do not change this number while a run is unfinished: each partition knows only the recipients it sent to itself.
+PARTITIONS = 4
 COUNTS = ("recipients", "sent", "rejected", "unknown_recipients", "not_sent", "invalid_rows", "duplicates", "requests")
 
 PARAMS = {
@@ -22,24 +22,24 @@ PARAMS = {
     "recipients": Param(
         str(Path(__file__).parent / "data" / "customers.csv"),
         type="string",
-        description="Who it is for: a CSV, JSON Lines or Parquet file that all workers can read, with a column phone.",
+        description="The recipients: a CSV, JSON Lines or Parquet file for all workers, with a column phone.",
     ),
     "folder": Param(
         None,
         type=["null", "string"],
-        description="Where outcomes are kept: a folder all workers share. Left out: below AIRFLOW_HOME.",
+        description="Folder of the results files, shared by all workers. Default: a folder in AIRFLOW_HOME.",
     ),
     "text": Param(
-        "Our shops are open until midnight on Friday. Reply STOP to hear no more of us.",
+        "Our shops are open until midnight on Friday. Reply STOP to unsubscribe.",
         type="string",
         description="The SMS; placeholders are columns of the file.",
     ),
-    "sender_id": Param("Example", type="string", maxLength=11, description="What the phone shows as sender."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
 }
 
 
 def run_folder(params, run_id):
-    """Return the folder of a run's outcomes."""
+    """Return the folder of a run's results files."""
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     folder = params["folder"] or f"file://{home}/cpaas_campaign"
     return f"{folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
@@ -54,12 +54,11 @@ def run_folder(params, run_id):
     tags=["cpaas", "example"],
     doc_md="""
     ### Mapped campaign
-    One campaign in several parts, each a task instance of its own, on whatever workers there are. Every part reads the
-    whole file and sends to those who belong to it; somebody listed twice belongs to one part, and gets one message.
-    The connection's rate, its concurrency and `max_charge` are divided among the parts, so that all of them together
-    keep them.
+    One campaign in several partitions. Each partition is a task instance of its own, on any worker. It reads the whole
+    file and sends to its own recipients. A recipient that is listed twice belongs to one partition and gets one
+    message. The connection's rate limit and concurrency, and `max_charge`, are divided among the partitions.
 
-    A part that fails is retried and cleared by itself. For lists that one task sends quickly enough, see
+    You can retry or clear a failed partition alone. For lists that one task sends quickly enough, see
     `customer_campaign`.
     """,
 )
@@ -72,21 +71,21 @@ def mapped_campaign():
         source="{{ params.recipients }}",
         content="{{ params.text }}",
         sender_id="{{ params.sender_id }}",
-        results_path="{{ run_folder(params, run_id) }}/part_{{ ti.map_index }}.jsonl",
-        max_recipients=100_000,  # in all of them
-        max_charge=20_000,  # of all of them
+        results_path="{{ run_folder(params, run_id) }}/partition_{{ ti.map_index }}.jsonl",
+        max_recipients=100_000,  # in all partitions together
+        max_charge=20_000,  # of all partitions together
         max_failure_ratio=0.1,
-    ).expand(partition=partitions(PARTS))
+    ).expand(partition=partitions(PARTITIONS))
     send >> sum_up()
     # [end howto_partitions]
 
 
 @task(trigger_rule="all_done", retries=0)
 def sum_up():
-    """Add up the reports, also of parts that failed; the run succeeds only where every part did."""
+    """Add up the reports, also those of failed partitions. The run succeeds only if every partition did."""
     ti = get_current_context()["ti"]
-    every = list(range(PARTS))
-    # A campaign that failed says under another key what it did.
+    every = list(range(PARTITIONS))
+    # A failed campaign has its report under the key "report".
     sent = ti.xcom_pull(task_ids="send", map_indexes=every)
     failed = ti.xcom_pull(task_ids="send", map_indexes=every, key="report")
     reports = [one or other for one, other in zip(sent, failed, strict=True)]
@@ -94,10 +93,12 @@ def sum_up():
     for report in filter(None, reports):
         total.update({name: report[name] for name in COUNTS})
         total["charge"] += report["charge"] or 0
-    figures = {"parts": PARTS, "parts_failed": sum(1 for one in sent if not one), **total}
+    figures = {"partitions": PARTITIONS, "partitions_failed": sum(1 for one in sent if not one), **total}
     ti.xcom_push("summary", figures)
-    if figures["parts_failed"]:
-        raise AirflowFailException(f"{figures['parts_failed']} of {PARTS} parts failed; their logs say why.")
+    if figures["partitions_failed"]:
+        raise AirflowFailException(
+            f"{figures['partitions_failed']} of {PARTITIONS} partitions failed. Their logs have the reasons."
+        )
 
 
 mapped_campaign()

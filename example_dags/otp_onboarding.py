@@ -1,4 +1,4 @@
-"""Onboard somebody: prove that the phone is theirs, then welcome them."""
+"""Onboard a customer: prove that the phone number is theirs, then send a welcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARAMS = {
     "phone": Param(type="string", minLength=5, description="The number to prove, in any usual form."),
     "length": Param(6, type="integer", minimum=4, maximum=8, description="Digits of the code."),
     "expires_in": Param(10, type="integer", minimum=1, maximum=60, description="Minutes the code is valid."),
-    "sender_id": Param("Example", type="string", maxLength=11, description="What the phone shows as sender."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
     "welcome": Param("Welcome! Your number is confirmed.", type="string", description="The text sent at the end."),
 }
 
@@ -30,12 +30,12 @@ OTP_ID = "{{ ti.xcom_pull(task_ids='request_otp')['id'] }}"
     tags=["cpaas", "example"],
     doc_md="""
     ### OTP onboarding
-    Sends a one-time passcode, waits until it is verified, and then sends a welcome. When that does not come about
-    (expired, too many wrong codes), the passcode is revoked, so that it is of no use to anybody, and the run fails.
+    Sends a one-time passcode, waits until it is verified, and then sends a welcome. If the passcode expires, or too
+    many wrong codes are tried, it is revoked and the run fails.
 
-    **Who verifies the code?** The app into which the person types it, by `POST /otp/verify`, or a DAG of yours by
-    `VerifyOtpOperator`. This DAG only waits for that, on the triggerer, where waiting takes no worker slot. Do not ask
-    for a code by a human-in-the-loop task: what is typed there stays in Airflow's database.
+    **Where is the code verified?** In the app into which the customer types it, by `POST /otp/verify`, or in a DAG of
+    yours, by `VerifyOtpOperator`. This DAG only waits, on the triggerer, where it holds no worker slot. Do not ask for
+    a code in a human-in-the-loop task, because Airflow stores its input in the database.
     """,
 )
 def otp_onboarding():

@@ -10,8 +10,8 @@ from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
 
 PARAMS = {
     "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
-    "phone": Param(type="string", minLength=5, description="Who is greeted, in any usual form."),
-    "sender_id": Param("Example", type="string", maxLength=11, description="What the phone shows as sender."),
+    "phone": Param(type="string", minLength=5, description="The recipient's number, in any usual form."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
     "text": Param("Hello from Airflow!", type="string", description="The text."),
 }
 
@@ -20,23 +20,24 @@ PARAMS = {
     schedule=None,
     catchup=False,
     params=PARAMS,
-    # Retries what surely did nothing, after as long as the service asks; fails at once what may have been sent.
+    # Retries a request that was certainly not sent, after the time the service asks for. Fails at once otherwise.
     default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_policy": CpaasRetryPolicy()},
     tags=["cpaas", "example"],
     doc_md="""
     ### The hook in TaskFlow
-    Looks a number up and sends it a text, unless it must not be disturbed. The client has a method for every operation
-    of the service, sync and async alike. What a task returns becomes an XCom, so these return ids and figures only.
+    Looks a number up and sends it a text, unless the number is on the do-not-disturb list. The client has a method for
+    every operation of the service, sync and async alike. A task's result becomes an XCom, so these return ids and
+    figures only.
     """,
 )
 def taskflow_hook():
     """Describe the order of the steps."""
-    may_be_disturbed() >> greet()
+    is_not_dnd() >> greet()
 
 
 # [start howto_taskflow_hook]
 @task.short_circuit
-def may_be_disturbed():
+def is_not_dnd():
     """Look the number up with the sync client."""
     from cpaas_provider.hooks.cpaas import CpaasHook
 

@@ -1,1 +1,1 @@
-"""What the tasks of ``customer_campaign`` are made of."""
+"""Helpers of the tasks of ``customer_campaign``."""

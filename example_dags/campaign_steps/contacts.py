@@ -35,9 +35,9 @@ def resolve_columns(table: ContactTable, wanted: Mapping[str, str]) -> Columns:
 async def put_row(
     client: AsyncCpaasClient, row_id: str | None, customer: dict[str, Any], columns: Columns
 ) -> dict[str, Any]:
-    """Change the row if there is one, create it otherwise; return its id and what became of it.
+    """Update the row, or create it if there is none. Return its id and its outcome.
 
-    A field that cannot be a cell of its column is left out and named; one that is empty is not sent.
+    A field that is no valid cell of its column is left out and named. An empty field is not sent.
     """
     cells, left_out = {}, {}
     for field, column in columns.items():
@@ -65,14 +65,14 @@ async def _update_or_create(client: AsyncCpaasClient, row_id: str | None, cells:
         try:
             return (await client.update_contact_row(row_id, cells)).row.id, "updated"
         except CpaasNotFoundError:
-            pass  # somebody deleted it
+            pass  # the row was deleted at the service
     return (await client.create_contact_row(cells)).row.id, "created"
 
 
 def cell_for(column_type: str, text: str) -> Any:
     """Return a field as the cell of a contact column (INTERFACE.md 2.5, contract.md "Cell formats").
 
-    :raises ValueError: when it cannot be one; says why without the value
+    :raises ValueError: if it is not a valid cell; the message has the reason without the value
     """
     if column_type == "NUMBER":
         try:

@@ -1,4 +1,4 @@
-"""Many requests at a time, but not more than the connection allows."""
+"""Several requests at a time, within the connection's limit."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_REPORTS = 5.0
+PROGRESS_INTERVAL = 5.0  # seconds between progress log lines
 
 
 async def for_each(items: Sequence[Any], work: Callable[[Any], Awaitable[None]], *, workers: int, doing: str) -> None:
-    """Do the work for every item, some at a time, and log the progress at a steady pace.
+    """Do the work for every item, some at a time, and log the progress regularly.
 
-    After an error no new item is begun, but what is under way is awaited: a request that is cut off in the middle may
-    or may not have been carried out, and nobody could tell. Then the first error is raised.
+    After an error no new item is started. Items in progress are awaited, because the outcome of an interrupted request
+    would be unknown. Then the first error is raised.
     """
     waiting = iter(items)
     errors: list[Exception] = []
     done = 0
-    told = time.monotonic()
+    logged = time.monotonic()
 
     async def worker() -> None:
-        nonlocal done, told
+        nonlocal done, logged
         for item in waiting:
             try:
                 await work(item)
-            except Exception as error:  # noqa: BLE001 - it is raised below, when the others have come to an end
+            except Exception as error:  # noqa: BLE001 - it is raised below, when the others have ended
                 errors.append(error)
             if errors:
                 return
             done += 1
-            if time.monotonic() - told >= SECONDS_BETWEEN_REPORTS:
-                told = time.monotonic()
+            if time.monotonic() - logged >= PROGRESS_INTERVAL:
+                logged = time.monotonic()
                 log.info("%s: %d of %d", doing, done, len(items))
 
     async with asyncio.TaskGroup() as group:

@@ -1,8 +1,9 @@
-"""Make ``customers.csv``: a customer list as a shop would export it, with everything that goes wrong in such lists.
+"""Make ``customers.csv``: a customer list like a shop's export, with the faults that such lists have.
 
-The same seed always makes the same bytes, so a test can tell that the file beside this program is what it makes.
-Nobody is in it: addresses end in the domains reserved for examples, British and American numbers come from the ranges
-reserved for fiction, and Nigerian and Ghanaian ones only look like those of a network.
+The same seed always makes the same bytes, so a test can compare the file beside this program with its output.
+
+No customer is real. Addresses end in the domains reserved for examples. British and American numbers come from the
+ranges reserved for fiction. Nigerian and Ghanaian numbers only look like those of a network.
 
     python make_customers.py [FILE]
 """
@@ -55,7 +56,7 @@ Row = list[str]
 
 
 def nigerian(dice: random.Random) -> tuple[str, str, str]:
-    """Return one number in one of the ways people and spreadsheets write it, its region and its bare digits."""
+    """Return one number in one of the forms that customers and spreadsheets use, its region and its bare digits."""
     operator, middle, last = dice.choice(_NIGERIAN), f"{dice.randrange(1000):03}", f"{dice.randrange(10000):04}"
     written: tuple[Callable[[], str], ...] = (
         lambda: f"0{operator}{middle}{last}",
@@ -88,21 +89,21 @@ def foreign(dice: random.Random) -> tuple[str, str, str]:
 
 
 def customer(dice: random.Random, taken: set[str]) -> Row:
-    """Return a row of which at least the number is sound and new."""
+    """Return a row with at least a valid and new number."""
     while True:
         phone, region, digits = foreign(dice) if dice.random() < 0.07 else nigerian(dice)
         if digits not in taken:
             break
     taken.add(digits)
-    person = dice.choice(_ELSEWHERE) if dice.random() < 0.03 else f"{dice.choice(_FIRST)} {dice.choice(_LAST)}"
+    name = dice.choice(_ELSEWHERE) if dice.random() < 0.03 else f"{dice.choice(_FIRST)} {dice.choice(_LAST)}"
     birthday = f"{dice.randrange(1950, 2008)}-{dice.randrange(1, 13):02}-{dice.randrange(1, 29):02}"
     tags = ";".join(sorted(dice.sample(_TAGS, dice.choice((0, 0, 1, 1, 2, 3)))))
     number = 10_000 + len(taken)
     row = [
         f"C{number}",
-        person,
+        name,
         phone,
-        f"{_mailbox(person)}{number % 1000}@{dice.choice(_DOMAINS)}",
+        f"{_mailbox(name)}{number % 1000}@{dice.choice(_DOMAINS)}",
         region if region != "NG" or dice.random() < 0.7 else "",
         birthday,
         dice.choice(_PLANS),
@@ -113,13 +114,13 @@ def customer(dice: random.Random, taken: set[str]) -> Row:
     return _with_gaps(dice, row)
 
 
-def _mailbox(person: str) -> str:
-    plain = "".join(letter for letter in person.lower().replace(" ", ".") if letter.isascii() and letter not in "'")
+def _mailbox(name: str) -> str:
+    plain = "".join(letter for letter in name.lower().replace(" ", ".") if letter.isascii() and letter not in "'")
     return plain.strip(".") or "customer"
 
 
 def _with_gaps(dice: random.Random, row: Row) -> Row:
-    """Leave out or spoil what a campaign can do without."""
+    """Leave out or spoil fields that a campaign does not need."""
     if dice.random() < 0.12:
         row[3] = ""
     elif dice.random() < 0.03:
@@ -140,7 +141,7 @@ def _with_gaps(dice: random.Random, row: Row) -> Row:
 
 
 def invalid_rows(dice: random.Random, taken: set[str]) -> list[Row]:
-    """Return rows of people nobody can reach, for every reason we have seen."""
+    """Return rows without a usable number, for every reason seen in practice."""
     phones = ["2.348E+12"] * 7 + ["2,34803E+12", "", "", "", "n/a", "-", "0803123", "08O3I234567", "+234", "234803"]
     phones += ["08031234567/08057654321", "0803 123 4567 ext. 12", "12345678901234567890", "call Ngozi", "0"]
     rows = []
@@ -158,7 +159,7 @@ def invalid_rows(dice: random.Random, taken: set[str]) -> list[Row]:
 
 
 def duplicates(dice: random.Random, rows: list[Row]) -> list[Row]:
-    """Return some rows again: as they are, or with the number in another hand."""
+    """Return some rows again: as they are, or with the number in another form."""
     again = [list(row) for row in dice.sample(rows, 24)]
     for row in dice.sample([row for row in rows if row[2].startswith("0") and " " not in row[2] and len(row) > 4], 20):
         if row[2].startswith("00") or row[4] not in ("", "NG"):
@@ -170,7 +171,7 @@ def duplicates(dice: random.Random, rows: list[Row]) -> list[Row]:
 
 
 def shared_mailboxes(dice: random.Random, rows: list[Row]) -> None:
-    """Let some people give the address of somebody else in the family."""
+    """Let some customers share the address of another one in the family."""
     whole = [row for row in rows if len(row) > 3 and "@example" in row[3]]
     for _ in range(12):
         one, other = dice.sample(whole, 2)
@@ -179,7 +180,7 @@ def shared_mailboxes(dice: random.Random, rows: list[Row]) -> None:
 
 def make() -> bytes:
     """Return the file: UTF-8 with a byte order mark and Windows line ends, as spreadsheets write it."""
-    dice = random.Random(SEED)  # noqa: S311 - it is to be the same every time
+    dice = random.Random(SEED)  # noqa: S311 - the same every time, on purpose
     taken: set[str] = set()
     rows = [customer(dice, taken) for _ in range(GOOD_ROWS)]
     shared_mailboxes(dice, rows)

@@ -131,39 +131,39 @@ class TestMappedCampaign:
         file.write_text("phone\n" + "".join(f"{number}\n" for number in [*numbers, "+2348035550000", "2348035550001"]))
         return str(file)
 
-    def test_sends_to_each_once_in_whichever_part_they_are(self, run_example, sandbox, people, tmp_path):
+    def test_each_recipient_gets_one_message_from_one_partition(self, run_example, sandbox, people, tmp_path):
         done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
         assert done.state == "success"
         summary = xcom(done, "sum_up", "summary")
-        assert (summary["parts"], summary["parts_failed"]) == (4, 0)
+        assert (summary["partitions"], summary["partitions_failed"]) == (4, 0)
         assert (summary["recipients"], summary["sent"], summary["duplicates"]) == (40, 40, 2)
         reached = [item["recipient"] for item in sandbox.inbox("sms", limit=100)["items"]]
         assert len(reached) == len(set(reached)) == 40
         assert summary["charge"] == sandbox.counters()["charged"]
-        assert len(list((tmp_path / "out").glob("*/part_*.jsonl"))) == 4
+        assert len(list((tmp_path / "out").glob("*/partition_*.jsonl"))) == 4
 
-    def test_adds_up_what_was_done_where_a_part_failed(self, run_example, sandbox, people, tmp_path):
+    def test_failed_partition_is_in_the_sum(self, run_example, sandbox, people, tmp_path):
         sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
         done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
         assert done.state == "failed"
         summary = xcom(done, "sum_up", "summary")
-        assert summary["parts_failed"] == 1
+        assert summary["partitions_failed"] == 1
         assert summary["unknown_recipients"] > 0
         assert summary["sent"] + summary["unknown_recipients"] == 40
 
 
 class TestTaskflowHook:
-    def test_greets_whoever_may_be_disturbed(self, run_example, sandbox):
+    def test_sends_to_number_without_dnd(self, run_example, sandbox):
         sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": False}]})
         done = run_example("taskflow_hook", phone=PHONE)
         assert done.state == "success"
         assert [item["recipient"] for item in sandbox.inbox("sms")["items"]] == [DIGITS]
         assert set(xcom(done, "greet")) == {"id", "charge"}
 
-    def test_leaves_everybody_else_in_peace(self, run_example, sandbox):
+    def test_skips_number_with_dnd(self, run_example, sandbox):
         sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": True}]})
         done = run_example("taskflow_hook", phone=PHONE)
-        assert states(done) == {"may_be_disturbed": "success", "greet": "skipped"}
+        assert states(done) == {"is_not_dnd": "success", "greet": "skipped"}
         assert sandbox.inbox("sms")["total"] == 0
 
 
@@ -192,7 +192,7 @@ class TestEmailTheUndelivered:
         ticket = to(*states, campaign="spring")
         kept(store, *(report(number.removeprefix("n"), state, ticket=ticket) for number, state in states.items()))
 
-    def test_writes_to_those_whose_sms_was_not_delivered(self, run_example, sandbox, store, contacts, tmp_path):
+    def test_emails_recipients_of_undelivered_sms(self, run_example, sandbox, store, contacts, tmp_path):
         self.report_on(store, **{f"n{DIGITS}": "undelivered", "n2348035550002": "delivered"})
         done = run_example(
             "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
@@ -201,12 +201,12 @@ class TestEmailTheUndelivered:
         assert [item["recipient"] for item in sandbox.inbox("email")["items"]] == ["ada@example.com"]
         assert xcom(done, "email")["sent"] == 1
 
-    def test_writes_to_nobody_where_everybody_was_reached(self, run_example, sandbox, store, contacts, tmp_path):
+    def test_sends_no_email_if_every_sms_was_delivered(self, run_example, sandbox, store, contacts, tmp_path):
         self.report_on(store, n2348035550002="delivered")
         done = run_example(
             "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
         )
-        assert states(done) == {"was_sms_that_failed": "success", "email": "skipped"}
+        assert states(done) == {"has_undelivered_sms": "success", "email": "skipped"}
         assert sandbox.inbox("email")["total"] == 0
 
     @pytest.mark.parametrize(
@@ -214,6 +214,6 @@ class TestEmailTheUndelivered:
         [("send_sms", 2, True), ("send_sms", 0, False), ("send_email", 2, False)],
     )
     def test_does_not_start_itself_again(self, examples, operation, undelivered, goes_on):
-        gate = examples.dags["email_the_undelivered"].get_task("was_sms_that_failed").python_callable
+        gate = examples.dags["email_the_undelivered"].get_task("has_undelivered_sms").python_callable
         event = SimpleNamespace(extra={"operation": operation, "undelivered": undelivered})
         assert gate({"asset": [event]}) is goes_on

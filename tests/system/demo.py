@@ -1,4 +1,4 @@
-"""``make demo``: the campaign examples on a real Airflow against the sandbox, from start to table.
+"""``make demo``: run the campaign examples on a real Airflow against the sandbox, and compare their figures.
 
 python -m tests.system.demo run [--keep] [--home FOLDER]
 python -m tests.system.demo stop [--home FOLDER]
@@ -32,11 +32,11 @@ REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "example_dags"
 DAG_ID = "customer_campaign"
 MAPPED_DAG_ID = "mapped_campaign"
-COLLEAGUE = "2348035550100"  # whom the campaign is tried with
+COLLEAGUE = "2348035550100"  # the test recipient of the campaign
 RUN_WITHIN = 600.0
 
-# What becomes of messages at the sandbox, and how untidily it reports that.
-FATES = {
+# The outcomes of messages at the sandbox, and the disorder of its reports.
+OUTCOMES = {
     "report_undelivered_rate": 0.08,
     "report_bounced_rate": 0.05,
     "report_opened_rate": 0.2,
@@ -44,7 +44,7 @@ FATES = {
     "report_in_flight": True,
     "report_duplicate_rate": 0.1,
     "report_disorder": 0.3,
-    # A report that a busy machine did not take in time comes again soon, instead of in an hour.
+    # A busy machine may not accept a report in time. The sandbox retries it soon instead of in an hour.
     "report_timeout_seconds": 20,
     "report_interval_seconds": 5,
 }
@@ -94,7 +94,7 @@ class Demo:
         for number in (signal.SIGINT, signal.SIGTERM):
             # Bounded, and the whole point: not to be interrupted by a second Ctrl-C.
             signal.signal(number, signal.SIG_IGN)
-        self.view.say("Stopping what was started ...")
+        self.view.say("Stopping Airflow and the sandbox ...")
         for started in self._written_down():
             started.stop()
         self._note.unlink(missing_ok=True)
@@ -106,7 +106,9 @@ class Demo:
     def _clear_the_ground(self) -> None:
         """End and remove what an earlier demo left, unless it is still at work."""
         if (runner := self._runner()) is not None:
-            raise StandaloneError(f"Another demo is at work in {self.home} (process {runner}). Wait, or end it first.")
+            raise StandaloneError(
+                f"Another demo is running in {self.home} (process {runner}). Wait until it ends, or stop it first."
+            )
         for started in self._written_down():
             started.stop()
         shutil.rmtree(self.home, ignore_errors=True)
@@ -138,10 +140,10 @@ class Demo:
         self._write_down()
         self.sandbox.start()
         self._write_down()
-        self.sandbox.control("PUT", "settings", FATES)
+        self.sandbox.control("PUT", "settings", OUTCOMES)
         refused = self._refuse_somebody()
         self.airflow.wait_until_healthy()
-        self.view.say(f"Both are up after {time.monotonic() - began:.0f} s. Running {DAG_ID} ...")
+        self.view.say(f"Both are running after {time.monotonic() - began:.0f} s. Running {DAG_ID} ...")
         conf = {"folder": f"file://{self.home}/campaign"}
         run_id = self.airflow.trigger(DAG_ID, conf)
         state = self._watch(DAG_ID, run_id)
@@ -209,10 +211,10 @@ class Demo:
         self.view.verdict({dag_id: state for dag_id, (_, state) in runs.items()}, lines, seconds)
         self.view.where_to_look(
             {
-                "Lists and outcomes": self.home / "campaign",
+                "Results files": self.home / "campaign",
                 "Delivery reports": self.home / "cpaas.db",
                 "Task logs": self.airflow.home / "logs",
-                "Airflow's own log": self.airflow.log,
+                "Log of Airflow": self.airflow.log,
             }
         )
 
@@ -261,9 +263,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run or stop the demo; return the exit status."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("run", "stop"))
-    parser.add_argument("--home", type=Path, default=REPOSITORY / ".demo", help="its folder (default: .demo)")
+    parser.add_argument("--home", type=Path, default=REPOSITORY / ".demo", help="folder of the demo (default: .demo)")
     parser.add_argument(
-        "--keep", action="store_true", default=os.environ.get("KEEP", "") not in ("", "0"), help="leave both up"
+        "--keep",
+        action="store_true",
+        default=os.environ.get("KEEP", "") not in ("", "0"),
+        help="leave Airflow and the sandbox running",
     )
     given = parser.parse_args(arguments)
     view = View()
@@ -277,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return 0 if demo.run(given.keep) else 1
     except KeyboardInterrupt:
-        view.say("Interrupted; everything that was started is stopped.")
+        view.say("Interrupted. Airflow and the sandbox are stopped.")
         return 130
     except (StandaloneError, SandboxError) as error:
         view.problem(str(error))

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from tests.sandbox import Sandbox
 
 PAGE = 1000
-NOT_REACHED = {"undelivered", "bounced"}
+NOT_DELIVERED = {"undelivered", "bounced"}
 
 
 class Line(NamedTuple):
-    """One line of the final table: what the DAG's summary says, and what it must be equal to."""
+    """One line of the final table: a figure of the DAG's summary, and the figure it must be equal to."""
 
     label: str
     campaign: Any
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether both say the same."""
+        """Whether both figures are equal."""
         return self.campaign is not None and self.campaign == self.other
 
 
@@ -42,24 +42,24 @@ def everything_in(sandbox: Sandbox, box: str) -> Iterator[dict[str, Any]]:
 def compare(figures: dict[str, Any], sandbox: Sandbox, rows: int, refused: dict[str, list[str]]) -> list[Line]:
     """Return the table's lines of the customer campaign; what the service cannot know must add up instead.
 
-    :param rows: rows of the CSV, counted by somebody else
-    :param refused: the recipients the service was told to refuse, by channel
+    :param rows: rows of the CSV, counted independently
+    :param refused: the recipients that the service is set to reject, by channel
     """
     counters = sandbox.counters()
     lookups = list(everything_in(sandbox, "lookups"))
     check, contacts, sms, email = (figures[step] for step in ("check", "contacts", "sms", "email"))
     outcomes = _outcomes(check)
     to_messages = round(counters["charged"] - sum(item["charge"] for item in lookups), 4)
-    disturbed = sum(item["answer"]["dnd"] for item in lookups)
+    marked_dnd = sum(item["answer"]["dnd"] for item in lookups)
     return [
-        Line("Rows checked", _sum(check, "recipients", "invalid_rows", "duplicates"), rows, "the file"),
-        Line("  invalid, set aside", check.get("invalid_rows"), outcomes["invalid_row"], "outcome file"),
-        Line("  duplicates, set aside", check.get("duplicates"), outcomes["duplicate"], "outcome file"),
+        Line("Rows checked", _sum(check, "recipients", "invalid_rows", "duplicates"), rows, "CSV file"),
+        Line("  invalid", check.get("invalid_rows"), outcomes["invalid_row"], "results file"),
+        Line("  duplicates", check.get("duplicates"), outcomes["duplicate"], "results file"),
         Line("Contacts created", contacts.get("created"), counters["contacts"]["created"], "service"),
         Line("Contacts updated", contacts.get("updated"), counters["contacts"]["updated"], "service"),
-        Line("  of all that were sound", _sum(contacts, "created", "updated"), check.get("recipients"), "the check"),
+        Line("  all valid rows", _sum(contacts, "created", "updated"), check.get("recipients"), "dry run"),
         Line("Numbers looked up", _sum(sms, "recipients", "dnd"), counters["lookups"], "service"),
-        Line("  skipped: do not disturb", sms.get("dnd"), disturbed, "service"),
+        Line("  skipped: DND", sms.get("dnd"), marked_dnd, "service"),
         *_messages("SMS", sms, sandbox, "sms", counters, refused["sms"]),
         *_delivered("SMS", figures.get("sms_delivered", {}), sandbox, "sms"),
         *_messages("Emails", email, sandbox, "email", counters, refused["email"]),
@@ -76,7 +76,7 @@ def compare_parts(
 
     :param before: the service's counters before it
     :param arrived: how many SMS had arrived before it
-    :param refused: the numbers the service was told to refuse
+    :param refused: the numbers that the service is set to reject
     """
     counters = sandbox.counters()
     newest = list(everything_in(sandbox, "sms"))
@@ -84,10 +84,10 @@ def compare_parts(
     sent = counters["sms"]["recipients"] - before["sms"]["recipients"]
     charge = round(counters["charged"] - before["charged"], 4)
     return [
-        Line(f"SMS sent in {figures['parts']} parts", figures["sent"], sent, "service"),
-        Line("  to different people", figures["sent"], len(reached), "inbox"),
-        Line("  rejected", figures["rejected"], len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(figures, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
+        Line(f"SMS sent in {figures['partitions']} partitions", figures["sent"], sent, "service"),
+        Line("  different recipients", figures["sent"], len(reached), "inbox"),
+        Line("  rejected", figures["rejected"], len(set(refused) - reached), "rejected, not in inbox"),
+        Line("  unknown or not sent", _sum(figures, "unknown_recipients", "not_sent"), 0, "no failure"),
         Line("  charge", figures["charge"], charge, "service"),
     ]
 
@@ -98,28 +98,28 @@ def _messages(
     reached = {item["recipient"] for item in everything_in(sandbox, channel)}
     return [
         Line(f"{name} sent", report.get("sent"), counters[channel]["recipients"], "service"),
-        Line("  to different people", report.get("sent"), len(reached), "inbox"),
-        Line("  rejected", report.get("rejected"), len(set(refused) - reached), "refused, not in inbox"),
-        Line("  in doubt or not sent", _sum(report, "unknown_recipients", "not_sent"), 0, "nothing went wrong"),
+        Line("  different recipients", report.get("sent"), len(reached), "inbox"),
+        Line("  rejected", report.get("rejected"), len(set(refused) - reached), "rejected, not in inbox"),
+        Line("  unknown or not sent", _sum(report, "unknown_recipients", "not_sent"), 0, "no failure"),
     ]
 
 
 def _delivered(name: str, report: dict[str, Any], sandbox: Sandbox, channel: str) -> list[Line]:
-    """Compare what the receiver was told with what the service says became of each recipient."""
-    became = {one["recipient"].lower(): one["outcome"] for one in _fates(sandbox, channel)}
-    failed = {recipient for recipient, outcome in became.items() if outcome in NOT_REACHED}
-    named = {line["recipient"] for line in _lines(report) if line["outcome"] in NOT_REACHED}
+    """Compare the received reports with the outcome of each recipient at the service."""
+    became = {one["recipient"].lower(): one["outcome"] for one in _each_outcome(sandbox, channel)}
+    failed = {recipient for recipient, outcome in became.items() if outcome in NOT_DELIVERED}
+    named = {line["recipient"] for line in _lines(report) if line["outcome"] in NOT_DELIVERED}
     return [
         Line(f"{name} delivered", report.get("delivered"), len(became) - len(failed), "service"),
         Line(f"{name} undelivered", report.get("undelivered"), len(failed), "service"),
-        Line("  who, by the outcome file", len(named), len(named & failed), "service"),
-        Line("  not heard of", _sum(report, "in_flight", "unreported"), 0, "all were reported"),
-        Line("  reported as both", report.get("conflicts"), 0, "nobody is both"),
+        Line("  named in results file", len(named), len(named & failed), "service"),
+        Line("  in flight or unreported", _sum(report, "in_flight", "unreported"), 0, "all reported"),
+        Line("  reported as both", report.get("conflicts"), 0, "no conflict"),
     ]
 
 
-def _fates(sandbox: Sandbox, channel: str) -> Iterator[dict[str, Any]]:
-    """Yield what became of each recipient."""
+def _each_outcome(sandbox: Sandbox, channel: str) -> Iterator[dict[str, Any]]:
+    """Yield the outcome of each recipient."""
     after: int | None = 0
     while after is not None:
         page = sandbox.control("GET", f"outcomes/{channel}?limit={PAGE}&after={after}")
@@ -133,7 +133,7 @@ def _outcomes(report: dict[str, Any]) -> Counter[str]:
 
 
 def _lines(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the lines of the outcome file a report names."""
+    """Return the lines of the results file that a report names."""
     path = report.get("results_path")
     return [] if path is None else [json.loads(line) for line in _local(path).read_text().splitlines()]
 

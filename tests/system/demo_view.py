@@ -62,7 +62,7 @@ class View:
         """Show the campaign's figures beside what they were compared with."""
         table = Table(title="The campaigns", box=box.SIMPLE_HEAD, title_justify="left")
         table.add_column("")
-        table.add_column("campaign says", justify="right")
+        table.add_column("campaign", justify="right")
         table.add_column("counted", justify="right")
         table.add_column("by")
         table.add_column("")
@@ -74,20 +74,20 @@ class View:
     def task_failed(self, task_id: str, log: str) -> None:
         """Show the end of a failed task's log."""
         self.problem(f"Task {task_id} failed. The end of its log:")
-        self.say(log or "(it has none)")
+        self.say(log or "(no log)")
 
     def verdict(self, states: Mapping[str, str], lines: list[Line], seconds: float) -> None:
         """Show how it all ended."""
         wrong = [line.label.strip() for line in lines if not line.agrees]
         failed = {dag_id: state for dag_id, state in states.items() if state != "success"}
         for dag_id, state in failed.items():
-            self.problem(f"The run of {dag_id} ended as {state}, {seconds:.0f} s after the start.")
+            self.problem(f"The run of {dag_id} ended in state {state}, {seconds:.0f} s after the start.")
         if not lines:
             self.problem("The run left no summary.")
         if wrong:
-            self.problem(f"Campaign and service do not agree on: {', '.join(wrong)}.")
+            self.problem(f"These figures of campaign and service differ: {', '.join(wrong)}.")
         if lines and not failed and not wrong:
-            self.say(f"Both runs succeeded and every figure agrees. {seconds:.0f} s in all.")
+            self.say(f"Both runs succeeded and all figures agree. The demo took {seconds:.0f} s.")
 
     def where_to_look(self, places: Mapping[str, object]) -> None:
         """Show where the rest is."""
@@ -96,9 +96,9 @@ class View:
 
     def still_up(self, airflow: str, user: str, password: str, inbox: str) -> None:
         """Show how to reach what was left up, and how to end it."""
-        self.say("Both are still up:")
+        self.say("Airflow and the sandbox are still running:")
         self.where_to_look(
-            {"Airflow": f"{airflow}   login {user} / {password}", "Inbox": inbox, "End them": "make demo-stop"}
+            {"Airflow": f"{airflow}   login {user} / {password}", "Inbox": inbox, "Stop both": "make demo-stop"}
         )
 
 
@@ -122,7 +122,7 @@ def _progress(tasks: list[dict[str, Any]], counters: dict[str, Any]) -> Group:
 def _counted(counters: dict[str, Any]) -> str:
     contacts = counters["contacts"]["created"] + counters["contacts"]["updated"]
     return (
-        f"looked up {counters['lookups']}, contacts {contacts}, SMS {counters['sms']['recipients']}, "
+        f"lookups {counters['lookups']}, contacts {contacts}, SMS {counters['sms']['recipients']}, "
         f"emails {counters['email']['recipients']}, charged {counters['charged']:,.2f}"
     )
 

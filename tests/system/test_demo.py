@@ -124,14 +124,14 @@ class TestTheDemo:
             assert sms[name] > 0, name
         assert email["rejected"] > 0
 
-    def test_waits_until_it_is_known_of_everybody_whether_he_was_reached(self, kept):
+    def test_every_accepted_message_is_reported_delivered_or_not(self, kept):
         lines = {line["label"]: line for line in kept.result["lines"]}
         for name, sent in (("SMS", kept.result["figures"]["sms"]), ("Emails", kept.result["figures"]["email"])):
             reached, missed = lines[f"{name} delivered"]["campaign"], lines[f"{name} undelivered"]["campaign"]
             assert reached + missed == sent["sent"]
             assert min(reached, missed) > 0
 
-    def test_has_reports_come_doubled_and_by_the_api_server_s_own_receiver(self, kept):
+    def test_mounted_receiver_stores_duplicate_reports_once(self, kept):
         counters = kept.sandbox.counters()["reports"]
         with closing(sqlite3.connect(f"file:{kept.home / 'cpaas.db'}?mode=ro", uri=True)) as store:
             [(once, repeats)] = store.execute("SELECT count(*), sum(times) - count(*) FROM cpaas_reports")
@@ -143,7 +143,7 @@ class TestTheDemo:
         assert "path=/cpaas/callback/cpaas_default/... query= status_code=200" in log
 
     def test_runs_the_mapped_example_too(self, kept):
-        assert "SMS sent in 4 parts" in kept.printed
+        assert "SMS sent in 4 partitions" in kept.printed
 
     def test_says_where_to_look_and_how_to_end_it(self, kept):
         assert kept.airflow.url in kept.printed
@@ -247,4 +247,4 @@ class TestWhatItLeaves:
         demo.send_signal(signal.SIGINT)
         demo.communicate(timeout=60)
         assert status == 1
-        assert "Another demo is at work" in printed
+        assert "Another demo is running" in printed

@@ -109,8 +109,6 @@ EXCEPTIONS = {
 
 UNFINISHED = (
     "docs/pictures/campaign-log.svg",
-    "example_dags/",
-    "tests/system/",
     *(
         f"provider/cpaas_provider/{folder}/"
         for folder in (

@@ -19,6 +19,7 @@ CLIENT = ("__init__.py", "client.py", "errors.py", "models", "operations.py", "s
 
 _SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA|WITH|BEGIN|FROM|WHERE|AND|ON) ")
 _PATTERN = re.compile(r"\\[bdswS]|\(\?[:=!<P]|\[\^|<!doctype|^\w+\{")
+_MARKS = re.compile(r"[.:;!?]")
 _BLOCK = re.compile(r"^ *(```|~~~|:::).*?^ *\1 *$", re.M | re.S)
 _INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)([^`]+?)\1(?!`)")
 _LINK = re.compile(r"\]\([^)\s]*\)")
@@ -78,7 +79,7 @@ def in_python(path: Path, docstrings: bool = False) -> Iterator[Text]:
             seen.update(map(id, ast.walk(node)))
             text = _literal(node)
             if text and not _SQL.match(text) and not _PATTERN.search(text):
-                yield Text(_place(path), node.lineno, _lines(_without_code(text)))
+                yield Text(_place(path), node.lineno, _lines(_without_code(text)), bool(_MARKS.search(text)))
     for node in _public(tree) if docstrings else ():
         if docstring := ast.get_docstring(node):
             yield Text(_place(path), node.body[0].lineno, _lines(_without_code(docstring)))

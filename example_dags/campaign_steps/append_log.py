@@ -1,4 +1,4 @@
-"""A file written fact by fact, so that a later try goes on where this one ended."""
+"""An append-only file of entries, so that a later try continues where this one ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
 
-class Ledger:
-    """A file of JSON Lines that only grows. Use it in a ``with`` block to add to it.
+class AppendLog:
+    """An append-only file of JSON Lines. Use it in a ``with`` block to add entries.
 
-    :param path: the file; its storage must be able to append, as any disk is
+    :param path: the file. Its storage must support appending, as a disk does
     """
 
     def __init__(self, path: ObjectStoragePath) -> None:
@@ -21,7 +21,7 @@ class Ledger:
         self._file: IO[str] | None = None
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield what is written, oldest first; a last line that was cut off by a kill is passed over."""
+        """Yield the entries, oldest first. A last line that a kill cut off is skipped."""
         if not self.path.exists():
             return
         with self.path.open("r", encoding="utf-8") as lines:
@@ -32,8 +32,8 @@ class Ledger:
                     continue
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Write one fact, for good before this returns."""
-        assert self._file is not None, "a ledger is written to inside its with block"
+        """Append one entry and flush it."""
+        assert self._file is not None, "add() needs a with block"
         self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self._file.flush()
 
