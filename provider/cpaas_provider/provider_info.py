@@ -54,18 +54,18 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "email_sender_id": _text("Email sender", "Default sender address of emails."),
     "default_region": _text("Default region", "Two-letter region of national phone numbers, e.g. NG."),
     "requests_per_second": _number(
-        "Requests per second", "Requests started per second at most.", default=10, exclusiveMinimum=0
+        "Requests per second", "Maximum requests started per second.", default=10, exclusiveMinimum=0
     ),
-    "max_concurrency": _whole("Concurrency", "Requests in flight at most.", default=8, minimum=1),
+    "max_concurrency": _whole("Concurrency", "Maximum requests in flight.", default=8, minimum=1),
     "recipients_per_request": _whole(
-        "Recipients per request", "Recipients one send may name at most.", default=500, minimum=1
+        "Recipients per request", "Maximum recipients of one request.", default=500, minimum=1
     ),
-    "timeout": _number("Timeout", "Seconds to wait for an answer.", default=30, exclusiveMinimum=0),
+    "timeout": _number("Timeout", "Seconds to wait for a response.", default=30, exclusiveMinimum=0),
     "callback_url": _text(
         "Callback URL", "Public base URL of the receiver of delivery reports, e.g. https://airflow.example.com/cpaas."
     ),
     "webhook_secret": _text(
-        "Webhook secret", "What the service signs the account's delivery reports with.", format="password"
+        "Webhook secret", "Secret with which the service signs the account's delivery reports.", format="password"
     ),
     "signature_header": _text(
         "Signature header", "Header that carries the signature of the account's delivery reports."
@@ -75,22 +75,22 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "proxy_password": _text("Proxy password", "Password of the proxy.", format="password"),
     "callback_secret": _text(
         "Callback secrets",
-        "Comma-separated, newest first. Signs callback URLs and keys the hashes of the journal, which otherwise the "
-        "API key does: with it, delivery reports are still taken, and a task's later tries know what earlier ones "
-        "sent, even if the API key was changed between them.",
+        "Comma-separated, newest first. Signs callback URLs and keys the hashes of the journal. Without it the API key "
+        "does both. With it you can change the API key: delivery reports are still accepted, and later tries still "
+        "know what earlier tries sent.",
         format="password",
     ),
     "allowed_recipients": _text(
         "Allowed recipients",
-        "For staging: comma-separated numbers, addresses or @domains. Nobody else is ever sent anything.",
+        "For staging: comma-separated numbers, addresses or @domains. The provider sends to no other recipient.",
     ),
     "allow_http": _switch("Allow plain http", "Permit http to hosts other than this machine.", default=False),
     "placeholder_format": _text(
-        "Placeholder format", "How a placeholder stands in a text; used to count pages.", default="{name}"
+        "Placeholder format", "The service's notation of a placeholder; used to count pages.", default="{name}"
     ),
     "insufficient_balance_words": _text(
-        "Words of no balance",
-        "Comma-separated. A rejection whose message holds one of these says that the account cannot pay, and ends a "
+        "Insufficient balance words",
+        "Comma-separated. A rejection with one of these in its message means that the account cannot pay. It ends a "
         "campaign at once.",
         default="insufficient balance, insufficient funds, insufficient credit",
     ),
@@ -165,15 +165,14 @@ def get_provider_info() -> dict[str, object]:
         "cli": ["cpaas_provider.cli.get_cli_commands"],
         "config": {
             "cpaas": {
-                "description": "Of the CPaaS provider.",
+                "description": "Settings of the CPaaS provider.",
                 "options": {
                     "database": {
                         "description": (
-                            "Where the provider's own database is, in which it keeps delivery reports, campaigns that "
-                            "happen once (idempotency_key) and remembered look-ups: a SQLAlchemy URL, or the id of an "
-                            "Airflow connection of type postgres or sqlite. Without it a SQLite file, cpaas/cpaas.db "
-                            "in Airflow's home. Workers, triggerer and API server need the same one; where they share "
-                            "no disk, that is PostgreSQL."
+                            "The provider's own database: a SQLAlchemy URL, or the id of an Airflow connection of type "
+                            "postgres or sqlite. It stores delivery reports, campaigns with an idempotency_key, and "
+                            "cached lookups. Default: a SQLite file, cpaas/cpaas.db in Airflow's home. Workers, "
+                            "triggerer and API server need the same database. If they share no disk, use PostgreSQL."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
@@ -183,9 +182,9 @@ def get_provider_info() -> dict[str, object]:
                     },
                     "callback_days": {
                         "description": (
-                            "For how many days after it was made a callback URL takes delivery reports; later ones are "
-                            "answered with 404. No more than airflow cpaas db prune --days: what was pruned cannot "
-                            "be told from what is new."
+                            "Number of days for which a callback URL accepts delivery reports. Later reports get 404. "
+                            "Set it no higher than --days of airflow cpaas db prune, because the receiver cannot "
+                            "distinguish a pruned report from a new one."
                         ),
                         "version_added": "0.1.0",
                         "type": "integer",

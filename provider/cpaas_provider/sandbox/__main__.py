@@ -80,23 +80,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser = argparse.ArgumentParser(
         prog="cpaas-sandbox",
-        description="A local stand-in for the messaging service: SMS, email, OTP, airtime, contacts, phone lookup.\n"
-        "Nothing is sent to anybody; everything lands in the inbox page at /.",
+        description="The messaging service as a local program: SMS, email, OTP, airtime, contacts, phone lookup.\n"
+        "It sends nothing to the outside. All messages are on the inbox page at /.",
         epilog=f"settings (--set, or PUT /_control/settings while it runs), with defaults:\n{choices}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=_port, required=True, help="port to listen on (required); 0 picks a free one")
+    parser.add_argument(
+        "--port", type=_port, required=True, help="port to listen on (required); 0 takes a free port and prints it"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
         "--api-key",
         type=_key,
         default=os.environ.get("CPAAS_SANDBOX_API_KEY"),
-        help="the key customers authenticate with (required, here or as CPAAS_SANDBOX_API_KEY in the environment)",
+        help="API key that clients must send (required, here or in the variable CPAAS_SANDBOX_API_KEY)",
     )
-    parser.add_argument("--db", metavar="FILE", help="keep state in this SQLite file (default: in memory)")
-    parser.add_argument("--balance", type=_balance, help="balance of a new sandbox")
+    parser.add_argument("--db", metavar="FILE", help="SQLite file for the state (default: in memory)")
+    parser.add_argument("--balance", type=_balance, help="initial balance")
     parser.add_argument(
-        "--set", metavar="NAME=VALUE", type=_setting, action="append", default=[], help="a setting, see below"
+        "--set",
+        metavar="NAME=VALUE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="one of the settings below; may be given several times",
     )
     for flag, (name, variable) in _WEBHOOK.items():
         parser.add_argument(
@@ -105,10 +112,10 @@ def _parser() -> argparse.ArgumentParser:
             metavar=name.rpartition("_")[2].upper(),
             type=_value_of(name),
             default=os.environ.get(variable) if variable else None,
-            help=SETTINGS[name].means + (f" (here or as {variable} in the environment)" if variable else ""),
+            help=SETTINGS[name].means + (f" (here or in the variable {variable})" if variable else ""),
         )
     parser.add_argument(
-        "--allow-remote-callbacks", action="store_true", help="also send reports to URLs that are not on this machine"
+        "--allow-remote-callbacks", action="store_true", help="send delivery reports to other hosts, too"
     )
     parser.add_argument("--access-log", action="store_true", help="log operation and status of every request")
     return parser

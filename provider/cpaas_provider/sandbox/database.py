@@ -12,7 +12,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-VERSION = 2
+VERSION = 3
 
 # Money is kept in whole ten-thousandths, moments in seconds since 1970.
 TABLES = """
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS lookups (
     created REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS lookups_recipient ON lookups (recipient);
 CREATE TABLE IF NOT EXISTS reports (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, door TEXT NOT NULL, origin TEXT NOT NULL, kind TEXT NOT NULL,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, endpoint TEXT NOT NULL, origin TEXT NOT NULL, kind TEXT NOT NULL,
     message_id TEXT NOT NULL, recipient TEXT NOT NULL, external_ref TEXT, status TEXT NOT NULL, url TEXT NOT NULL,
     body TEXT NOT NULL, turn REAL NOT NULL, first REAL NOT NULL, due REAL NOT NULL,
     state TEXT NOT NULL DEFAULT 'pending', attempts INTEGER NOT NULL DEFAULT 0, result TEXT, created REAL NOT NULL,
@@ -70,9 +70,18 @@ DROP TABLE callbacks;
 DELETE FROM counters WHERE name LIKE 'callbacks.%';
 ALTER TABLE deliveries ADD COLUMN reason TEXT;
 ALTER TABLE airtime ADD COLUMN reason TEXT;
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 COMMIT;
 """
+_FROM_2 = """
+BEGIN IMMEDIATE;
+ALTER TABLE reports RENAME COLUMN door TO endpoint;
+UPDATE reports SET origin = 'resent' WHERE origin = 'repeat';
+PRAGMA user_version = 3;
+COMMIT;
+"""
+
+_EARLIER = {1: _FROM_1, 2: _FROM_2}
 
 # What the service holds of its customers' doings; the rest is how it was set up.
 TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "reports", "counters")
@@ -96,12 +105,12 @@ class Database:
 
     def _open(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, 1, VERSION):
+        if version not in (0, *_EARLIER, VERSION):
             raise sqlite3.DatabaseError(f"written by another version of the sandbox ({version}, not {VERSION})")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        if version == 1:
-            self._connection.executescript(_FROM_1)
+        if version in _EARLIER:
+            self._connection.executescript(_EARLIER[version])
         self._connection.executescript(TABLES)
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -48,7 +48,7 @@ def _in_turn(rows: list[Row]) -> Iterator[list[Row]]:
     """Yield the reports that must not overtake one another together, in the order of the first of each."""
     together: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        key = (row["door"], row["origin"], row["message_id"], row["recipient"])
+        key = (row["endpoint"], row["origin"], row["message_id"], row["recipient"])
         together.setdefault(key, []).append(row)
     yield from together.values()
 
@@ -103,15 +103,15 @@ class Dispatch:
     def _objection(self, row: Row) -> str | None:
         if not (self._allow_remote or is_loopback(row["url"])):
             return "not called: the host is not this machine"
-        if row["door"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
-            return "not called: there is no webhook_secret to sign with any more"
+        if row["endpoint"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
+            return "not called: webhook_secret is no longer set"
         return None
 
     async def _post(self, transport: httpx.AsyncHTTPTransport, row: Row) -> tuple[bool, str]:
         """Make one attempt, bounded in time as a whole; a transport follows no redirect and knows no proxy."""
         settings, raw = self._sandbox.settings, row["body"].encode()
         headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
-        if row["door"] == "webhook":
+        if row["endpoint"] == "webhook":
             headers[settings["signature_header"]] = signature(raw, settings["webhook_secret"])
         limit = settings["report_timeout_seconds"]
         try:
@@ -123,7 +123,7 @@ class Dispatch:
                 finally:
                     await answer.aclose()
         except TimeoutError:
-            return False, f"no answer within {limit:g} s"
+            return False, f"no response within {limit:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             return False, type(error).__name__
         return answer.status_code in ACKNOWLEDGING, f"HTTP {answer.status_code}"

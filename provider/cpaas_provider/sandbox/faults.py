@@ -74,7 +74,7 @@ ODD_FORMS = (
 )
 
 KINDS: dict[str, Kind] = {
-    "latency": Kind(Stage.DELAY, "wait before the request is served", {"ms": Param(1000, 0, 120_000)}),
+    "latency": Kind(Stage.DELAY, "the response is late", {"ms": Param(1000, 0, 120_000)}),
     "rate_limit": Kind(
         Stage.BEFORE,
         "429 with Retry-After",
@@ -82,17 +82,17 @@ KINDS: dict[str, Kind] = {
     ),
     "unavailable": Kind(
         Stage.BEFORE,
-        "503, with Retry-After where given",
+        "503, with Retry-After if given",
         {"retry_after": Param(None, 0, 86_400, optional=True), "format": _RETRY_FORMAT},
     ),
-    "error_500": Kind(Stage.BEFORE, "500 before anything is accepted"),
+    "error_500": Kind(Stage.BEFORE, "500; nothing accepted"),
     "bad_gateway": Kind(
-        Stage.BEFORE, "a proxy's HTML page instead of the service", {"status": Param(502, choices=(502, 504))}
+        Stage.BEFORE, "a proxy's HTML error page; nothing accepted", {"status": Param(502, choices=(502, 504))}
     ),
-    "unauthorized": Kind(Stage.BEFORE, "401 though the key is right"),
+    "unauthorized": Kind(Stage.BEFORE, "401 although the key is right"),
     "redirect": Kind(
         Stage.BEFORE,
-        "sent elsewhere",
+        "a redirect; nothing accepted",
         {
             "status": Param(307, choices=(301, 302, 303, 307, 308)),
             "location": Param("http://127.0.0.1:9/elsewhere", text=True),
@@ -105,33 +105,35 @@ KINDS: dict[str, Kind] = {
     ),
     "reject": Kind(
         Stage.BEFORE,
-        "a client error in words of your choice, such as no balance; nothing accepted",
+        "a 4xx with a message of your choice; nothing accepted",
         {"status": Param(400, choices=(400, 402, 409, 422)), "message": Param("Insufficient balance", text=True)},
     ),
-    "cut_before": Kind(Stage.BEFORE, "connection dropped before acceptance", {"how": _HOW}),
+    "cut_before": Kind(Stage.BEFORE, "the connection is dropped; nothing accepted", {"how": _HOW}),
     "cut_after": Kind(Stage.AFTER, "accepted, then the connection is dropped without a byte", {"how": _HOW}),
     "error_500_after": Kind(Stage.AFTER, "accepted, then 500"),
     "bad_gateway_after": Kind(
-        Stage.AFTER, "accepted, then a proxy's HTML page", {"status": Param(504, choices=(502, 504))}
+        Stage.AFTER, "accepted, then a proxy's HTML error page", {"status": Param(504, choices=(502, 504))}
     ),
     "stall_body": Kind(
         Stage.AFTER, "accepted; headers and part of the body, then silence", {"seconds": Param(30, 0, 300)}
     ),
-    "slow_drip": Kind(Stage.AFTER, "accepted; the body byte by byte over a time", {"seconds": Param(5, 0, 120)}),
-    "broken_json": Kind(Stage.AFTER, "accepted; 200 with JSON that ends too soon"),
+    "slow_drip": Kind(Stage.AFTER, "accepted; the body byte by byte", {"seconds": Param(5, 0, 120)}),
+    "broken_json": Kind(Stage.AFTER, "accepted; 200 with truncated JSON"),
     "no_charge": Kind(
         Stage.AFTER,
-        "accepted; 200 without what it costs, or without the balance too",
+        "accepted; 200 without the charge, or also without the balance",
         {"balance": Param("keep", choices=("keep", "drop"))},
     ),
     "missing_field": Kind(
         Stage.AFTER, "accepted; 200 without a required field", {"field": Param(None, optional=True, text=True)}
     ),
-    "unknown_enum": Kind(Stage.AFTER, "accepted; a value no enumeration knows", {"value": Param("quantum", text=True)}),
-    "extra_fields": Kind(Stage.AFTER, "accepted; fields the contract does not know"),
+    "unknown_enum": Kind(
+        Stage.AFTER, "accepted; 200 with a value that no enumeration has", {"value": Param("quantum", text=True)}
+    ),
+    "extra_fields": Kind(Stage.AFTER, "accepted; 200 with fields that the interface document does not have"),
     "odd_answer": Kind(
         Stage.AFTER,
-        "accepted; an answer whose form resembles a failure",
+        "accepted; a response that resembles a failure",
         {"form": Param("empty_errors", choices=ODD_FORMS), "body_status": Param(500, 100, 599)},
     ),
 }

@@ -15,12 +15,12 @@ _RETRY_AFTER = {"schema": {"type": "string"}, "description": "Seconds, or an HTT
 _CHALLENGE = {"schema": {"type": "string"}}
 
 _INTRODUCTION = """\
-SMS, email, one-time passcodes, airtime, one contact list and phone look-up, served by a local sandbox.
+SMS, email, one-time passcodes, airtime, one contact list and phone lookup, served by a local sandbox.
 
-Nothing is sent to anybody: it lands in the inbox page at `/`. Request and response bodies are JSON.
+It sends nothing to the outside. All messages are on the inbox page at `/`. Request and response bodies are JSON.
 
-Delivery reports are POSTed to the `callback` of a request and to the account's webhook, where there are such. 200, 201
-and 202 acknowledge them; otherwise they are repeated, by default every hour for a day."""
+Delivery reports are POSTed to the `callback` of a request and to the account's webhook, if set. 200, 201 and 202
+acknowledge a report. After any other response it is sent again, by default every hour for a day."""
 
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},

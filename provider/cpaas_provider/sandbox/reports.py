@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _BOOK = """
 INSERT INTO reports
-    (door, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
+    (endpoint, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REPEAT = """
 INSERT INTO reports
-    (door, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
-SELECT door, 'repeat', kind, message_id, recipient, external_ref, status, url, body, turn, ?, ?, ?
+    (endpoint, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
+SELECT endpoint, 'resent', kind, message_id, recipient, external_ref, status, url, body, turn, ?, ?, ?
 FROM reports WHERE seq = ?"""
 _MESSAGE = """
 SELECT d.*, m.callback, m.external_ref, m.is_trackable FROM deliveries d JOIN messages m ON m.id = d.message_id
@@ -55,7 +55,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _Endpoint:
     name: str
     url: str
     shape: str
@@ -82,20 +82,20 @@ class Reports:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    def _doors(self, callback: str | None) -> list[_Door]:
+    def _endpoints(self, callback: str | None) -> list[_Endpoint]:
         settings = self._sandbox.settings
-        doors = [_Door("callback", callback, settings["callback_shape"])] if callback else []
+        endpoints = [_Endpoint("callback", callback, settings["callback_shape"])] if callback else []
         if settings["webhook_url"]:
-            doors.append(_Door("webhook", settings["webhook_url"], settings["webhook_shape"]))
-        return doors
+            endpoints.append(_Endpoint("webhook", settings["webhook_url"], settings["webhook_shape"]))
+        return endpoints
 
     def book(self, subject: Subject, notices: Iterable[Notice]) -> int:
-        """Book a report for each notice and each door that takes it; return how many.
+        """Book a report for each notice and each endpoint that takes it; return how many.
 
         :param notices: those of one recipient beside each other, in the order in which they become true
         """
-        doors = self._doors(subject.callback)
-        if not doors:
+        endpoints = self._endpoints(subject.callback)
+        if not endpoints:
             return 0
         now = self._sandbox.clock.now()
         rows: list[tuple[Any, ...]] = []
@@ -110,13 +110,13 @@ class Reports:
                 notice.due,
             )
             about = (subject.kind, subject.message_id, notice.recipient, subject.external_ref, notice.status)
-            for door in doors:
-                if not door.takes(subject.kind, notice.status):
+            for endpoint in endpoints:
+                if not endpoint.takes(subject.kind, notice.status):
                     continue
                 when = (turn, notice.due, notice.due, now)
-                row = (*about, door.url, write(door.shape, told), *when)
-                rows.append((door.name, "first", *row))
-                rows += [(door.name, "duplicate", *row)] * self._more(door.name, notice)
+                row = (*about, endpoint.url, write(endpoint.shape, told), *when)
+                rows.append((endpoint.name, "first", *row))
+                rows += [(endpoint.name, "duplicate", *row)] * self._more(endpoint.name, notice)
         self._sandbox.database.many(_BOOK, rows)
         if rows:
             self._sandbox.counters.add(reports__booked=len(rows))
@@ -131,9 +131,9 @@ class Reports:
         """Tell whether a recipient's reports come out of order."""
         return self._hit("report_disorder", "disorder", recipient)
 
-    def _more(self, door: str, notice: Notice) -> int:
+    def _more(self, endpoint: str, notice: Notice) -> int:
         """Return how many times more than once a report is sent."""
-        purpose = f"duplicate {door} {notice.status}"
+        purpose = f"duplicate {endpoint} {notice.status}"
         if not self._hit("report_duplicate_rate", purpose, notice.recipient):
             return 0
         seed = self._sandbox.settings["report_seed"]
@@ -159,7 +159,7 @@ class Reports:
 
     def repeat(self, row: Row) -> None:
         """Book an acknowledged report once more where the settings say so."""
-        purpose = f"repeat {row['door']} {row['status']}"
+        purpose = f"again {row['endpoint']} {row['status']}"
         if row["origin"] != "first" or not self._hit("report_repeat_rate", purpose, row["recipient"]):
             return
         now = self._sandbox.clock.now()
@@ -174,7 +174,7 @@ class Reports:
         """Report something of a recipient of a message now; return how many reports were booked.
 
         :raises LookupError: there is no such message to this recipient
-        :raises ValueError: it cannot be said of this message, or there is nobody to say it to
+        :raises ValueError: this message cannot have that status, or no URL takes its reports
         """
         if (message_id is None) == (external_ref is None):
             raise ValueError("give either message_id or external_ref")
@@ -185,7 +185,7 @@ class Reports:
         with self._sandbox.database.transaction():
             booked = sum(self._say(row, status, reason) for row in rows)
             if not booked:
-                raise ValueError("nobody is told of it: give the message a callback, or set webhook_url")
+                raise ValueError("no URL to report to: give the message a callback, or set webhook_url")
         return booked
 
     def _say(self, row: Row, status: str, reason: str | None) -> int:
@@ -193,7 +193,7 @@ class Reports:
         if status not in allowed:
             raise ValueError(f"status: must be one of {', '.join(allowed)}")
         if status == "clicked" and row["kind"] == "sms" and not row["is_trackable"]:
-            raise ValueError("status: clicks are known of trackable messages only")
+            raise ValueError("status: only trackable messages can be clicked")
         if RANK[status] > RANK[row["outcome"]]:
             sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
             self._sandbox.database.execute(sql, [status, reason, row["seq"]])

@@ -78,7 +78,7 @@ def _check_columns(columns: list[SeedColumn]) -> list[Column]:
         if column.type not in COLUMN_TYPES:
             raise ValueError(f"columns: {column.type!r} is not one of {', '.join(COLUMN_TYPES)}")
     if len({column.id for column in columns}) < len(columns):
-        raise ValueError("columns: every id may stand once")
+        raise ValueError("columns: each id may occur once")
     return [Column(column.id, column.name, column.type, tuple(column.options)) for column in columns]
 
 
@@ -124,7 +124,7 @@ def _lay_in(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
         sandbox.keep_template(template.model_dump())
     for row in seeding.rows:
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
-            raise ValueError(f"rows: there is a row {row.id} already")
+            raise ValueError(f"rows: there already is a row {row.id}")
         contacts.add_row(sandbox, row.columns, row.id)
     answers = [(one.phone, json.dumps(one.model_dump(exclude={"phone"}, exclude_none=True))) for one in seeding.lookups]
     database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", answers)

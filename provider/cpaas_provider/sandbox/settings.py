@@ -34,7 +34,7 @@ def _refuse_secret(value: str) -> None:
     if value and not re.fullmatch("[!-~]{8,200}", value):
         raise ValueError("must be 8 to 200 printable ASCII characters without spaces, or empty for none")
     if value and not value.strip("*"):
-        raise ValueError("must be the secret itself: asterisks only hide it")
+        raise ValueError("must be the secret itself, not its mask of asterisks")
 
 
 def _refuse_header(value: str) -> None:
@@ -43,7 +43,7 @@ def _refuse_header(value: str) -> None:
     if value.lower() in ("host", "connection", "user-agent", "expect", "upgrade", "te") or value.lower().startswith(
         ("content-", "transfer-")
     ):
-        raise ValueError("must be a header that means nothing else already")
+        raise ValueError("must be a header without another meaning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,62 +84,72 @@ def _rate(means: str) -> Setting:
 
 
 SETTINGS: dict[str, Setting] = {
-    "auth_scheme": Setting("bearer", "how the key comes: 'Bearer <key>', raw, or either", ("bearer", "raw", "either")),
+    "auth_scheme": Setting(
+        "bearer", "accepted form of the API key: 'Bearer <key>', raw, or either", ("bearer", "raw", "either")
+    ),
     "envelope": Setting(False, "wrap results as {status, type, message, data}"),
     "otp_status_mode": Setting(
-        "lifecycle", "lifecycle: SENT, VERIFIED, ...; sent: the record says SENT throughout", ("lifecycle", "sent")
+        "lifecycle", "lifecycle: SENT, VERIFIED, ...; sent: the status is SENT throughout", ("lifecycle", "sent")
     ),
-    "revoked_otps": Setting("status", "a revoked token stays readable as REVOKED, or is gone: 404", ("status", "gone")),
-    "otp_max_attempts": Setting(5, "wrong attempts after which a token is FAILED", least=1, most=100),
+    "revoked_otps": Setting(
+        "status", "status: a revoked passcode is readable as REVOKED; gone: it is 404", ("status", "gone")
+    ),
+    "otp_max_attempts": Setting(5, "wrong codes until a passcode has FAILED", least=1, most=100),
     "insufficient_balance": Setting(
         "402", "402: HTTP 402; under_200: the error body with HTTP 200", ("402", "under_200")
     ),
     "delete_body": Setting(
         "message", "what DELETE returns: a message, the record, or nothing (204)", ("message", "record", "empty")
     ),
-    "unknown_fields": Setting("ignore", "request fields the contract does not know", ("ignore", "reject")),
+    "unknown_fields": Setting(
+        "ignore", "request fields that the interface document does not have", ("ignore", "reject")
+    ),
     "number_cells": Setting(
         "number", "NUMBER cells: a JSON number only, or also digits in a string", ("number", "number_or_string")
     ),
-    "name_refused_recipients": Setting(True, "a pack refused for one recipient names that recipient"),
+    "name_refused_recipients": Setting(True, "a request rejected for some recipients names them in errors"),
     "refused_recipients": Setting(
         "reject",
-        "a send with a refused recipient: rejected whole, or accepted for the others, with errors beside the record",
+        "a request with a refused recipient is rejected, or accepted for the others with errors beside the record",
         ("reject", "leave_out"),
     ),
     "placeholder_format": Setting(
-        "{name}", "how a placeholder is written, with the word name in it", refuse=_refuse_marks
+        "{name}", "notation of a placeholder, with the word name in it", refuse=_refuse_marks
     ),
-    "max_recipients": Setting(1000, "most recipients in one request", least=1, most=100_000),
+    "max_recipients": Setting(1000, "maximum recipients in one request", least=1, most=100_000),
     "airtime_guard_seconds": Setting(300.0, "same amount, same recipient within this time: duplicate", most=86_400),
-    "airtime_sent_seconds": Setting(1.0, "pending becomes sent after", most=86_400),
-    "airtime_final_seconds": Setting(2.0, "sent becomes final after (since creation)", most=86_400),
-    "callback_shape": Setting("status", "how reports to a request's callback are written", tuple(SHAPES)),
-    "webhook_url": Setting("", "the account's webhook, told of every final report; empty: none", refuse=_refuse_url),
-    "webhook_secret": Setting("", "signs what goes to the webhook", refuse=_refuse_secret, secret=True),
-    "webhook_shape": Setting("event", "how reports to the webhook are written", EVENT_SHAPES),
+    "airtime_sent_seconds": Setting(1.0, "seconds until a pending purchase is sent", most=86_400),
+    "airtime_final_seconds": Setting(2.0, "seconds from the creation of a purchase until it is final", most=86_400),
+    "callback_shape": Setting("status", "form of the reports to a request's callback", tuple(SHAPES)),
+    "webhook_url": Setting("", "the account's webhook, which gets every final report; empty: none", refuse=_refuse_url),
+    "webhook_secret": Setting("", "secret that signs reports to the webhook", refuse=_refuse_secret, secret=True),
+    "webhook_shape": Setting("event", "form of the reports to the webhook", EVENT_SHAPES),
     "signature_header": Setting("X-Signature", "header that carries the webhook's signature", refuse=_refuse_header),
-    "report_delay_seconds": Setting(0.0, "final reports leave after", most=_DAY),
+    "report_delay_seconds": Setting(0.0, "delay of final reports, in seconds", most=_DAY),
     "report_engagement_seconds": Setting(
-        0.0, "openings and clicks are reported this long after what came before", most=_DAY
+        0.0, "delay of openings and clicks after the previous report, in seconds", most=_DAY
     ),
-    "report_in_flight": Setting(False, "callbacks also hear that it was sent, before the final report"),
-    "report_timeout_seconds": Setting(5.0, "longest wait for one acknowledgement", least=0.1, most=MAX_TIMEOUT_SECONDS),
-    "report_concurrency": Setting(8, "reports on their way at a time", least=1, most=MAX_CONCURRENCY),
+    "report_in_flight": Setting(False, "callbacks also get a report with status sent, before the final report"),
+    "report_timeout_seconds": Setting(
+        5.0, "maximum wait for one acknowledgement, in seconds", least=0.1, most=MAX_TIMEOUT_SECONDS
+    ),
+    "report_concurrency": Setting(8, "maximum reports in flight", least=1, most=MAX_CONCURRENCY),
     "report_interval_seconds": Setting(
-        3600.0, "until a report that was not acknowledged is sent again", least=0.05, most=_DAY
+        3600.0, "seconds until a report that was not acknowledged is sent again", least=0.05, most=_DAY
     ),
-    "report_attempts": Setting(25, "attempts at a report, the first included", least=1, most=1000),
-    "report_window_seconds": Setting(float(_DAY), "no repeat later than this after the first attempt", most=30 * _DAY),
-    "report_seed": Setting(0, "what all draws below come from, with the recipient", most=10**9),
-    "report_undelivered_rate": _rate("share of SMS recipients who are not reached"),
-    "report_bounced_rate": _rate("share of email recipients whose mail bounces"),
+    "report_attempts": Setting(25, "attempts to send a report, the first included", least=1, most=1000),
+    "report_window_seconds": Setting(
+        float(_DAY), "no retry of a report later than this after its first attempt, in seconds", most=30 * _DAY
+    ),
+    "report_seed": Setting(0, "seed of the random outcomes below, with the recipient", most=10**9),
+    "report_undelivered_rate": _rate("share of SMS recipients whose message is undelivered"),
+    "report_bounced_rate": _rate("share of email recipients whose message bounces"),
     "report_failed_rate": _rate("share of airtime recipients whose purchase fails"),
-    "report_opened_rate": _rate("share of the emails delivered that are opened"),
-    "report_clicked_rate": _rate("share of the trackable SMS and emails delivered in which a link is followed"),
+    "report_opened_rate": _rate("share of delivered emails that are opened"),
+    "report_clicked_rate": _rate("share of delivered emails and trackable SMS whose link is clicked"),
     "report_duplicate_rate": _rate("share of reports sent twice or three times"),
-    "report_repeat_rate": _rate("share of reports sent once more after the interval although acknowledged"),
-    "report_disorder": _rate("share of recipients whose reports come last first, and at any place among the others"),
+    "report_repeat_rate": _rate("share of acknowledged reports that are sent once more after the interval"),
+    "report_disorder": _rate("share of recipients whose reports arrive in reverse order and mixed with others"),
 }
 
 
@@ -147,9 +157,9 @@ def _check_together(values: Mapping[str, Any], allow_remote: bool) -> None:
     """Raise ValueError where choices that are each allowed make no sense together."""
     url = values["webhook_url"]
     if url and not values["webhook_secret"]:
-        raise ValueError("webhook_url: set webhook_secret too, it signs what goes there")
+        raise ValueError("webhook_url: also set webhook_secret, which signs its reports")
     if url and not (allow_remote or is_loopback(url)):
-        raise ValueError("webhook_url: is not on this machine; start with --allow-remote-callbacks to call it")
+        raise ValueError("webhook_url: is not on this machine; start the sandbox with --allow-remote-callbacks")
 
 
 class Settings:

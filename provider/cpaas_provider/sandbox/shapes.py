@@ -17,10 +17,10 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "airtime": ("success", "failed", "duplicate", "error"),
 }
 _DESCRIPTIONS = {
-    "sent": "On its way",
+    "sent": "In flight",
     "delivered": "Delivered to the recipient",
     "opened": "Opened by the recipient",
-    "clicked": "A link was followed",
+    "clicked": "A link was clicked",
     "success": "Credited to the recipient",
 }
 

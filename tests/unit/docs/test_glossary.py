@@ -77,6 +77,7 @@ def test_a_sentence_against_the_glossary_is_found(words: str) -> None:
         "The sensor succeeds once every recipient has a final status.",
         "Airflow's task state store holds the journal.",
         "Personal data in XComs, a stand-alone receiver, keepalive_expiry, and a request whose outcome is unknown.",
+        "No one-time passcode has been requested.",
         "Set max_lateness, do_not_track and `resend`.",
         "The provider cannot determine whether the service accepted the request.",
     ],

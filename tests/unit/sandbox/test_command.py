@@ -161,6 +161,17 @@ def test_a_file_of_the_version_before_is_taken_over(tmp_path: Path, receiver: Re
         until(lambda: sandbox.counters()["reports"]["acknowledged"] == 1)
 
 
+def test_reports_of_a_file_of_version_2_are_readable(tmp_path: Path) -> None:
+    path = tmp_path / "older.sqlite"
+    with program("--db", str(path)) as (_, sandbox):
+        sandbox.sms(callback="http://127.0.0.1:9/")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in ("ALTER TABLE reports RENAME COLUMN endpoint TO door", "PRAGMA user_version = 2"):
+            connection.execute(statement)
+    with program("--db", str(path)) as (_, sandbox):
+        assert [one["endpoint"] for one in sandbox.inbox("reports")] == ["callback"]
+
+
 @pytest.mark.parametrize("options", [[], ["--access-log"]])
 def test_the_log_shows_nobody(options: list[str]) -> None:
     with program(*options) as (process, sandbox):
@@ -188,7 +199,7 @@ def test_the_log_shows_nobody(options: list[str]) -> None:
         (["--port", "0", "--api-key", "k", "--set", "auth_scheme=none"], "bearer, raw, either"),
         (["--port", "0", "--api-key", "k", "--set", "envelope=perhaps"], "envelope"),
         (["--port", "0", "--api-key", "k", "--host", "300.1.1.1"], "cannot listen"),
-        (["--port", "0", "--api-key", "k", "--webhook-url", "http://127.0.0.1:9/"], "webhook_secret too"),
+        (["--port", "0", "--api-key", "k", "--webhook-url", "http://127.0.0.1:9/"], "also set webhook_secret"),
         (["--port", "0", "--api-key", "k", "--webhook-url", "hooks"], "http or https URL"),
         (["--port", "0", "--api-key", "k", "--webhook-secret", "short"], "8 to 200"),
         (["--port", "0", "--api-key", "k", "--signature-header", "X Y"], "header's name"),

@@ -109,7 +109,7 @@ def test_a_receiver_that_does_not_answer_is_left(sandbox: Harness, receiver: Rec
     receiver.gate.clear()
     sandbox.sms(callback=receiver.url)
     assert sandbox.reported() == counts(booked=1, sent=1, refused=1, pending=1)
-    assert sandbox.inbox("reports")[0]["result"] == "no answer within 0.1 s"
+    assert sandbox.inbox("reports")[0]["result"] == "no response within 0.1 s"
 
 
 def test_a_stranger_is_never_called(sandbox: Harness) -> None:
@@ -242,11 +242,11 @@ def test_the_header_and_the_secret_are_those_set_when_it_is_sent(sandbox: Harnes
 def test_callback_and_webhook_may_both_hear(sandbox: Harness, webhook: Receiver) -> None:
     sandbox.sms(callback=webhook.url)
     assert sandbox.reported()["acknowledged"] == 2
-    doors = {one.path: one for one in webhook.received}
-    assert "x-signature" not in doors["/reports/7?x=1"].headers
-    assert doors["/reports/7?x=1"].body["status"] == "delivered"
-    assert doors["/hook"].body["event"] == "text.delivered"
-    assert {one["door"] for one in sandbox.inbox("reports")} == {"callback", "webhook"}
+    endpoints = {one.path: one for one in webhook.received}
+    assert "x-signature" not in endpoints["/reports/7?x=1"].headers
+    assert endpoints["/reports/7?x=1"].body["status"] == "delivered"
+    assert endpoints["/hook"].body["event"] == "text.delivered"
+    assert {one["endpoint"] for one in sandbox.inbox("reports")} == {"callback", "webhook"}
 
 
 def test_a_webhook_that_is_taken_away_is_not_called_unsigned(sandbox: Harness, webhook: Receiver) -> None:
@@ -267,7 +267,7 @@ def test_without_callback_and_webhook_nobody_hears(sandbox: Harness) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"webhook_url": "http://127.0.0.1:9/"}, "webhook_secret too"),
+        ({"webhook_url": "http://127.0.0.1:9/"}, "also set webhook_secret"),
         ({"webhook_url": "http://hooks.example.com/", "webhook_secret": SECRET}, "--allow-remote-callbacks"),
         ({"webhook_url": "hooks", "webhook_secret": SECRET}, "http or https URL"),
         ({"webhook_secret": "short"}, "8 to 200"),
@@ -276,7 +276,7 @@ def test_without_callback_and_webhook_nobody_hears(sandbox: Harness) -> None:
         ({"webhook_secret": 12345678}, "must be a string"),
         ({"signature_header": "X Signature"}, "header's name"),
         ({"signature_header": ""}, "header's name"),
-        ({"signature_header": "Content-Length"}, "means nothing else"),
+        ({"signature_header": "Content-Length"}, "without another meaning"),
         ({"webhook_shape": "status"}, "event, event_data"),
         ({"callback_shape": "xml"}, "status, status_object"),
         ({"report_concurrency": 65}, "from 1 to 64"),

@@ -104,7 +104,7 @@ def test_a_page_loses_and_finds_the_sandbox_again(sandbox: Harness, browser: Bro
     browser.open(f"{sandbox.url}/")
     until(lambda: browser.texts("#state") == ["live"])
     browser.run("window.fetchOfTheirs = fetch; window.fetch = () => Promise.reject(new Error('gone'))")
-    until(lambda: browser.texts("#state") == ["no answer"])
+    until(lambda: browser.texts("#state") == ["no response"])
     sandbox.sms()
     browser.run("window.fetch = window.fetchOfTheirs")
     until(lambda: browser.texts("#items .who") == [ADA])

@@ -286,7 +286,7 @@ def test_a_report_may_come_once_more_although_acknowledged(frozen: Harness, rece
     assert frozen.reported()["acknowledged"] == 2
     first, again = receiver.received
     assert first.raw == again.raw
-    assert [one["origin"] for one in frozen.inbox("reports")] == ["repeat", "first"]
+    assert [one["origin"] for one in frozen.inbox("reports")] == ["resent", "first"]
 
 
 # -- what the control API tells of it ---------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_a_click_is_reported_on_demand(sandbox: Harness, receiver: Receiver) -> 
         ({"external_ref": "c-2"}, 404, "no such message"),
         ({"external_ref": None}, 400, "either message_id or external_ref"),
         ({"message_id": "m"}, 400, "either message_id or external_ref"),
-        ({"status": "clicked"}, 400, "trackable messages only"),
+        ({"status": "clicked"}, 400, "only trackable messages"),
         ({"status": "opened"}, 400, "one of sent, delivered, undelivered, clicked"),
         ({"reason": "x" * 301}, 400, "reason"),
         ({"colour": "red"}, 400, "colour"),

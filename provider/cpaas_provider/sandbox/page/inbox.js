@@ -46,16 +46,16 @@ const BOXES = {
       facts(m, {})],
   },
   lookups: {
-    title: "Look-ups", none: "No number has been looked up.", total: (c) => c.lookups,
+    title: "Lookups", none: "No number has been looked up.", total: (c) => c.lookups,
     line: (m) => [m.recipient, [m.answer.operator, m.answer.country].filter(Boolean).join(", "), m.answer.dnd ? "do not disturb" : ""],
-    detail: (m) => [head(m.recipient, "phone look-up"), table(Object.entries(m.answer).map(([k, v]) => [k, cell(v)])), facts(m, {})],
+    detail: (m) => [head(m.recipient, "phone lookup"), table(Object.entries(m.answer).map(([k, v]) => [k, cell(v)])), facts(m, {})],
   },
   reports: {
-    title: "Reports", none: "No delivery report has been booked.", total: (c) => c.reports.booked,
-    line: (m) => [m.recipient, `${m.status}, ${doorOf(m)}`, stateOf(m)],
+    title: "Reports", none: "There are no delivery reports.", total: (c) => c.reports.booked,
+    line: (m) => [m.recipient, `${m.status}, ${endpointOf(m)}`, stateOf(m)],
     when: (m) => m.updated_datetime || m.created_datetime,
     detail: (m) => [head(m.recipient, `${m.status}, reported to ${m.url}`), el("pre", "bubble", JSON.stringify(m.body, null, 2)),
-      facts(m, { State: stateOf(m), Result: m.result, Attempts: m.attempts, Door: doorOf(m),
+      facts(m, { State: stateOf(m), Result: m.result, Attempts: m.attempts, Endpoint: endpointOf(m),
         [m.state === "pending" ? "Next attempt" : "Was due"]: moment(m.due_datetime) })],
   },
   counters: { title: "Counters", total: () => null },
@@ -65,7 +65,7 @@ const $ = (id) => document.getElementById(id);
 const view = { box: "sms", offset: 0, search: "", open: null, items: [], kept: null, reports: [], shown: "" };
 const REPORTED = new Set(["sms", "email", "airtime"]);
 const stateOf = (report) => report.state.replace("_", " ");
-const doorOf = (report) => (report.origin === "first" ? report.door : `${report.door}, ${report.origin}`);
+const endpointOf = (report) => (report.origin === "first" ? report.endpoint : `${report.endpoint}, ${report.origin}`);
 let names = {};
 let counters = null;
 
@@ -187,7 +187,7 @@ function drawItems(page, reports) {
   $("newer").disabled = page.offset === 0;
   $("older").disabled = last >= page.total;
   $("empty").hidden = page.total > 0;
-  $("empty").textContent = view.search ? "Nothing for this recipient." : box.none;
+  $("empty").textContent = view.search ? "No items for this recipient." : box.none;
   drawDetail();
 }
 
@@ -196,7 +196,7 @@ function drawDetail() {
   view.kept = view.items.find((m) => m.seq === view.open) || (view.kept?.seq === view.open ? view.kept : null);
   const open = view.kept;
   const parts = open ? BOXES[view.box].detail(open) : [];
-  const nodes = open ? [...parts.slice(0, -1), ...told(view.reports), ...parts.slice(-1)] : [el("p", "hint", view.items.length ? "Choose a message to read it." : "")];
+  const nodes = open ? [...parts.slice(0, -1), ...told(view.reports), ...parts.slice(-1)] : [el("p", "hint", view.items.length ? "Select an item to read it." : "")];
   $("detail").replaceChildren(...nodes);
 }
 
@@ -207,7 +207,7 @@ function told(reports) {
   for (const report of reports) {
     const row = el("li");
     row.append(el("span", "", report.status), badge(stateOf(report)),
-      el("span", "under", [doorOf(report), `attempts: ${report.attempts}`, report.result].filter(Boolean).join(", ")));
+      el("span", "under", [endpointOf(report), `attempts: ${report.attempts}`, report.result].filter(Boolean).join(", ")));
     list.append(row);
   }
   group.append(el("h3", "", "Delivery reports"), list);
@@ -232,7 +232,7 @@ function drawCounters() {
   const shown = JSON.stringify(["counters", counters]);
   if (shown === view.shown) return;
   view.shown = shown;
-  $("detail").replaceChildren(head("Counters", "what was received, accepted and refused since the last reset"), grid);
+  $("detail").replaceChildren(head("Counters", "requests, messages and reports since the last reset"), grid);
 }
 
 let round = 0;
@@ -243,7 +243,7 @@ async function refresh() {
     const box = view.box;
     const [clock, now] = await Promise.all([get("/_control/clock"), get("/_control/counters")]);
     counters = now;
-    $("clock").textContent = moment(clock.now) + (clock.frozen ? " (stands still)" : "");
+    $("clock").textContent = moment(clock.now) + (clock.frozen ? " (frozen)" : "");
     drawCounts();
     document.querySelector("main").classList.toggle("wide", box === "counters");
     if (box === "counters") {
@@ -261,7 +261,7 @@ async function refresh() {
   } catch (error) {
     if (mine !== round) return;
     $("state").className = "state lost";
-    $("state").textContent = "no answer";
+    $("state").textContent = "no response";
   }
 }
 
