@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, bindparam, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.membership import Row, record
@@ -21,7 +21,7 @@ from cpaas_provider.delivery.statuses import inserting
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import RejectedDataError
-from cpaas_provider.store.many import insert_many, select_at_once
+from cpaas_provider.store.many import insert_many, insert_missing
 from cpaas_provider.store.schema import reports, requests, sends
 from cpaas_provider.store.transactions import Written
 
@@ -42,11 +42,7 @@ _MOST_KINDS = 10_000
 KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 """What the operations of sends are about."""
 
-_THESE = reports.c.digest.in_(bindparam("digests", expanding=True))
-_KNOWN = {
-    "sqlite": select(func.hex(reports.c.digest).label("digest")).where(_THESE),
-    "postgresql": select(func.encode(reports.c.digest, literal_column("'hex'")).label("digest")).where(_THESE),
-}
+_KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
 
 
 class _Place(NamedTuple):
@@ -240,9 +236,8 @@ def _note(
     # In one order, or two processes could wait for each other.
     ordered = [rows[digest] for digest in sorted(rows)]
     if connection.dialect.name == "sqlite":
-        # Nobody else writes meanwhile, so it can be asked before; see ``select_at_once``.
-        known = _known(connection, rows)
-        insert_many(connection, _noting("sqlite"), ordered)
+        known = insert_missing(connection, _noting_new(), ordered, reports.c.digest)
+        insert_many(connection, _noting("sqlite"), [row for row in ordered if row["digest"] in known])
         return rows.keys() - known
     kept = insert_many(connection, _noting(connection.dialect.name), ordered)
     return {digest for digest, times in ((bytes(row[0]), row[1]) for row in kept) if times == rows[digest]["times"]}
@@ -250,9 +245,8 @@ def _note(
 
 def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
     found: set[bytes] = set()
-    query = _KNOWN[connection.dialect.name]
     for batch in batched(digests):
-        found.update(bytes.fromhex(name) for (name,) in select_at_once(connection, query, {"digests": batch}))
+        found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
     return found
 
 
@@ -298,3 +292,8 @@ def _noting(dialect: str) -> Any:
         index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
     )
     return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.times)
+
+
+@functools.cache
+def _noting_new() -> Any:
+    return inserting("sqlite", reports).on_conflict_do_nothing(index_elements=[reports.c.digest])

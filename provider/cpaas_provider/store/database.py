@@ -33,6 +33,9 @@ CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 4000
 """Of 4 KiB: how much of a write-ahead log there is before it is brought into the file of SQLite."""
 
+STATEMENTS = 256
+"""How many statements SQLite's driver remembers: three insertions, each of any number of rows up to 64, and others."""
+
 _ONLY_READS = "cpaas_only_reads"
 
 
@@ -239,7 +242,8 @@ def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> E
     options: dict[str, Any] = {"hide_parameters": True}
     patience = PATIENCE_SECONDS if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
-        options["connect_args"] = {"timeout": patience}
+        # To read a statement anew takes longer than to carry it out.
+        options["connect_args"] = {"timeout": patience, "cached_statements": STATEMENTS}
     else:
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": limit is None}
     if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:

@@ -7,22 +7,36 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, Dialect, Insert, LargeBinary, Select, func, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    CursorResult,
+    Dialect,
+    Insert,
+    LargeBinary,
+    Select,
+    String,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
 
 from cpaas_provider.store.batches import BATCH
 from cpaas_provider.store.schema import Moment
 
-_MOST_ROWS = 256
-_STEP = 16
-"""Rows of one statement of SQLite, and by how many two sizes of it differ."""
+MOST_ROWS = 64
+"""Rows of one statement of SQLite. Its driver remembers a text for each number of rows up to that."""
 
 _NAMED = re.compile(r"%\((\w+)\)s")
 _VALUES, _REST = " VALUES (", ") ON CONFLICT"
 
+Row = Mapping[str, Any]
 Convert = Callable[[Any], Any]
 
 
@@ -38,14 +52,14 @@ class _Prepared:
     head: str
     group: str
     rest: str
-    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    pick: Callable[[Row], tuple[Any, ...]]
     conversions: tuple[tuple[int, Convert], ...]
 
     def text(self, rows: int) -> str:
         """Return the statement for so many rows."""
-        return f"{self.head}{_VALUES}{'), ('.join([self.group] * rows)}{_REST}{self.rest}"
+        return _statement(self.head, self.group, self.rest, rows)
 
-    def values(self, rows: Iterable[Mapping[str, Any]]) -> tuple[Any, ...]:
+    def values(self, rows: Iterable[Row]) -> tuple[Any, ...]:
         """Return the values of rows, one after the other."""
         values: list[Any] = []
         for row in rows:
@@ -57,36 +71,96 @@ class _Prepared:
         return tuple(values)
 
 
-def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+@dataclass(frozen=True)
+class _AsDocument:
+    """An insertion of the rows of a JSON document, which PostgreSQL reads faster than the driver writes values.
+
+    :param conversions: the columns that have to be brought into JSON's form
+    """
+
+    text: str
+    conversions: tuple[tuple[str, Convert], ...]
+
+    def document(self, rows: Iterable[Row]) -> str:
+        """Return the document of rows."""
+        changed = []
+        for row in rows:
+            one = dict(row)
+            for name, convert in self.conversions:
+                if (value := one[name]) is not None:
+                    one[name] = convert(value)
+            changed.append(one)
+        return _to_json(changed)
+
+
+@functools.lru_cache(maxsize=512)
+def _statement(head: str, group: str, rest: str, rows: int) -> str:
+    return f"{head}{_VALUES}{'), ('.join([group] * rows)}{_REST}{rest}"
+
+
+# Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
+_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
+
+def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Insert rows, and return what ``RETURNING`` says of them, as the driver gives it.
 
     :param insertion: with an ``ON CONFLICT``, and no values but those of the rows; made once, as what is made of it is
         remembered
     :param rows: of the same columns
     """
-    if not rows:
-        return []
-    prepared = _prepared(insertion, connection.dialect, tuple(rows[0]))
     found: list[tuple[Any, ...]] = []
-    rest = iter(rows)
-    for size in _sizes(len(rows), connection.dialect.name):
-        result = connection.exec_driver_sql(prepared.text(size), prepared.values(islice(rest, size)))
+    for _, result in _inserted(connection, insertion, rows):
         if result.returns_rows:
-            found.extend(map(tuple, result))
+            found.extend(_rows(connection, result))
     return found
 
 
-def _sizes(count: int, dialect: str) -> Iterator[int]:
-    """Yield how many rows go into each statement."""
-    most = BATCH if dialect != "sqlite" else _MOST_ROWS
-    while count:
-        size = min(count, most)
-        if dialect == "sqlite" and size > _STEP:
-            # SQLite's driver remembers statements it has seen, and to read one anew takes longer than to carry it out.
-            # So there are few sizes, and a small rest.
-            size -= size % _STEP
-        yield size
-        count -= size
+def insert_missing(connection: Connection, insertion: Insert, rows: Sequence[Row], key: Column[bytes]) -> set[bytes]:
+    """Insert the rows that a table of SQLite has not yet, and return the keys of those that it had.
+
+    :param insertion: as ``insert_many`` takes it, which does nothing on a conflict
+    :param rows: no two of them with the same key
+    :param key: the primary key of a table that numbers its rows
+    """
+    there: set[bytes] = set()
+    for some, result in _inserted(connection, insertion, rows):
+        # All are new, mostly: then it need not be asked which.
+        if result.rowcount < len(some):
+            there.update(row[key.name] for row in some)
+            # Rows of one statement are numbered one after the other.
+            numbers = {"after": result.lastrowid - result.rowcount, "last": result.lastrowid}
+            new = select_at_once(connection, _numbered(key), numbers) if result.rowcount else []
+            there.difference_update(bytes.fromhex(name) for (name,) in new)
+    return there
+
+
+def _inserted(
+    connection: Connection, insertion: Insert, rows: Sequence[Row]
+) -> Iterator[tuple[Sequence[Row], CursorResult[Any]]]:
+    """Insert rows, and yield them by statement, each with what came of it."""
+    if not rows:
+        return
+    dialect, names = connection.dialect, tuple(rows[0])
+    most = MOST_ROWS if dialect.name == "sqlite" else BATCH
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        if dialect.name == "postgresql":
+            whole = _as_document(insertion, dialect, names)
+            yield some, connection.exec_driver_sql(whole.text, (whole.document(some),))
+        else:
+            prepared = _prepared(insertion, dialect, names)
+            yield some, connection.exec_driver_sql(prepared.text(len(some)), prepared.values(some))
+
+
+def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
+    """Return what came of a statement."""
+    if connection.dialect.name == "sqlite" or result.cursor is None:
+        return [tuple(row) for row in result]
+    # All of it is there by now, so that nothing can fail that would need SQLAlchemy's words.
+    rows = list(result.cursor.fetchall())
+    result.close()
+    return rows
 
 
 def select_at_once(connection: Connection, query: Select[Any], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -95,37 +169,86 @@ def select_at_once(connection: Connection, query: Select[Any], values: Mapping[s
     From SQLite they come as one: for each row its driver gives way to other threads, and waits until it has its turn
     again, which takes longer than the query where they are busy.
 
-    :param query: made once, as what is made of it is remembered
+    :param query: made once, as what is made of it is remembered; without lists of values
     """
+    text, names, fixed = _text_of(query, connection.dialect)
+    given = {**fixed, **values}
+    result = connection.exec_driver_sql(text, tuple(given[name] for name in names))
     if connection.dialect.name != "sqlite":
-        return [tuple(row) for row in connection.execute(query, values)]
-    return [tuple(row) for row in json.loads(connection.execute(_as_one(query), values).scalar_one())]
+        return _rows(connection, result)
+    return [tuple(row) for row in json.loads(result.scalar_one())]
 
 
 @functools.lru_cache(maxsize=64)
-def _as_one(query: Select[Any]) -> Select[Any]:
-    rows = query.subquery()
-    return select(func.json_group_array(func.json_array(*rows.c)))
+def _text_of(query: Select[Any], dialect: Dialect) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
+    """Return a query as the driver takes it, its parameters in their order, and those that are always the same.
+
+    SQLAlchemy takes longer to find what it made of a query before than a database to answer it.
+    """
+    if dialect.name == "sqlite":
+        rows = query.subquery()
+        query = select(func.json_group_array(func.json_array(*rows.c)))
+    compiled: Any = query.compile(dialect=dialect)
+    text = str(compiled)
+    if compiled.positional:
+        return text, tuple(compiled.positiontup or ()), compiled.params
+    return _NAMED.sub("%s", text), tuple(_NAMED.findall(text)), compiled.params
+
+
+@functools.lru_cache(maxsize=64)
+def _numbered(key: Column[bytes]) -> Select[Any]:
+    number: Any = literal_column("rowid")
+    after, last = (bindparam(name, type_=BigInteger()) for name in ("after", "last"))
+    return select(func.hex(key)).where(number > after, number <= last)
 
 
 @functools.lru_cache(maxsize=64)
 def _prepared(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _Prepared:
+    head, group, rest, order = _taken_apart(insertion, dialect, names)
+    return _Prepared(head, group, rest, itemgetter(*order), tuple(_conversions(insertion, order, _TO_SQLITE)))
+
+
+@functools.lru_cache(maxsize=64)
+def _as_document(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _AsDocument:
+    head, _, rest, order = _taken_apart(insertion, dialect, names)
+    table: Any = insertion.table
+    kinds = ", ".join(f"{name} {_kind(table.c[name].type, dialect)}" for name in order)
+    given = f"json_to_recordset(CAST(%s AS json)) AS given ({kinds})"
+    conversions = tuple((order[place], convert) for place, convert in _conversions(insertion, order, _TO_JSON))
+    text = f"{head} SELECT {', '.join(order)} FROM {given} ON CONFLICT{rest}"  # noqa: S608 - text of ours
+    return _AsDocument(text, conversions)
+
+
+def _taken_apart(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return what is before a row's values, their places, what is after them, and their order."""
     compiled = insertion.compile(dialect=dialect, column_keys=list(names))
     head, _, values = str(compiled).partition(_VALUES)
     group, conflict, rest = values.partition(_REST)
     order = _NAMED.findall(group) or list(getattr(compiled, "positiontup", None) or ())
     if not conflict or sorted(order) != sorted(names) or _NAMED.search(rest):
         raise TypeError("an insertion of many rows has an ON CONFLICT, and no values but those of its rows")
+    return head, group, rest, tuple(order)
+
+
+def _kind(kind: Any, dialect: Dialect) -> str:
+    # How long a text may be is for the table to say.
+    return "TEXT" if isinstance(kind, String) else str(kind.compile(dialect=dialect))
+
+
+def _conversions(insertion: Insert, order: Sequence[str], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:
     table: Any = insertion.table
-    converters = [_converter(table.c[name].type, dialect) for name in order]
-    conversions = tuple((place, convert) for place, convert in enumerate(converters) if convert is not None)
-    return _Prepared(head, _NAMED.sub("%s", group), rest, itemgetter(*order), conversions)
+    for place, name in enumerate(order):
+        for kind, convert in to.items():
+            if isinstance(table.c[name].type, kind):
+                yield place, convert
 
 
-def _converter(kind: Any, dialect: Dialect) -> Convert | None:
-    if isinstance(kind, (Boolean, LargeBinary)):
-        # The drivers of both databases take them as they are.
-        return None
-    convert: Convert | None = kind.dialect_impl(dialect).bind_processor(dialect)
-    # Rows that are written together bear the same few moments.
-    return functools.lru_cache(maxsize=2048)(convert) if convert and isinstance(kind, Moment) else convert
+# Rows that are written together bear the same few moments.
+@functools.lru_cache(maxsize=2048)
+def _moment(value: datetime) -> str:
+    """Return a moment as SQLAlchemy writes it into SQLite, and as PostgreSQL reads it."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+_TO_SQLITE: dict[type, Convert] = {Moment: _moment}
+_TO_JSON: dict[type, Convert] = {Moment: _moment, LargeBinary: lambda value: f"\\x{value.hex()}"}

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.many import insert_many
+from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.store.errors import RejectedDataError
+from cpaas_provider.store.many import MOST_ROWS, insert_many, insert_missing
 from cpaas_provider.store.schema import campaigns, reports
 
 WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -77,8 +78,36 @@ def test_few_statements_carry_many_rows(database: Database) -> None:
     rows = [row(number) for number in range(300)]
     with statements(database) as seen:
         database.write(lambda connection: insert_many(connection, adding_up(database), rows))
-    # SQLite: 256, 32 and 12 rows, so that few different texts are met again and again.
-    assert len(seen) == (3 if database.engine.dialect.name == "sqlite" else 1)
+    # SQLite: 64 rows and 44, so that few different texts are met again and again.
+    assert len(seen) == (5 if database.engine.dialect.name == "sqlite" else 1)
+
+
+@pytest.mark.parametrize("there", [set(), {0}, {5, 17, 100}, {MOST_ROWS - 1, MOST_ROWS}, set(range(150))])
+def test_rows_that_were_there_are_told_from_new_ones_on_sqlite(sqlite_url: str, there: set[int]) -> None:
+    ignoring = sqlite.insert(reports).on_conflict_do_nothing(index_elements=[reports.c.digest])
+    before, rows = [row(number) for number in sorted(there)], [row(number, times=7) for number in range(150)]
+    # More lie before and after them.
+    others = [row(1000), row(2000)]
+    with open_store(sqlite_url) as database:
+        database.write(lambda connection: insert_many(connection, ignoring, [others[0], *before, others[1]]))
+        told = database.write(lambda connection: insert_missing(connection, ignoring, rows, reports.c.digest))
+        assert told == {one["digest"] for one in before}
+        assert stored(database) == [*(rows[n] if n not in there else row(n) for n in range(150)), *others]
+
+
+def test_text_with_half_a_character_is_rejected_with_all_that_came_with_it(database: Database) -> None:
+    assert_rejected(database, "half: \ud800")
+
+
+def test_text_with_nul_is_rejected_by_postgres_with_all_that_came_with_it(postgres_url: str) -> None:
+    with open_store(postgres_url) as database:
+        assert_rejected(database, "a\0b")
+
+
+def assert_rejected(database: Database, body: str) -> None:
+    with pytest.raises(RejectedDataError):
+        database.write(lambda connection: insert_many(connection, adding_up(database), [row(1), row(2, body=body)]))
+    assert stored(database) == []
 
 
 def test_nothing_for_no_rows(database: Database) -> None:
