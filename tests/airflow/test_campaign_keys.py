@@ -90,7 +90,7 @@ class TestLostJournals:
         run = self.sent_and_restored(stage, database_file)
         run.clear().once()
         said = journal("forget", run.dag.dag_id, run.run_id, "campaign", "--yes")
-        assert (said.status, "sends again to everybody" in said.out) == (0, True)
+        assert (said.status, "sends again to every recipient" in said.out) == (0, True)
         assert run.clear().once().state == "success"
         assert reached(stage) == Counter(digits(3) * 2)
 

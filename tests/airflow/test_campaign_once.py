@@ -159,7 +159,7 @@ class TestTwoAtOnce:
             state.take()
             run = sms(stage, rows(4), **KEY)
             failed = run.once()
-            assert (failed.state, "somebody else works on it" in failed.error) == ("up_for_retry", True)
+            assert (failed.state, "working on this campaign: somebody else" in failed.error) == ("up_for_retry", True)
             assert requests(stage) == 1
             state.release()
         assert (run.once().state, reached(stage)) == ("success", Counter(digits(4)))

@@ -98,7 +98,7 @@ class TestMarkSent:
         assert said.status == 0, said.err
         assert "Resolved as sent: 1 request to 2 recipients" in said.out
         assert f"  {send.reference}\n" in said.out
-        assert "Next: clear the task; it then sends only to others" in said.out
+        assert "Next: clear the task. It then sends only to other recipients" in said.out
         assert "Airflow 3.4" in said.out
         ended = send.run.clear().once()
         assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
@@ -130,14 +130,14 @@ class TestMarkSent:
         send = Send(stage, phone("ada"), on_unknown="skip")
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert send.run.once().state == "success"
-        assert "there is nothing left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
+        assert "Nothing is left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
 
 
 class TestMarkUnsent:
     def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert said.status == 0, said.err
-        assert "Next: clear the task; it then sends to these 2 recipients" in said.out
+        assert "Next: clear the task. It then sends only to these 2 recipients" in said.out
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "previous_unknown" in kept) == ("not_sent", "not_sent", False)
         ended = send.run.clear().once()
@@ -150,7 +150,7 @@ class TestMarkUnsent:
     def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
         send.put_in(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
-        assert "Next: nothing to do; the task's next try sends to these 2 recipients" in said.out
+        assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
         assert send.run.once().state == "success"
         assert send.arrived("ada") == 2
 
@@ -184,7 +184,7 @@ class TestSeveralRequests:
     def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
         said = journal("resolve", "--not-sent", *two.ids, "--reference", first, "--yes")
-        assert f"In doubt still: 1 request to 1 recipient ({second})" in said.out
+        assert f"Still unresolved: 1 request to 1 recipient ({second})" in said.out
         assert [one["state"] for one in two.requests.values()] == ["not_sent", "unknown"]
 
     def test_references_may_be_given_in_either_way(self, two: Send, journal: Journal) -> None:
@@ -209,9 +209,7 @@ class TestAsking:
         said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
         assert said.status == 0
         assert f"  {send.reference}  send_sms, 2 recipients, started " in said.out
-        assert (
-            "Resolve as not sent? They are made again by the task's next try. This cannot be undone. [y/N]" in said.out
-        )
+        assert "Resolve as not sent? The task's next try sends them. This cannot be undone. [y/N]" in said.out
 
     @pytest.mark.parametrize("answer", ["n\n", "\n"])
     def test_no(self, send: Send, journal: Journal, answer: str) -> None:
@@ -233,7 +231,7 @@ class TestRefused:
     def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
         send.put_in(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
-        assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
+        assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
         assert "Wait until it has ended" in said.err
         assert send.requests[send.reference]["state"] == "unknown"
 
@@ -242,7 +240,7 @@ class TestRefused:
         [
             ((), "Give either --sent or --not-sent"),
             (("--sent", "--not-sent"), "Give either --sent or --not-sent"),
-            (("--not-sent", "--id", "msg_9"), "--id is of what was sent"),
+            (("--not-sent", "--id", "msg_9"), "--id is the id of what was sent"),
         ],
     )
     def test_without_one_clear_decision_nothing_is_changed(
@@ -280,17 +278,17 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *send.ids)
-        assert (said.status, "has changed meanwhile" in said.err) == (1, True)
+        assert (said.status, "changed in the meantime" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
     def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *send.ids[:2], "other")
-        assert (said.status, "There is no task instance other in run" in said.err) == (1, True)
+        assert (said.status, "Task instance other in run" in said.err) == (1, True)
 
     def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--map-index", "3", "--yes")
-        assert (said.status, "Leave --map-index out" in said.err) == (1, True)
+        assert (said.status, "omit --map-index" in said.err) == (1, True)
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
     def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
@@ -314,18 +312,19 @@ class TestRefused:
     def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
         rewrite(send, lambda kept: kept.update(version=99))
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
-        assert (said.status, "this version of the provider cannot read: its version is 99" in said.err) == (1, True)
+        assert (said.status, "cannot read the journal of task instance " in said.err) == (1, True)
+        assert ": its version is 99. Nothing was changed." in said.err
         said = journal("list", "--output", "json")
         assert (said.status, said.lines) == (1, [])
         assert "could not be read" in said.err
-        assert "Nothing is in doubt" not in said.err
+        assert "No unresolved requests" not in said.err
 
     @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
     def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
         rewrite(send, lambda _: None, instead=json.dumps(stored))
         for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
             said = journal(*command)
-            assert (said.status, "this version of the provider cannot read: it cannot be read" in said.err) == (1, True)
+            assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
         assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
 
     def test_a_database_that_fails_says_that_it_may_not_be_stored(
@@ -344,10 +343,10 @@ class TestList:
     def test_nothing_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
         send = Send(stage, phone("ada"))
         assert send.run.once().state == "success"
-        assert journal("list").out == "Nothing is in doubt.\n"
+        assert journal("list").out == "No unresolved requests.\n"
         said = journal("list", "--output", "json")
-        assert (said.lines, said.err) == ([], "Nothing is in doubt.\n")
-        assert "There is no such request." in journal("list", "--state", "rejected").out
+        assert (said.lines, said.err) == ([], "No unresolved requests.\n")
+        assert "No such request." in journal("list", "--state", "rejected").out
 
     def test_what_is_in_doubt_and_what_to_do(self, send: Send, journal: Journal) -> None:
         said = journal("list", "--output", "json")
@@ -367,7 +366,7 @@ class TestList:
             "reason": line["reason"],
         }
         assert line["started_at"].endswith("+00:00")
-        assert "In doubt: 1 request to 2 recipients" in said.err
+        assert "Unresolved: 1 request to 2 recipients" in said.err
         assert f"airflow cpaas journal resolve --sent {' '.join(send.ids)}\n" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
@@ -407,7 +406,7 @@ class TestList:
         assert [line["reference"] for line in said.lines] == newest_first
         said = journal("list", "--limit", "3", "--output", "json")
         assert [line["reference"] for line in said.lines] == newest_first[:3]
-        assert "There are more than these 3" in said.err
+        assert "Only the newest 3 are shown" in said.err
 
 
 class TestShow:
@@ -453,10 +452,10 @@ class TestShow:
         send.run.clear(drop_state=True)
         assert send.run.once().state == "failed"
         said = journal("show", *send.ids)
-        assert "What was sent to people without a request here, nobody can tell: " in said.out
+        assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         assert "state was dropped" in said.out
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
-        assert "Of others nobody can tell (" in said.out
+        assert "The outcome for other recipients is unknown (" in said.out
         assert send.run.clear().once().state == "success"
         assert send.arrived("ada") == 2
 
@@ -487,28 +486,28 @@ class Single:
         assert ended.state == "failed", ended
 
 
-BY_REFERENCE = "by the reference (there the external_ref, unless the task gives one of its own)"
+BY_REFERENCE = "by reference (the service's external_ref, unless the task sets its own)"
 WORDED = {
     "create_contact_row": (
         "1 request for 1 row",
-        "create_contact_row by the cells and the time of the claim",
+        "create_contact_row by cells and start time",
         "create_contact_row, 1 row, started",
-        "it then adds the row. From",
-        "it then succeeds without a request. From",
+        "It then adds the row. From",
+        "It then succeeds without a request. From",
     ),
     "request_otp": (
         "1 request to 1 recipient",
-        "request_otp by the recipient and the time of the claim",
+        "request_otp by recipient and start time",
         "request_otp, 1 recipient, started",
-        "it then requests the passcode for the recipient it then has. From",
-        "it then succeeds without a request, unless it has another recipient by then. From",
+        "It then requests the passcode for the recipient in its arguments. From",
+        "It then succeeds without a request, unless its recipient has changed. From",
     ),
     "buy_airtime": (
         "1 request to 1 recipient",
         f"buy_airtime {BY_REFERENCE}",
         "buy_airtime, 1 recipient, started",
-        "it then buys the airtime for the recipient it then has. From",
-        "it then succeeds without a request, unless it has another recipient by then. From",
+        "It then buys the airtime for the recipient in its arguments. From",
+        "It then succeeds without a request, unless its recipient has changed. From",
     ),
 }
 
@@ -524,14 +523,14 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str) -> None:
     counts, found, story, made, not_made = WORDED[kind]
     single = Single(stage, kind)
-    assert f"In doubt: {counts}. Look into the service's own records: {found}. Then" in journal("list").out
+    assert f"Unresolved: {counts}. Look for them in the service's own records: {found}. Then" in journal("list").out
     assert f"  {story} " in journal("resolve", "--sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
     said = journal("resolve", "--not-sent", *single.ids, "--yes").out
     assert f"Resolved as not sent: {counts} of do in run" in said
-    assert f"Next: clear the task; {made}" in said
+    assert f"Next: clear the task. {made}" in said
     single.run.rewrite_journal(state="unknown", resolution=None)
     marked = journal("resolve", "--sent", *single.ids, "--yes").out
-    assert f"Next: clear the task; {not_made}" in marked
+    assert f"Next: clear the task. {not_made}" in marked
     assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
     assert single.run.clear().once().state == "success"
 
@@ -542,9 +541,9 @@ def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) 
         Single(stage, kind)
     Send(stage, phone("ada"), phone("obi")).fails_unknown()
     said = journal("list").out
-    assert "In doubt: 4 requests to 4 recipients and for 1 row." in said
-    ways = f"send_sms and buy_airtime {BY_REFERENCE}; {WORDED['request_otp'][1]}; {WORDED['create_contact_row'][1]}. Th"
-    assert f"Look into the service's own records: {ways}" in said
+    assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
+    ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
+    assert f"Look for them in the service's own records: {ways}" in said
 
 
 def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:

@@ -75,7 +75,7 @@ class TestSeen:
     def test_show_says_in_which_database_it_lies(self, run: Run, journal: Journal, database: Database) -> None:
         said = journal("show", *ids(run), "--output", "json")
         assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("accepted", 2)]
-        assert f"(idempotency_key), and lies in the database {database.url_for_people}." in said.err
+        assert f"(idempotency_key). It is stored in the database {database.url_for_people}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
     def test_show_of_a_run_that_found_all_done_is_the_same_journal(
@@ -102,10 +102,10 @@ class TestSeen:
         for key in (f"{JOURNAL_KEY}.0.1", f"{JOURNAL_KEY}.0.2"):
             at_work.delete(key)
         said = journal("show", *ids(run))
-        assert "task instance of another run works on it now." in said.out
-        assert "Nothing is in doubt." in said.out
+        assert "task instance of another run is working on it now." in said.out
+        assert "No unresolved requests." in said.out
         at_work.release()
-        assert "In doubt: 1 request to 2 recipients." in journal("show", *ids(run)).out
+        assert "Unresolved: 1 request to 2 recipients." in journal("show", *ids(run)).out
 
 
 class TestMarked:
@@ -114,7 +114,7 @@ class TestMarked:
     ) -> None:
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "Resolved as not sent: 1 request to 2 recipients" in said.out) == (0, True), said.err
-        assert "clear the task, or have another run ask for the campaign" in said.out
+        assert "clear the task, or start another run with the same idempotency_key" in said.out
         assert "3.4" not in said.out
         done = run.clear().once()
         assert (done.state, counts(done.result)) == ("success", {"sent": 4})
@@ -143,7 +143,7 @@ class TestRefused:
     def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
         CampaignState(database, NAME, "task instance of another run").take()
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
-        assert (said.status, "task instance of another run works on it" in said.err) == (1, True)
+        assert (said.status, "working on this campaign: task instance of another run" in said.err) == (1, True)
         assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
 
     def test_a_journal_that_changed_meanwhile(
@@ -159,7 +159,7 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *ids(run))
-        assert (said.status, "has changed meanwhile. Nothing was changed." in said.err) == (1, True)
+        assert (said.status, "changed in the meantime. Nothing was changed." in said.err) == (1, True)
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
 
     @pytest.mark.parametrize("state", ["running", "deferred"])
@@ -167,7 +167,7 @@ class TestRefused:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
-        assert (said.status, f"is {state}, and its try may write" in said.err) == (1, True)
+        assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
 
 
 class TestElsewhere:
@@ -184,12 +184,15 @@ class TestElsewhere:
     ) -> None:
         said = journal(*command.split(), *ids(run))
         assert said.status == 1
-        assert f"its campaign's journal is not in the database {other}, which [cpaas] database names here." in said.err
-        assert f"The workers have {database.url_for_people}. Nothing was changed." in said.err
+        assert (
+            f"the journal of its campaign is not in the database {other}, which [cpaas] database names here."
+            in said.err
+        )
+        assert f"The workers use {database.url_for_people}. Nothing was changed." in said.err
 
     def test_list_says_that_it_could_not_be_read(self, run: Run, journal: Journal, other: str) -> None:
         said = journal("list")
-        assert (said.status, "Journals that could not be read, so nobody can tell" in said.err) == (1, True)
+        assert (said.status, "could not be read and may hold unresolved requests" in said.err) == (1, True)
 
     def test_one_that_cannot_be_opened_is_named_once(
         self, stage: Stage, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,7 +200,7 @@ class TestElsewhere:
         sms(stage, rows(1), idempotency_key="summer").once()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db/none.db")
         said = journal("list")
-        assert (said.status, said.err.count("lie in the database [cpaas] database names")) == (1, 1)
+        assert (said.status, said.err.count("are stored in the database that [cpaas] database names")) == (1, 1)
 
 
 def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal) -> None:
@@ -214,11 +217,11 @@ def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal)
     later = parts(stage, 2, rows(6), **KEY)
     later.once(map_index=0)
     said = journal("show", *ids(later), "--map-index", "0")
-    assert (said.status, "which is sent in 2 partitions" in said.err) == (1, True)
+    assert (said.status, "which has 2 partitions" in said.err) == (1, True)
 
 
 def test_run_that_requested_nothing_is_said_to_have_no_journal(stage: Stage, journal: Journal) -> None:
     dry = sms(stage, rows(1), dry_run=True, **KEY)
     dry.once()
     said = journal("show", *ids(dry))
-    assert (said.status, "nothing of it was requested yet" in said.err) == (1, True)
+    assert (said.status, "the campaign has made no request yet" in said.err) == (1, True)

@@ -121,7 +121,7 @@ class TestReceiver:
             assert receiver.ended() == 0
         assert [body["id"] for body in receiver.bodies()] == ["m-1", "m-2"]
         said = receiver.log.read_text()
-        assert f"at http://127.0.0.1:{receiver.port}/cpaas with 1 worker(s), into {receiver.store}" in said
+        assert f"at http://127.0.0.1:{receiver.port}/cpaas with 1 worker(s).\nStoring them in {receiver.store}" in said
         assert "POST /cpaas/callback/...\n  POST /cpaas/webhook/...\n" in said
         for secret in (TICKET.reference, "2348030000001", "sk_test_received"):
             assert secret not in said

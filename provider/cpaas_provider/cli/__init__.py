@@ -25,80 +25,85 @@ from airflow.cli.cli_config import (
 from cpaas_provider.cli.contact_commands import contact_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
-_CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="connection to use (default: %(default)s)")
+_CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
 _RUN_ID = Arg(("run_id",), help="The id of the Dag run")
 _REFERENCE = Arg(
     ("--reference",),
     nargs="+",
     action="extend",
     metavar="REFERENCE",
-    help="Only these requests of the task instance (default: all that are in doubt)",
+    help="Only these requests of the task instance (default: all unresolved requests)",
 )
 _ID = Arg(
     ("--id",),
     dest="result_id",
     metavar="ID",
-    help="With --sent, the service's id of what was sent; for one request only",
+    help="The service's id of what was sent, with --sent and for one request only",
 )
 _STATES = ("unknown", "pending", "accepted", "rejected", "not_sent", "all")
 _EACH = Arg(
     ("--each",),
     action="store_true",
-    help="Of campaigns, show each request (default: each that is in doubt, and of the others how many there are)",
+    help="Show each request of a campaign (default: each unresolved request, and counts of the others)",
 )
 _FILTERS = (
-    Arg(("--dag-id",), help="Only of this Dag"),
-    Arg(("--run-id",), help="Only of this Dag run"),
-    Arg(("--task-id",), help="Only of this task"),
+    Arg(("--dag-id",), help="Only requests of this Dag"),
+    Arg(("--run-id",), help="Only requests of this Dag run"),
+    Arg(("--task-id",), help="Only requests of this task"),
     Arg(
         ("--state",),
         choices=_STATES,
         metavar=f"({', '.join(_STATES)})",
-        help="Only requests of this state (default: those in doubt, which are the unknown, and the pending of task "
-        "instances that are not running)",
+        help="Only requests in this state (default: unresolved requests, which are unknown, or pending without a "
+        "running task instance)",
     ),
     Arg(
         ("--limit",),
         type=positive_int(allow_zero=False),
         default=100,
-        help="Show so many requests at most, newest first (default: %(default)s)",
+        help="Show at most this many requests, newest first (default: %(default)s)",
     ),
 )
 _RECEIVER = (
     Arg(("--host",), default="127.0.0.1", help="Address to listen on (default: %(default)s)"),
     Arg(("--port",), type=positive_int(allow_zero=False), default=8099, help="Port (default: %(default)s)"),
-    Arg(("--workers",), type=positive_int(allow_zero=False), default=1, help="Processes (default: %(default)s)"),
+    Arg(
+        ("--workers",),
+        type=positive_int(allow_zero=False),
+        default=1,
+        help="Number of processes (default: %(default)s)",
+    ),
     Arg(
         ("--prefix",),
         default="/cpaas",
-        help="Path before the two doors; the default is where Airflow's API server has them, so that either can stand "
+        help="Path before the two endpoints. The default is the path on Airflow's API server, so that either can run "
         "behind the same public address (default: %(default)s)",
     ),
-    Arg(("--describe",), action="store_true", help="Also answer PREFIX/docs and PREFIX/openapi.json, to anybody"),
+    Arg(("--describe",), action="store_true", help="Also serve PREFIX/docs and PREFIX/openapi.json, without a login"),
 )
 _DAYS = Arg(
     ("--days",),
     type=positive_int(allow_zero=False),
     default=90,
-    help="Delete what last changed longer ago than so many days (default: %(default)s)",
+    help="Delete what has not changed for this many days (default: %(default)s)",
 )
 _LOOKUP_DAYS = Arg(
     ("--lookup-days",),
     type=positive_int(allow_zero=False),
     default=365,
-    help="Delete look-ups older than so many days; not fewer than the longest lookup_ttl of your campaigns, or numbers "
-    "are looked up and paid for again (default: %(default)s)",
+    help="Delete lookups older than this many days. With fewer than the longest lookup_ttl of your campaigns, numbers "
+    "are looked up and charged again (default: %(default)s)",
 )
 _RECIPIENT = Arg(
     ("recipient",),
-    help="An email address, a phone number in its international form, or a national one with --region; - reads it from "
-    "standard input, so that it stands in no list of processes and in no history of a shell",
+    help="Email address, international phone number, or national phone number with --region. Give - to read it from "
+    "standard input, so that process lists and shell history do not show it",
 )
-_REGION = Arg(("--region",), metavar="REGION", help="Two-letter region of a national number, such as NG")
+_REGION = Arg(("--region",), metavar="REGION", help="Two-letter region of a national phone number, such as NG")
 _INSTANCE = (ARG_DAG_ID, _RUN_ID, ARG_TASK_ID, ARG_MAP_INDEX)
 _DECISION = (
-    Arg(("--sent",), action="store_true", help="They were carried out; they are not made again"),
-    Arg(("--not-sent",), action="store_true", help="They were not carried out; the task's next try makes them"),
+    Arg(("--sent",), action="store_true", help="The requests were sent. They are not sent again"),
+    Arg(("--not-sent",), action="store_true", help="The requests were not sent. The task's next try sends them"),
 )
 
 
@@ -122,32 +127,33 @@ def get_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="cpaas",
-            help="Messaging service: check a connection, decide what became of requests, receive delivery reports",
+            help="Messaging service: check a connection, resolve requests, receive delivery reports",
             subcommands=(
                 ActionCommand(
                     name="ping",
                     help="Check a connection without cost or change",
                     description=(
-                        "Ask the service for the contact table, which costs and changes nothing, and say whether host, "
-                        "path and API key of the connection are right. Exit status 0 if they are, 1 if not."
+                        "Check that host, path and API key of a connection are right. The command reads the contact "
+                        "table, which costs and changes nothing. Exit status: 0 if they are right, 1 if not."
                     ),
                     func=_command("cpaas_provider.cli.ping.ping"),
                     args=(_CONN_ID,),
                 ),
                 ActionCommand(
                     name="receiver",
-                    help="Receive delivery reports in processes of their own",
+                    help="Receive delivery reports in separate processes",
                     description=(
-                        "Receive delivery reports as Airflow's API server does under /cpaas, but without the server, "
-                        "for more of them than it takes. It keeps them where AIRFLOW__CPAAS__DATABASE says. On SIGTERM "
-                        "and Ctrl-C it stores what it has taken and ends."
+                        "Receive delivery reports as Airflow's API server does under /cpaas, but in separate "
+                        "processes, for more reports than the API server can take. The receiver stores them in the "
+                        "database that AIRFLOW__CPAAS__DATABASE names. On SIGTERM or Ctrl-C it stores the reports it "
+                        "has accepted, then exits."
                     ),
                     func=_command("cpaas_provider.cli.receiver.cpaas_receiver"),
                     args=_RECEIVER,
                 ),
                 GroupCommand(
                     name="db",
-                    help="The provider's own database: AIRFLOW__CPAAS__DATABASE says where",
+                    help="Manage the provider's own database (AIRFLOW__CPAAS__DATABASE)",
                     subcommands=_database_commands(),
                 ),
                 GroupCommand(
@@ -156,7 +162,7 @@ def get_cli_commands() -> list[CLICommand]:
                     subcommands=contact_commands(_command),
                 ),
                 GroupCommand(
-                    name="journal", help="What tasks noted of their requests", subcommands=_journal_commands()
+                    name="journal", help="Inspect and resolve the requests of tasks", subcommands=_journal_commands()
                 ),
             ),
         )
@@ -167,33 +173,33 @@ def _database_commands() -> tuple[ActionCommand, ...]:
     return (
         ActionCommand(
             name="migrate",
-            help="Create the database, or bring its tables up to date",
+            help="Create the database, or upgrade its tables",
             description=(
-                "Create the database, or bring its tables up to date. Whoever uses it does the same, so this is "
-                "for those who want it done beforehand, by a user who may create tables."
+                "Create the database, or upgrade its tables. Every process of the provider does the same on first "
+                "use. Run this command to do it earlier, with a database user that may create tables."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_migrate"),
             args=(ARG_VERBOSE,),
         ),
         ActionCommand(
             name="prune",
-            help="Delete old delivery reports, deliveries, requests and look-ups",
+            help="Delete old delivery reports, recipient statuses, requests and lookups",
             description=(
-                "Delete delivery reports, what they came to, and requests that last changed longer ago than --days; "
-                "look-ups older than --lookup-days. Campaigns that happen once (idempotency_key) stay. May run while "
-                "reports come in, and be ended with Ctrl-C at any time."
+                "Delete delivery reports, recipient statuses and requests that have not changed for --days days. "
+                "Delete lookups older than --lookup-days days. Campaigns with an idempotency_key are never deleted. "
+                "The command can run while reports arrive. You can stop it with Ctrl-C at any time."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_prune"),
             args=(_DAYS, _LOOKUP_DAYS, ARG_VERBOSE),
         ),
         ActionCommand(
             name="erase",
-            help="Delete whom delivery reports are about",
+            help="Erase a recipient from delivery reports",
             description=(
-                "Delete a recipient's number or address, and the reports that hold it in whatever form. What became of "
-                "the messages stays counted, and of those in flight nothing more is waited for. A file of SQLite is "
-                "cleaned of what was deleted. A report that comes afterwards is stored again. Exit status 0 when it is "
-                "done, 1 if not."
+                "Delete a recipient's phone number or email address, and every delivery report that contains it in "
+                "any form. Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is "
+                "also removed from a SQLite file. A report that arrives later is stored again. Exit status: 0 on "
+                "success, 1 on failure."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_erase"),
             args=(_RECIPIENT, _REGION, ARG_VERBOSE),
@@ -205,7 +211,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
     return (
         ActionCommand(
             name="list",
-            help="List requests, by default those nobody knows the outcome of",
+            help="List requests, by default the unresolved ones",
             func=_command("cpaas_provider.cli.journal.cpaas_journal_list"),
             args=(*_FILTERS, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
@@ -217,24 +223,24 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
         ),
         ActionCommand(
             name="resolve",
-            help="Decide that requests in doubt were carried out, or that they were not",
+            help="Resolve requests of unknown outcome as sent or not sent",
             description=(
-                "Decide that requests in doubt were carried out (--sent), or that they were not (--not-sent), as the "
-                "service's own records show. What was sent is not sent again; what was not sent, the task's next try "
-                "sends. Refused while the task instance is on its way, and of requests started less than 60 seconds "
-                "ago. Exit status 0 when it is decided, 1 if not."
+                "Resolve requests of unknown outcome as sent (--sent) or not sent (--not-sent), as the service's own "
+                "records show. Requests resolved as sent are not sent again. The task's next try sends the others. "
+                "The command is refused while the task instance can still run, and for requests started less than 60 "
+                "seconds ago. Exit status: 0 on success, 1 on failure."
             ),
             func=_command("cpaas_provider.cli.journal.cpaas_journal_resolve"),
             args=(*_INSTANCE, *_DECISION, _REFERENCE, _ID, ARG_YES, ARG_VERBOSE),
         ),
         ActionCommand(
             name="forget",
-            help="Let a task begin anew whose campaign's journal is gone with its database",
+            help="Let a task start again whose campaign journal was lost with its database",
             description=(
-                "Forget that a task instance has sent a campaign with an idempotency_key. For one that refuses to send "
-                "because the database has nothing of it, when the database that had it is gone for good. Once cleared, "
-                "the task sends again to everybody that [cpaas] database does not have. Exit status 0 when it is "
-                "forgotten, 1 if not."
+                "Delete the record that a task instance sent a campaign with an idempotency_key. Use it when the task "
+                "refuses to send because the database lacks the campaign, and the database that had it is lost for "
+                "good. After a clear, the task sends again to every recipient that [cpaas] database does not have. "
+                "Exit status: 0 on success, 1 on failure."
             ),
             func=lazy_load_command("cpaas_provider.cli.forget.cpaas_journal_forget"),
             args=(*_INSTANCE, ARG_YES, ARG_VERBOSE),

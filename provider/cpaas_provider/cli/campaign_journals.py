@@ -44,7 +44,7 @@ class CampaignJournals:
             self._database.close()
 
     def name_of(self, instance: Instance) -> str | None:
-        """Return the name of the campaign's partition that a task instance noted it has stored something of."""
+        """Return the name of the campaign's partition that a task instance has stored something for."""
         stored = get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=self._session)
         return None if stored is None else str(json.loads(stored))
 
@@ -71,8 +71,8 @@ class CampaignJournals:
             raise _unreadable(instance, error) from None
         if (count or 1) > 1:
             raise JournalError(
-                f"Task instance {instance} has stored nothing of its campaign, which is sent in {count} partitions. "
-                f"{UNTOUCHED} Name a task instance that has; `airflow cpaas journal list --state all` shows them."
+                f"Task instance {instance} has stored nothing for its campaign, which has {count} partitions. "
+                f"{UNTOUCHED} Name a task instance that has. `airflow cpaas journal list --state all` shows them."
             )
         return self.read(instance, f"{key.name}/0")
 
@@ -100,8 +100,8 @@ class CampaignJournals:
             raise _unreadable(instance, error) from None
         except ValueError as error:
             raise JournalError(
-                f"The campaign of task instance {instance} has a journal that this version of the provider cannot "
-                f"read: {error}. {UNTOUCHED}"
+                f"This version of the provider cannot read the campaign journal of task instance {instance}: {error}. "
+                f"{UNTOUCHED}"
             ) from None
         instance = dataclasses.replace(instance, campaign_taken=taken_by is not None)
         telling = {key: seen[key] for key in journal.telling}
@@ -128,8 +128,8 @@ class CampaignJournals:
                 self._database = open_store()
             except StoreError as error:
                 self._unusable = JournalError(
-                    f"Journals of campaigns with an idempotency_key lie in the database [cpaas] database names. "
-                    f"{error} {UNTOUCHED}"
+                    "Journals of campaigns with an idempotency_key are stored in the database that [cpaas] database "
+                    f"names. {error} {UNTOUCHED}"
                 )
                 raise self._unusable from None
         return self._database
@@ -143,17 +143,17 @@ class CampaignJournals:
             )
             if not variable.key.startswith(f"{CAMPAIGN_DATABASE}.{database.database_id}.")
         }
-        told = f"Task instance {instance} has an idempotency_key, and its campaign's journal is not in "
+        told = f"Task instance {instance} has an idempotency_key, and the journal of its campaign is not in "
         if others:
             return JournalError(
-                f"{told}the database {database.url_for_people}, which [cpaas] database names here. The workers have "
+                f"{told}the database {database.url_for_people}, which [cpaas] database names here. The workers use "
                 f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] database names "
                 "that database."
             )
         return JournalError(
-            f"{told}the database {database.url_for_people}. Either nothing of it was requested yet, or the database "
-            f"was restored from an older copy. {UNTOUCHED} Where the journal is gone for good, `airflow cpaas journal "
-            "forget` lets the task begin anew."
+            f"{told}the database {database.url_for_people}. Either the campaign has made no request yet, or the "
+            f"database was restored from an older copy. {UNTOUCHED} If the journal is lost for good, `airflow cpaas "
+            "journal forget` lets the task start again."
         )
 
     def _rendered(self, instance: Instance) -> Mapping[str, Any]:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def cpaas_db_migrate(args: Any) -> None:
-    """Create the database or bring it up to date, and say where it is."""
+    """Create the database or upgrade it, and print where it is."""
     from cpaas_provider.store import schema
 
     with _database() as database:
-        _say(f"The database {database.url_for_people} is of version {len(schema.MIGRATIONS)}, the newest.")
+        _say(f"The database {database.url_for_people} is up to date (version {len(schema.MIGRATIONS)}).")
 
 
 def cpaas_db_prune(args: Any) -> None:
-    """Delete what is older than some days, and say how much."""
+    """Delete what is older than a number of days, and print how much."""
     from cpaas_provider.delivery.retention import prune
 
     before, lookups_before = _ago("--days", args.days), _ago("--lookup-days", args.lookup_days)
@@ -33,7 +33,7 @@ def cpaas_db_prune(args: Any) -> None:
 
 
 def cpaas_db_erase(args: Any) -> None:
-    """Delete whom reports are about, and say how much named them."""
+    """Erase a recipient from delivery reports, and print how many rows named it."""
     from cpaas_provider.delivery.erasure import erase
     from cpaas_provider.delivery.mentions import UnknownRecipientError
 
@@ -44,13 +44,13 @@ def cpaas_db_erase(args: Any) -> None:
         except UnknownRecipientError as error:
             _fail(str(error))
     _say(
-        f"{counted(erased.rows, 'row')} named the recipient, read as {erased.read_as}, and no longer so. What became "
-        "of messages stays counted."
+        f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
+        "unchanged, except that messages in flight count as undelivered."
     )
     if erased.leftovers:
         _fail(
-            "The database's file may still hold what was deleted: it could not be cleaned while another process reads "
-            "it, or for lack of room. Run the same command again."
+            "The database file may still hold deleted data. It could not be cleaned, because another process reads it "
+            "or free space is missing. Run the same command again."
         )
 
 
@@ -70,7 +70,7 @@ def _ago(option: str, days: int) -> datetime:
     try:
         return datetime.now(UTC) - timedelta(days=days)
     except OverflowError:
-        _fail(f"{option} {days} reaches back before the calendar begins. Nothing was deleted. Give fewer days.")
+        _fail(f"{option} {days} reaches back before the year 1. Nothing was deleted. Give fewer days.")
 
 
 def _say(words: str) -> None:

@@ -1,4 +1,4 @@
-"""``airflow cpaas journal forget``: the way out for a task whose campaign's journal is gone for good."""
+"""``airflow cpaas journal forget``: for a task whose campaign journal is lost for good."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from cpaas_provider.cli.terminal import confirm
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER
 
-_CONSEQUENCE = "Once it is cleared it sends again to everybody whom [cpaas] database does not have."
+_CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def cpaas_journal_forget(args: Namespace) -> None:
-    """Forget that a task instance has stored a campaign's journal in a database."""
+    """Delete the record that a task instance stored a campaign's journal in a database."""
     asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
     try:
         with create_session(scoped=False) as session:
             instance = _with_marker(asked, session)
         if not args.yes:
-            confirm(f"Forget that {instance} sent a campaign? {_CONSEQUENCE}")
+            confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
         with create_session(scoped=False) as session:
             instance = _with_marker(asked, session)
             get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
     except JournalError as error:
         raise SystemExit(str(error)) from None
-    sys.stdout.write(f"Forgotten: that {instance} sent a campaign. {_CONSEQUENCE}\n")
+    sys.stdout.write(f"Deleted the record that {instance} sent a campaign. {_CONSEQUENCE}\n")
 
 
 def _with_marker(asked: Instance, session: Session) -> Instance:
@@ -47,5 +47,5 @@ def _with_marker(asked: Instance, session: Session) -> Instance:
     instance = task_state.find(asked, session)
     task_state.refuse_on_its_way(instance)
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
-        raise JournalError(f"Task instance {instance} has stored no campaign with an idempotency_key. {UNTOUCHED}")
+        raise JournalError(f"Task instance {instance} has no record of a campaign with an idempotency_key. {UNTOUCHED}")
     return instance

@@ -14,7 +14,7 @@ _RUNNING = frozenset({"running", "restarting"})
 
 
 class JournalError(Exception):
-    """A journal cannot be read or changed, in words for whoever typed the command."""
+    """A journal cannot be read or changed. The message is for the user of the command."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Instance:
 class Found:
     """A journal as it was found.
 
-    :param instance: whose it is, or who sends the campaign that it is of
-    :param seen: what stood under the keys that tell whether it has changed
+    :param instance: the task instance that has it, or that sends its campaign
+    :param seen: the values of the keys that show whether it has changed
     :param campaign: the name of the campaign's partition in the provider's database; ``None`` where the journal lies
         in the task's state
     :param database: that database, without a password
-    :param taken_by: who works on the campaign now, in words
+    :param taken_by: the task that works on the campaign now, in words
     """
 
     instance: Instance

@@ -1,4 +1,4 @@
-"""``airflow cpaas journal``: what tasks noted of their requests, and deciding those nobody knows the outcome of."""
+"""``airflow cpaas journal``: the requests that tasks recorded, and the resolution of unknown outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTHING_MORE = dict.fromkeys(_MORE)
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def cpaas_journal_list(args: Namespace) -> None:
-    """List requests of many task instances; by default those in doubt."""
+    """List requests of many task instances; by default the unresolved ones."""
     unreadable: list[JournalError] = []
     campaigns: dict[Instance, str] = {}
     try:
@@ -47,23 +47,23 @@ def cpaas_journal_list(args: Namespace) -> None:
     print_lines([_line(instance, one) for instance, one in shown], args.output, _COPIED)
     beside = aside(args)
     if len(found) > len(shown):
-        say(f"There are more than these {args.limit}: raise --limit, or narrow with --dag-id and --run-id.", beside)
+        say(f"Only the newest {args.limit} are shown. Raise --limit, or narrow with --dag-id and --run-id.", beside)
     for instance in dict.fromkeys(instance for instance, _ in shown):
         if instance in campaigns:
             say(f"Campaign {instance}: {campaigns[instance]}", beside)
     in_doubt = [(instance, one) for instance, one in shown if isinstance(one, Entry) and _is_in_doubt(instance, one)]
     if in_doubt or not unreadable:
-        nothing = "Nothing is in doubt." if args.state is None or shown else "There is no such request."
+        nothing = "No unresolved requests." if args.state is None or shown else "No such request."
         say(words.what_to_do(in_doubt) if in_doubt else nothing, beside)
     if unreadable:
         say("\n".join(str(problem) for problem in unreadable), sys.stderr)
-        raise SystemExit(f"Journals that could not be read, so nobody can tell what is in doubt: {len(unreadable)}.")
+        raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
 
 
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def cpaas_journal_show(args: Namespace) -> None:
-    """Show all requests of one task instance; those of a campaign summed up, beside what is in doubt."""
+    """Show all requests of one task instance; of a campaign the unresolved ones, and counts of the others."""
     found = _read(args)
     instance, journal = found.instance, found.journal
     doubtful = journal.doubtful()
@@ -75,20 +75,22 @@ def cpaas_journal_show(args: Namespace) -> None:
     if found.campaign is not None:
         say(words.where_it_lies(found), beside)
     if journal.lost:
-        say(f"What was sent to people without a request here, nobody can tell: {journal.lost}.", beside)
+        say(
+            f"The journal does not show whether recipients without a request here were sent to: {journal.lost}.", beside
+        )
     in_doubt = [(instance, entry) for entry in doubtful if _is_in_doubt(instance, entry)]
-    say(words.what_to_do(in_doubt) if in_doubt else "Nothing is in doubt.", beside)
+    say(words.what_to_do(in_doubt) if in_doubt else "No unresolved requests.", beside)
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def cpaas_journal_resolve(args: Namespace) -> None:
-    """Decide that requests in doubt were carried out, or that they were not."""
+    """Resolve requests of unknown outcome as sent or not sent."""
     if args.sent == args.not_sent:
         raise SystemExit("Give either --sent or --not-sent, as the service's own records show. Nothing was changed.")
     if args.not_sent and args.result_id is not None:
-        raise SystemExit("--id is of what was sent, so it goes with --sent alone. Nothing was changed.")
+        raise SystemExit("--id is the id of what was sent, so it needs --sent. Nothing was changed.")
     decision = Decision.SENT if args.sent else Decision.NOT_SENT
     result_id = args.result_id
 
@@ -110,7 +112,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         say(line, sys.stdout)
     say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
     if decision is Decision.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
-        say("Without --id the task's result has no id, and tasks after it that use it will fail.", sys.stdout)
+        say("Without --id the task's result has no id. Later tasks that use the id will fail.", sys.stdout)
 
 
 def _read(args: Namespace) -> Found:
@@ -127,9 +129,7 @@ def _confirm(instance: Instance, decided: Decided, decision: Decision) -> None:
     say(f"{words.counts(decided.before)} of {instance}:", sys.stdout)
     for line in words.stories(decided.before):
         say(line, sys.stdout)
-    consequence = (
-        "They are not made again." if decision is Decision.SENT else "They are made again by the task's next try."
-    )
+    consequence = "They are not sent again." if decision is Decision.SENT else "The task's next try sends them."
     confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
 
 
@@ -219,7 +219,7 @@ def _print_each(instance: Instance, journal: Journal, args: Namespace) -> None:
     else:
         print_lines(lines, args.output, _COPIED)
     if not lines:
-        say(f"The journal of {instance} has no request.", aside(args))
+        say(f"The journal of {instance} has no requests.", aside(args))
 
 
 def _print_campaign(instance: Instance, journal: Log, args: Namespace) -> None:

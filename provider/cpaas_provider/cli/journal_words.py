@@ -1,4 +1,4 @@
-"""What the commands say of requests, of decisions about them, and of what comes next."""
+"""The commands' texts about requests, their resolution, and the next step."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _TOLD = 20
 
 _ROW = "create_contact_row"
 # How a request is found in the service's own records: not all carry the reference there.
-_BY_REFERENCE = "by the reference (there the external_ref, unless the task gives one of its own)"
+_BY_REFERENCE = "by reference (the service's external_ref, unless the task sets its own)"
 _FOUND = {
-    "request_otp": "by the recipient and the time of the claim",
-    _ROW: "by the cells and the time of the claim",
+    "request_otp": "by recipient and start time",
+    _ROW: "by cells and start time",
 }
 # What a task does that makes one request for whatever it is given.
 _SINGLE = {
-    "request_otp": "requests the passcode for the recipient it then has",
-    "buy_airtime": "buys the airtime for the recipient it then has",
+    "request_otp": "requests the passcode for the recipient in its arguments",
+    "buy_airtime": "buys the airtime for the recipient in its arguments",
     _ROW: "adds the row",
 }
 
 
 def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
-    """Say how requests in doubt are found and decided."""
+    """Return how unresolved requests are found and resolved."""
     instance = in_doubt[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
     entries = [entry for _, entry in in_doubt]
     return (
-        f"In doubt: {counts(entries)}. Look into the service's own records: {_ways_to_find(entries)}. Then decide, "
-        "e.g.\n"
+        f"Unresolved: {counts(entries)}. Look for them in the service's own records: {_ways_to_find(entries)}. Then "
+        "resolve them with one of:\n"
         f"  airflow cpaas journal resolve --sent {which}\n"
         f"  airflow cpaas journal resolve --not-sent {which}\n"
-        "and clear the task. --reference decides single requests of a task."
+        "Then clear the task. --reference resolves single requests of a task."
     )
 
 
@@ -47,29 +47,29 @@ def _ways_to_find(entries: Sequence[Entry]) -> str:
     ways: dict[str, list[str]] = {}
     for operation in dict.fromkeys(entry.operation for entry in entries):
         ways.setdefault(_FOUND.get(operation, _BY_REFERENCE), []).append(operation)
-    return "; ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
+    return ", ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 
 def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *, campaign: bool) -> str:
-    """Say what is left to do, and what the task's next try does.
+    """Return what is left to do, and what the task's next try does.
 
     :param campaign: whether the journal is that of a campaign with a key, which no clear drops
     """
     if left := decided.left:
         return (
-            f"In doubt still: {counts(left)} ({named([entry.reference for entry in left])}). Until they are decided, "
-            "too, the task fails again unless its on_unknown says otherwise."
+            f"Still unresolved: {counts(left)} ({named([entry.reference for entry in left])}). Until they are "
+            "resolved, the task fails again, unless its on_unknown is skip or resend."
         )
     if instance.state == "success" and decision is Decision.SENT:
-        return "The task has succeeded; there is nothing left to do."
+        return "The task has succeeded. Nothing is left to do."
     deed = _deed(decided, decision)
     if instance.state in ("up_for_retry", None):
-        return f"Next: nothing to do; the task's next try {deed}"
+        return f"Next: nothing to do. The task's next try {deed}"
     if campaign:
-        return f"Next: clear the task, or have another run ask for the campaign; it then {deed}"
+        return f"Next: clear the task, or start another run with the same idempotency_key. It then {deed}"
     return (
-        f"Next: clear the task; it then {deed} From Airflow 3.4 on a clear drops the task's state, and with it this "
-        "decision, unless it is told to keep it."
+        f"Next: clear the task. It then {deed} From Airflow 3.4 on, a clear drops the task's state and this decision, "
+        "unless you choose to keep the state."
     )
 
 
@@ -77,25 +77,25 @@ def _deed(decided: Decided, decision: Decision) -> str:
     """Say what the task's next try does."""
     operations = {entry.operation for entry in decided.before}
     single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
-    others = "others on its list that nothing was sent to"
+    others = "other recipients on its list that were not sent to"
     if single == _SINGLE[_ROW]:
         return "succeeds without a request." if decision is Decision.SENT else f"{single}."
     if single and decision is Decision.SENT:
-        deed = "succeeds without a request, unless it has another recipient by then."
+        deed = "succeeds without a request, unless its recipient has changed."
     elif single:
         deed = f"{single}."
     elif decision is Decision.SENT:
-        deed = f"sends only to {others}, and succeeds without a request where there are none."
+        deed = f"sends only to {others}. If there are none, it succeeds without a request."
     else:
         who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
-        deed = f"sends to {who}, if still on its list, and to {others}, and to nobody else."
+        deed = f"sends only to {who}, if still on its list, and to {others}."
     if decided.lost:
-        deed += f" Of others nobody can tell ({decided.lost}); the journal names them then."
+        deed += f" The outcome for other recipients is unknown ({decided.lost}). The journal lists them after that try."
     return deed
 
 
 def counts(entries: Sequence[Entry]) -> str:
-    """Say how many requests there are, and for whom."""
+    """Return the number of requests, recipients and rows, in words."""
     people, rows = _people_and_rows(entries)
     whom = [f"to {people}"] if people else []
     whom += [f"for {rows}"] if rows else []
@@ -114,28 +114,28 @@ def _number(number: int, what: str) -> str:
 
 
 def where_it_lies(found: Found) -> str:
-    """Say whose the journal of a campaign with a key is, and where it lies."""
-    at_work = f" {found.taken_by} works on it now." if found.taken_by else ""
+    """Return where the journal of a campaign with an idempotency key is stored."""
+    at_work = f" {found.taken_by} is working on it now." if found.taken_by else ""
     return (
-        "The journal is the campaign's, whatever run asks for it (idempotency_key), and lies in the database "
+        "This journal belongs to the campaign, not to one run (idempotency_key). It is stored in the database "
         f"{found.database}.{at_work}"
     )
 
 
 def campaign_counts(sums: Sequence[Sum]) -> str:
-    """Say how many requests of a campaign stand how."""
+    """Return the number of a campaign's requests in each state, in words."""
     each = (f"{one.requests} {one.state.value} ({_number(one.recipients, 'recipient')})" for one in sums)
     return f"{_number(sum(one.requests for one in sums), 'request')} in all: {', '.join(each)}."
 
 
 def stories(entries: Sequence[Entry]) -> list[str]:
-    """Tell of requests, a line each, not more than a person reads."""
+    """Return a line for each request, up to a number that is easy to read."""
     told = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_TOLD]]
     return told + _and_more(entries)
 
 
 def references(entries: Sequence[Entry]) -> list[str]:
-    """Name requests, a line each, not more than a person reads."""
+    """Return a line with each request's reference, up to a number that is easy to read."""
     return [f"  {entry.reference}" for entry in entries[:_TOLD]] + _and_more(entries)
 
 
@@ -147,4 +147,4 @@ def _story(entry: Entry) -> str:
     when = f", started {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
     whom = "".join(_people_and_rows([entry]))
-    return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no answer noted'}"
+    return f"{entry.operation}, {whom}{when}{which}: {entry.reason or 'no response recorded'}"

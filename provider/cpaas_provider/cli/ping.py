@@ -25,7 +25,7 @@ def how_to_define(conn_id: str) -> str:
     variable = f"AIRFLOW_CONN_{conn_id.upper()}"
     if variable in os.environ:
         return (
-            f"{variable} is set, but Airflow cannot read it: it must be JSON with conn_type, host and password, every "
-            'other field inside "extra".'
+            f"{variable} is set, but Airflow cannot read it. It must be JSON with conn_type, host and password, and "
+            'every other field inside "extra".'
         )
     return f"Define it in the UI, with `airflow connections add`, or as JSON in {variable}."

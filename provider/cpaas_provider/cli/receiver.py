@@ -33,7 +33,7 @@ _DESCRIBED = "CPAAS_RECEIVER_DESCRIBED"
 
 
 def cpaas_receiver(args: Any) -> None:
-    """Receive until a signal comes, and end with status 0, or 1 where it cannot begin."""
+    """Receive until a signal arrives, and end with status 0, or 1 if the receiver cannot start."""
     import uvicorn
 
     from cpaas_provider.cli._workers import fork_workers
@@ -46,10 +46,10 @@ def cpaas_receiver(args: Any) -> None:
     store = _check(args.host, args.port)
     host = f"[{args.host}]" if ":" in args.host else args.host
     sys.stdout.write(
-        f"Receiving delivery reports at http://{host}:{args.port}{prefix} with {args.workers} worker(s), "
-        f"into {store}.\n"
-        "Publish these two paths, over https and nothing beside them, and set the connection's callback_url to the "
-        f"public address with {prefix or 'no path'}:\n"
+        f"Receiving delivery reports at http://{host}:{args.port}{prefix} with {args.workers} worker(s).\n"
+        f"Storing them in {store}.\n"
+        f"Set the connection's callback_url to the public address with {prefix or 'no path'}. Publish only these two "
+        "paths, over https:\n"
         f"  POST {prefix}/callback/...\n"
         f"  POST {prefix}/webhook/...\n"
     )
@@ -134,7 +134,7 @@ def _check(host: str, port: int) -> str:
         sys.stderr.write(f"{error}\n")
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        sys.stderr.write(f"Cannot listen on {host}:{port} ({why}). Name another by --host and --port.\n")
+        sys.stderr.write(f"Cannot listen on {host}:{port} ({why}). Choose another with --host and --port.\n")
     else:
         return where
     raise SystemExit(1)

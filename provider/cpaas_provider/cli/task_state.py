@@ -41,13 +41,13 @@ def find(asked: Instance, session: Session) -> Instance:
     indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
     if not indexes:
         raise JournalError(
-            f"There is no task instance {asked}. {UNTOUCHED} `airflow cpaas journal list` shows the ids there are."
+            f"Task instance {asked} does not exist. {UNTOUCHED} `airflow cpaas journal list --state all` shows the ids."
         )
     if list(indexes) == [-1]:
-        raise JournalError(f"There is no task instance {asked}: the task is not mapped. Leave --map-index out.")
+        raise JournalError(f"Task instance {asked} does not exist. The task is not mapped: omit --map-index.")
     raise JournalError(
-        f"There is no task instance {asked}. {UNTOUCHED} The task is mapped: name an instance of it by --map-index "
-        f"({indexes[0]} to {indexes[-1]})."
+        f"Task instance {asked} does not exist. {UNTOUCHED} The task is mapped: give --map-index ({indexes[0]} to "
+        f"{indexes[-1]})."
     )
 
 
@@ -63,8 +63,8 @@ def read(instance: Instance, session: Session) -> Found:
             found = campaigns.find(instance) or found
     if found is None:
         raise JournalError(
-            f"Task instance {instance} has no journal: it has requested nothing, its state was dropped, or it is none "
-            f"of an operator that sends. {UNTOUCHED}"
+            f"Task instance {instance} has no journal. It made no request, its state was dropped, or its operator does "
+            f"not send. {UNTOUCHED}"
         )
     return found
 
@@ -73,8 +73,8 @@ def refuse_on_its_way(instance: Instance) -> None:
     """Raise while a try may be at work, or about to be: it would overwrite what is decided."""
     if instance.state not in NOT_ON_ITS_WAY:
         raise JournalError(
-            f"Task instance {instance} is {instance.state}, and its try may write the journal itself. {UNTOUCHED} "
-            "Wait until it has ended, or end it by marking it failed, and decide then."
+            f"Task instance {instance} is {instance.state}, so its try may still write the journal. {UNTOUCHED} "
+            "Wait until it has ended, or mark it failed. Then run the command again."
         )
 
 
@@ -94,15 +94,15 @@ def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided
                     campaigns.change(expected, decide(expected.journal).values)
                 return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
-                raise JournalError(f"The journal of {instance} has changed meanwhile. {UNTOUCHED} Look at it again.")
+                raise JournalError(f"The journal of {instance} changed in the meantime. {UNTOUCHED} Look at it again.")
             for key, value in decide(expected.journal).values.items():
                 get_state_backend().set(instance.scope, key, json.dumps(value), expires_at=None, session=session)
     except (JournalError, CannotDecideError):
         raise
     except Exception as error:
         raise JournalError(
-            f"The decision may not have been stored ({type(error).__name__}: {error}). Look with `airflow cpaas "
-            "journal show`, and decide again where it was not."
+            f"The decision may not have been stored ({type(error).__name__}: {error}). Check with `airflow cpaas "
+            "journal show`. If it was not stored, run the command again."
         ) from error
     return instance
 
@@ -177,8 +177,8 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
     backend = get_state_backend()
     if not (asked["dag_id"] and asked["run_id"]):
         raise JournalError(
-            f"The state store's backend here is {type(backend).__name__} ([state_store] backend), which cannot be "
-            "asked for all its journals. Give --dag-id and --run-id."
+            f"The state store backend {type(backend).__name__} ([state_store] backend) cannot list all journals. Give "
+            "--dag-id and --run-id."
         )
     names = ("dag_id", "run_id", "task_id", "map_index", "state", "try_number")
     columns = [getattr(TaskInstance, name) for name in names]
@@ -200,7 +200,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
         text = get_state_backend().get(instance.scope, key, session=session)
         seen[key] = None if text is None else json.loads(text)
         if text is not None and seen[key] is None:
-            raise ValueError("it cannot be read (null)")
+            raise ValueError("it holds null")
         return seen[key]
 
     try:
@@ -214,12 +214,11 @@ def _opened(instance: Instance, session: Session) -> Found | None:
         else:
             pages = Pages.read(get)
             if pages is None:
-                raise ValueError("it has no beginning")
+                raise ValueError("its first part is missing")
             journal = Single(pages)
     except ValueError as error:
         raise JournalError(
-            f"Task instance {instance} has a journal that this version of the provider cannot read: {error}. "
-            f"{UNTOUCHED}"
+            f"This version of the provider cannot read the journal of task instance {instance}: {error}. {UNTOUCHED}"
         ) from None
     return Found(instance, journal, {key: seen[key] for key in journal.telling})
 

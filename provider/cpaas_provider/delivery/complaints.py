@@ -27,4 +27,4 @@ class Complaints:
             self._since[kind] = (then, unsaid + 1)
             return
         self._since[kind] = (self._clock(), 0)
-        self._log.warning("%s%s", words, f" (repeated {unsaid} times since the last such line)" if unsaid else "")
+        self._log.warning("%s%s", words, f" ({unsaid} more times since the last such line)" if unsaid else "")

@@ -32,7 +32,7 @@ def describe_doors(prefix: str) -> dict[str, Any]:
     callback = _operation(
         "take_callback",
         "A delivery report to the callback URL of one request",
-        "The report is committed before the response. A repeated report changes nothing. For a handshake, the response "
+        "The report is committed before the response. A duplicate changes nothing. For a handshake, the response "
         "names the database that reports go to.",
         (_CONNECTION, _TICKET),
         _REFUSALS | _SPENT,

@@ -104,7 +104,7 @@ class KnownFile:
         except OSError as error:
             raise StoreError(
                 f"The database file {self._log_path} could not be synced to disk ({error.strerror}). The last write "
-                "may be lost. It must be repeated."
+                "may be lost. It must be retried."
             ) from None
         finally:
             os.close(log)
@@ -120,7 +120,7 @@ class KnownFile:
     def _moved_meanwhile(self) -> StoreError:
         return StoreError(
             f"The database file {self.path} was moved or replaced during a write. The last write may be in the moved "
-            "file only. It must be repeated."
+            "file only. It must be retried."
         )
 
     @property

@@ -25,7 +25,7 @@ def test_the_first_is_said_at_once_and_the_next_in_a_minute(
     assert [one.message for one in caplog.records] == ["The store is away."]
     Now.seconds += 60
     complaints.say("store", "The store is away.")
-    assert caplog.records[-1].message == "The store is away. (repeated 999 times since the last such line)"
+    assert caplog.records[-1].message == "The store is away. (999 more times since the last such line)"
     Now.seconds += 60
     complaints.say("store", "The store is away.")
     assert caplog.records[-1].message == "The store is away."

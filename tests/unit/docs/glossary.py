@@ -104,18 +104,18 @@ RULES = (
 
 EXCEPTIONS = {
     ("docs/contributing/glossary.md", "quiet hours"): "the field's other word, so that a search finds the page",
+    ("provider/cpaas_provider/store/schema.py", "told"): "the name of a stored column, in SQL",
 }
 """What a rule finds and may stay: (file, the words found), and why."""
 
 UNFINISHED = (
     "docs/pictures/campaign-log.svg",
-    *(
-        f"provider/cpaas_provider/{folder}/"
-        for folder in (
-            *("api", "assets", "cli", "delivery", "hooks", "sending"),
-            *("sources", "store", "triggers"),
-        )
-    ),
+    "provider/cpaas_provider/api/",
+    "provider/cpaas_provider/assets/",
+    "provider/cpaas_provider/hooks/",
+    "provider/cpaas_provider/sending/",
+    "provider/cpaas_provider/sources/",
+    "provider/cpaas_provider/triggers/",
     "provider/cpaas_provider/operators/contacts.py",
 )
 """Where texts are not rewritten yet: files, and folders with a slash at their end."""

@@ -70,7 +70,7 @@ class TestMoved:
             connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="meanwhile", term=1))
             move(path, "elsewhere")
 
-        with pytest.raises(StoreError, match="It must be repeated"):
+        with pytest.raises(StoreError, match="It must be retried"):
             opened.write(work)
 
     def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:
