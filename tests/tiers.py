@@ -55,6 +55,7 @@ PLACES = {
         "tests/unit/delivery/test_receiver_failing_server.py",
         "tests/unit/delivery/test_receiver_fuzzed.py",
         "tests/unit/delivery/test_receiver_under_load.py",
+        "tests/unit/docs/test_search.py",
         "tests/unit/docs/test_site.py",
         "tests/unit/sandbox/test_command.py",
         "tests/unit/sandbox/test_page.py",

@@ -105,13 +105,14 @@ class Message:
             bool(start)
             and (start[0].isupper() or self.text.rstrip().endswith("."))
             and len(self.text) > _SHORTEST_SENTENCE
+            and len(self.words) >= _FEWEST_WORDS
         )
 
     @property
     def title(self) -> str:
         """The first words."""
         first = re.split(r"(?<=[.:;]) ", self.text)[0].rstrip(".:; ")
-        if len(re.findall(r"[A-Za-z_]{2,}", first)) < _FEWEST_WORDS:
+        if len(re.findall(r"[A-Za-z_]{2,}", _NOT_DONE.sub("", first))) < _FEWEST_WORDS:
             first = self.text.rstrip(".")
         if len(first) > _LONGEST_TITLE:
             first = first[:_LONGEST_TITLE].rpartition(" ")[0] + " ..."
