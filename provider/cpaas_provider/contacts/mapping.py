@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from cpaas_provider.contacts.binding import BoundColumn
     from cpaas_provider.contacts.cells import ClearAs
 
+# To be raised when cells of the same values are rendered differently from then on.
+_FORMS = 1
+
 
 @dataclass(frozen=True)
 class InvalidCell:
@@ -57,7 +60,8 @@ class RowMapping:
         self._cleared = CLEARED[clear_as]
         self._signature = signature
         self._key_of = key_reader(key, lambda column, reason: InvalidRowError((InvalidCell(column, reason),)))
-        self._raw_values = raw_reader(tuple(dict.fromkeys(name for column in columns for name in column.reads)))
+        # In an order of their own: that of the mapping may change without a change of any cell.
+        self._raw_values = raw_reader(sorted({name for column in columns for name in column.reads}))
 
     @classmethod
     def bind(
@@ -86,8 +90,9 @@ class RowMapping:
         from cpaas_provider.contacts.binding import bind_columns
 
         columns = bind_columns(rules or {}, table, source_columns, default_region=default_region, key=key)
-        said = {name: rule.as_dict() for name, rule in sorted((rules or {}).items())}
-        signature = json.dumps([said, default_region, empty_cell_value], default=repr, sort_keys=True)
+        said = {name: rule.as_dict() for name, rule in (rules or {}).items()}
+        reads = {column.id: column.reads for column in columns}
+        signature = json.dumps([_FORMS, said, reads, default_region, empty_cell_value], default=repr, sort_keys=True)
         return cls(columns, tuple(key), empty_cell_value, signature)
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -134,7 +139,10 @@ class RowMapping:
         return cells
 
     def rules_signature(self) -> str:
-        """Return a text that changes with the rules, the region and ``empty_cell_value``."""
+        """Return a text that changes with whatever makes other cells of the same values.
+
+        That is the rules, the source columns, the region, ``empty_cell_value`` and how this version renders cells.
+        """
         return self._signature
 
     def type_signature(self) -> str:

@@ -36,9 +36,17 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
+    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+        return _out_of_numpy(value)
     return value
+
+
+def _out_of_numpy(value: Any) -> Any:
+    found = value.tolist()
+    if value.dtype.kind == "M" and isinstance(found, int):
+        # NumPy gives times to the nanosecond as a count of them.
+        return value.astype("datetime64[us]").tolist()
+    return value if value.dtype.kind in "mM" and isinstance(found, (int, list)) else found
 
 
 def is_blank(value: Any) -> bool:
