@@ -9,13 +9,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal
 
-from cpaas_provider.api.addresses import normalise_email
 from cpaas_provider.api.numbers import normalise_msisdn
+from cpaas_provider.contacts._parsing.addresses import parse_email, parse_url
 from cpaas_provider.contacts._parsing.choices import options_parser, parse_option
 from cpaas_provider.contacts._parsing.dates import date_parser
 from cpaas_provider.contacts._parsing.json_values import parse_json
 from cpaas_provider.contacts._parsing.numbers import number_parser
-from cpaas_provider.contacts._parsing.urls import parse_url
 from cpaas_provider.contacts._parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
 from cpaas_provider.contacts.rules import ColumnRule
 
@@ -91,7 +90,7 @@ def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
         case "PHONE NUMBER":
             return _phone_parser(rule.region or default_region)
         case "EMAIL":
-            return _parse_email
+            return parse_email
         case "URL":
             return parse_url
         case "SELECT":
@@ -104,10 +103,6 @@ def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
 
 def _parse_text(value: Any) -> str:
     return checked_text(as_text(value))
-
-
-def _parse_email(value: Any) -> str:
-    return checked_text(normalise_email(value), one_line=True)
 
 
 def _phone_parser(region: str | None) -> Parse:

@@ -1,4 +1,4 @@
-"""URL cells."""
+"""URL and EMAIL cells."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import string
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from cpaas_provider.api.addresses import normalise_email
 from cpaas_provider.api.invisible import without_marks
 from cpaas_provider.contacts._parsing.values import checked_text
 
@@ -50,8 +51,18 @@ def parse_url(value: Any) -> str:
     return checked_text(f"{scheme}://{host}{'' if port is None else f':{port}'}{quote(rest, safe=_PRINTABLE)}")
 
 
+def parse_email(value: Any) -> str:
+    """Return an email address with its domain in ASCII and lower case; the part before it stays in its own script."""
+    address = checked_text(normalise_email(value), one_line=True)
+    if address.isascii():
+        return address
+    local, _, domain = address.rpartition("@")
+    return f"{local}@{_ascii_host(domain)}"
+
+
 def _ascii_host(host: str) -> str:
-    if host.isascii():
+    # Longer ones are refused by whoever asked, and take the square of their length to convert.
+    if host.isascii() or len(host) > _LONGEST_HOST:
         return host
     # Comes with email-validator and httpx.
     import idna
