@@ -30,10 +30,14 @@ def links(queries: list[str]) -> list[list[str]]:
     return list(json.loads(done.stdout))
 
 
-def missed(queries: dict[messages.Message, str]) -> list[str]:
-    """Return the messages whose entry is not among the links."""
+def missed(queries: dict[messages.Message, str], among: int) -> list[str]:
+    """Return the messages whose entry is not among the first so many links."""
     found = zip(queries, links(list(queries.values())), strict=True)
-    return [message.text for message, shown in found if not any(link.endswith(f"#{message.target}") for link in shown)]
+    return [
+        message.text
+        for message, shown in found
+        if not any(link.endswith(f"#{message.target}") for link in shown[:among])
+    ]
 
 
 def sentences() -> list[messages.Message]:
@@ -48,11 +52,11 @@ def test_every_pasted_message_finds_its_entry() -> None:
         for message in sentences()
     }
     assert len(pasted) > 250
-    assert missed(pasted) == []
+    assert missed(pasted, among=1) == []
 
 
 def test_the_first_words_of_every_message_find_its_entry() -> None:
-    assert missed({message: message.title for message in sentences()}) == []
+    assert missed({message: message.title for message in sentences()}, among=3) == []
 
 
 @pytest.mark.parametrize(
