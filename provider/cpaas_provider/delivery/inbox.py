@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, bindparam, select
+from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.membership import Row, record
@@ -21,7 +21,7 @@ from cpaas_provider.delivery.statuses import inserting
 from cpaas_provider.store.batches import batched
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import RejectedDataError
-from cpaas_provider.store.many import insert_many, insert_missing
+from cpaas_provider.store.many import insert_many, insert_missing, select_at_once
 from cpaas_provider.store.schema import reports, requests, sends
 from cpaas_provider.store.transactions import Written
 
@@ -121,7 +121,9 @@ class Inbox:
         now = datetime.now(UTC)
         digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
         first = _note(connection, arrivals, places, digests)
-        kinds = self._kinds_of(connection, {one.campaign for one in places if one.campaign})
+        # Nothing is noted of an orphan's campaign.
+        noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(ORPHAN)}
+        kinds = self._kinds_of(connection, noted)
         kept, rows = [Kept.REPEATED] * len(arrivals), dict[int, Row]()
         for number, (arrival, place, digest) in enumerate(zip(arrivals, places, digests, strict=True)):
             if digest in first:
@@ -185,12 +187,26 @@ def _noted(
     for conn_id, name in names:
         of_each.setdefault(conn_id, []).append(name)
     found: dict[tuple[str, str | None], _Place] = {}
+    query = _naming(connection.dialect.name, column)
     for conn_id, theirs in of_each.items():
         for batch in batched(theirs):
-            query = select(requests, column.label("name")).where(requests.c.conn_id == conn_id, column.in_(batch))
-            for row in connection.execute(query):
-                found[conn_id, row.name] = _Place(row.campaign, row.reference, row.recipients)
+            given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
+            for name, *place in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
+                found[conn_id, name] = _Place(*place)
     return found
+
+
+@functools.cache
+def _naming(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
+    """Return the query for the requests of a connection that are named so."""
+    names: Any = bindparam("names", type_=String())
+    named: ColumnElement[bool]
+    if dialect == "sqlite":
+        named = column.in_(select(func.json_each(names).table_valued("value").c.value))
+    else:
+        named = column == any_(cast(names, ARRAY(String)))
+    columns = column.label("name"), requests.c.campaign, requests.c.reference.label("reference"), requests.c.recipients
+    return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
 
 
 def _digest(arrival: Arrival, place: _Place) -> bytes:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     delete,
+    exists,
     func,
     literal_column,
     select,
@@ -78,28 +79,39 @@ def record(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -
             request = request_of(row)
             most_of[request] = max(most, most_of.get(request, 0))
     written = united(row for row in rows if row is not None)
-    new = _write(connection, written, most_of)
-    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new])
+    new, before = _write(connection, written, most_of)
+    surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], before)
     return [row is not None and key_of(row) not in surplus for row in rows]
 
 
-def _write(connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]) -> set[Key]:
-    """Write rows, and return those that are new, as far as they are of the requests that matter."""
+def _write(
+    connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]
+) -> tuple[set[Key], dict[Request, int]]:
+    """Write rows, and return those that are new, as far as they are of the requests that matter.
+
+    On SQLite, where nobody else writes meanwhile, that is asked before, and with it how many rows these requests have.
+    """
     if not bounded:
         write_deliveries(connection, rows)
-        return set()
+        return set(), {}
     if connection.dialect.name != "sqlite":
-        return write_and_find_new(connection, rows)
-    # Nobody else writes meanwhile, so it can be asked before.
-    asked = [key for key in rows if key[:3] in bounded]
-    known: set[Key] = set()
-    for some in batched(asked):
-        known.update(select_at_once(connection, _find("sqlite").one_of, {"wanted": json.dumps(some)}))
+        return write_and_find_new(connection, rows), {}
+    new: set[Key] = set()
+    numbers: dict[Request, int] = {}
+    for some in batched(key for key in rows if key[:3] in bounded):
+        found = select_at_once(connection, _find("sqlite").standing, {"wanted": json.dumps(some)})
+        for place, is_there, number in found:
+            if not is_there:
+                new.add(some[place])
+            if number is not None:
+                numbers[some[place][:3]] = number
     write_deliveries(connection, rows)
-    return set(asked) - known
+    return new, numbers
 
 
-def _drop_surplus(connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key]) -> set[Key]:
+def _drop_surplus(
+    connection: Connection, most_of: Mapping[Request, int], new: Sequence[Key], before: Mapping[Request, int]
+) -> set[Key]:
     """Delete the rows that requests have no recipients for, the last ones first, and return them.
 
     To count a request's rows takes the longer the more there are. So their number is kept, which is no less than that,
@@ -109,7 +121,7 @@ def _drop_surplus(connection: Connection, most_of: Mapping[Request, int], new: S
     for key in new:
         if (request := key[:3]) in most_of:
             added.setdefault(request, []).append(key)
-    numbers = _add(connection, {request: len(keys) for request, keys in added.items()})
+    numbers = _add(connection, {request: len(keys) for request, keys in added.items()}, before)
     unsure = [one for one, keys in added.items() if not len(keys) < numbers[one] <= most_of[one]]
     surplus: set[Key] = set()
     for request, number, tracked in _count(connection, unsure):
@@ -125,22 +137,21 @@ def _drop_surplus(connection: Connection, most_of: Mapping[Request, int], new: S
     return surplus
 
 
-def _add(connection: Connection, added: Mapping[Request, int], *, anew: bool = False) -> dict[Request, int]:
+def _add(
+    connection: Connection, added: Mapping[Request, int], before: Mapping[Request, int], *, anew: bool = False
+) -> dict[Request, int]:
     """Add to the numbers of rows that requests have, and return these.
 
+    :param before: what they were on SQLite
     :param anew: they are 0 from now on, so that the rows are counted
     """
     now = datetime.now(UTC)
     columns = ("campaign", "conn_id", "reference", "recipients", "touched")
     # In one order, or two processes could wait for each other.
     rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
+    told = insert_many(connection, _counting(connection.dialect.name, anew), rows)
     if connection.dialect.name != "sqlite":
-        return {row[:3]: row[3] for row in insert_many(connection, _counting(connection.dialect.name, anew), rows)}
-    before: dict[Request, int] = {}
-    for some in batched(added):
-        found = select_at_once(connection, _find("sqlite").number, {"wanted": json.dumps(some)})
-        before |= {row[:3]: row[3] for row in found}
-    insert_many(connection, _counting("sqlite", anew), rows)
+        return {row[:3]: row[3] for row in told}
     return {request: 0 if anew else more + before.get(request, 0) for request, more in added.items()}
 
 
@@ -219,7 +230,7 @@ def unite(
     ours = [(campaign, conn_id, reference) for reference in made]
     lock(connection, ours)
     # What is reported of them meanwhile waits, and is counted then.
-    _add(connection, dict.fromkeys(ours, 0), anew=True)
+    _add(connection, dict.fromkeys(ours, 0), {}, anew=True)
     there: dict[str, list[Any]] = {}
     for references in batched(made):
         theirs = and_(
@@ -289,7 +300,7 @@ class _Find:
         given: Any = bindparam("wanted", type_=String())
         self._by_row = dialect != "sqlite"
         if dialect == "sqlite":
-            self._wanted = func.json_each(given).table_valued("value")
+            self._wanted = func.json_each(given).table_valued("key", "value")
             parts: list[ColumnElement[Any]] = [
                 func.json_extract(self._wanted.c.value, literal_column(f"'$[{place}]'")) for place in range(4)
             ]
@@ -316,16 +327,11 @@ class _Find:
         return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME[:3])))
 
     @functools.cached_property
-    def one_of(self) -> Select[Any]:
-        """Which of these recipients have one."""
-        return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME)))
-
-    @functools.cached_property
-    def number(self) -> Select[Any]:
-        """The numbers of rows that are kept of these requests."""
-        key = request_counts.primary_key.columns
-        there = self._wanted.join(request_counts, self._among(*key))
-        return select(*key, request_counts.c.recipients).select_from(there)
+    def standing(self) -> Select[Any]:
+        """By their places: which of these recipients have one, and the number of rows that is kept of their request."""
+        there = exists().where(self._among(*_NAME)).correlate(self._wanted)
+        number = select(request_counts.c.recipients).where(self._among(*request_counts.primary_key.columns))
+        return select(self._wanted.c.key, there, number.correlate(self._wanted).scalar_subquery())
 
     @functools.cached_property
     def count(self) -> Select[Any]:
