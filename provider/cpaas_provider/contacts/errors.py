@@ -81,3 +81,11 @@ class CannotResolveError(ContactsError):
     """A creation cannot be resolved as it was asked for. Nothing was changed."""
 
     for_good = True
+
+
+class ColumnsChangedError(ContactsError):
+    """The columns of the contact table changed while rows were sent. The next try reads them again."""
+
+
+class StoppedError(ContactsError):
+    """The task was asked to stop, or its own time is over."""
