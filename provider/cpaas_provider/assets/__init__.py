@@ -14,6 +14,7 @@ from cpaas_provider._lazy import lazy_names
 if TYPE_CHECKING:
     from cpaas_provider.assets.schedules import airtime_succeeded as airtime_succeeded
     from cpaas_provider.assets.schedules import campaign_finished as campaign_finished
+    from cpaas_provider.assets.schedules import contacts_changed as contacts_changed
     from cpaas_provider.assets.schedules import link_clicked as link_clicked
     from cpaas_provider.assets.schedules import messages_failed as messages_failed
     from cpaas_provider.assets.schedules import on_airtime_succeeded as on_airtime_succeeded
@@ -22,6 +23,6 @@ if TYPE_CHECKING:
     from cpaas_provider.assets.schedules import on_messages_failed as on_messages_failed
 
 _HAPPENINGS = ("airtime_succeeded", "campaign_finished", "link_clicked", "messages_failed")
-_HOMES = {"schedules": (*_HAPPENINGS, *(f"on_{name}" for name in _HAPPENINGS))}
+_HOMES = {"schedules": ("contacts_changed", *_HAPPENINGS, *(f"on_{name}" for name in _HAPPENINGS))}
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

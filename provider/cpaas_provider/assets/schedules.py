@@ -44,6 +44,14 @@ def link_clicked(cpaas_conn_id: str | None = None, *, by_campaign: bool = False)
     return _asset(AssetName("link_clicked", cpaas_conn_id, by_campaign))
 
 
+def contacts_changed(cpaas_conn_id: str) -> Asset:
+    """Return the asset of the contact list: a ``SyncContactsOperator`` that changed it publishes an event.
+
+    :param cpaas_conn_id: the connection of the list
+    """
+    return _asset(AssetName("contacts_changed", cpaas_conn_id))
+
+
 def on_campaign_finished(
     cpaas_conn_id: str | None = None, *, include_single_messages: bool = False
 ) -> PartitionedAssetTimetable:

@@ -52,6 +52,8 @@ class RowMapping:
         """The ids of the columns that are written, in order."""
         self.column_names: Mapping[str, str] = {column.id: column.name for column in columns}
         """Their names, by id."""
+        self.column_sources: Mapping[str, tuple[str, ...]] = {column.name: column.reads for column in columns}
+        """The source columns that fill each written column, by its name."""
         self.key_source_columns = key
         """The source columns of the key."""
         self.source_columns = tuple(dict.fromkeys([*key, *(name for column in columns for name in column.reads)]))

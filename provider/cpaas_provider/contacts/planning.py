@@ -24,6 +24,9 @@ _UNREADABLE = "the row cannot be read: "
 
 Limit = int | float | None
 
+_Found = tuple[int, str, bytes, Mapping[str, Any]]
+# Row number, key in plain, raw hash and values.
+
 
 @dataclass
 class Plan:
@@ -150,8 +153,8 @@ class Planner:
         plan, hashes, secret = self.plan, self._map.hashes, self._row_secret
         first, end = self._lease.buckets
         raw_values = self._mapping.raw_values
-        found: dict[bytes, tuple[int, str, bytes, Mapping[str, Any]]] = {}
-        again: list[tuple[bytes, int, str, bytes, Mapping[str, Any]]] = []
+        found: dict[bytes, _Found] = {}
+        again: list[tuple[bytes, _Found]] = []
         for row in rows:
             plan.rows += 1
             if isinstance(row, InvalidRow):
@@ -173,9 +176,9 @@ class Planner:
             if not first <= bucket_of(key_hash) < end:
                 plan.elsewhere += 1
                 continue
-            one = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
+            one: _Found = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
             if key_hash in found:
-                again.append((key_hash, *one))
+                again.append((key_hash, one))
             else:
                 found[key_hash] = one
         earlier = self._spool.add_seen([(key_hash, one[0]) for key_hash, one in found.items()])
@@ -183,11 +186,10 @@ class Planner:
         self._compare(fresh)
         for key_hash, number in earlier.items():
             self._duplicate(key_hash, found[key_hash], number)
-        for key_hash, *rest in again:
-            number = earlier.get(key_hash, found[key_hash][0])
-            self._duplicate(key_hash, (rest[0], rest[1], rest[2], rest[3]), number)
+        for key_hash, one in again:
+            self._duplicate(key_hash, one, earlier.get(key_hash, found[key_hash][0]))
 
-    def _compare(self, found: Mapping[bytes, tuple[int, str, bytes, Mapping[str, Any]]]) -> None:
+    def _compare(self, found: Mapping[bytes, _Found]) -> None:
         """Put what may differ from the list into the spool."""
         known = self._map.raw_hashes(list(found))
         differing = {key_hash: one for key_hash, one in found.items() if known.get(key_hash) != one[2]}
@@ -222,7 +224,7 @@ class Planner:
         name = _COUNTED[action]
         setattr(self.plan, name, getattr(self.plan, name) + number)
 
-    def _duplicate(self, key_hash: bytes, one: tuple[int, str, bytes, Mapping[str, Any]], first_number: int) -> None:
+    def _duplicate(self, key_hash: bytes, one: _Found, first_number: int) -> None:
         """Deal with a row whose key an earlier row of the source has."""
         number, name, _, _ = one
         self.plan.duplicates += 1

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 DELIVERY = "cpaas.delivery"
 CAMPAIGN = "cpaas.campaign"
+CONTACTS = "cpaas.contacts"
 
 
 class Metric(NamedTuple):
@@ -30,6 +31,15 @@ METRICS = (
     Metric(f"{CAMPAIGN}.recipients_per_second", "gauge", "recipients dealt with, by the second"),
     Metric(f"{CAMPAIGN}.charge", "gauge", "cost so far, in the account's currency, where the service names it"),
     Metric(f"{CAMPAIGN}.balance", "gauge", "the account's balance as last reported, where the service names it"),
+    Metric(f"{CONTACTS}.done", "gauge", "rows that a contact sync has dealt with in this try"),
+    Metric(f"{CONTACTS}.left", "gauge", "rows that a contact sync has not dealt with yet"),
+    Metric(f"{CONTACTS}.created", "gauge", "rows created in this try"),
+    Metric(f"{CONTACTS}.updated", "gauge", "rows updated in this try"),
+    Metric(f"{CONTACTS}.deleted", "gauge", "rows deleted in this try"),
+    Metric(f"{CONTACTS}.rejected", "gauge", "rows that the service rejected in this try"),
+    Metric(f"{CONTACTS}.unknown", "gauge", "creations of unknown outcome in this try"),
+    Metric(f"{CONTACTS}.not_sent", "gauge", "rows whose request failed in this try; a retry sends them"),
+    Metric(f"{CONTACTS}.rows_per_second", "gauge", "rows dealt with, by the second"),
     Metric(f"{DELIVERY}.received", "counter", "delivery reports stored, repeated and unreadable ones included"),
     Metric(f"{DELIVERY}.repeated", "counter", "of those, reports that were stored before"),
     Metric(f"{DELIVERY}.unreadable", "counter", "of those, reports that could not be read; they are stored raw"),

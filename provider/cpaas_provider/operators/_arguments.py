@@ -55,6 +55,14 @@ def share(name: str, value: Any) -> float:
     return float(value)
 
 
+def count_or_share(name: str, value: Any) -> Any:
+    """Return a count of rows (a whole number), or a share of them (a float from 0 to 1)."""
+    is_share = isinstance(value, float) and 0 <= value <= 1
+    if not is_share and (isinstance(value, (bool, float)) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"{name} must be a whole number of at least 0, or a float from 0 to 1; it is {value!r}.")
+    return value
+
+
 def amount_or_none(name: str, value: Any) -> float | None:
     """Return an amount of money, or ``None`` for no bound."""
     if value is None:

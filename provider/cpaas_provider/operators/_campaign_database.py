@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from cpaas_provider.store.database import Database
 
 _DESCRIPTION = (
-    "Names the database that stores the campaigns with an idempotency_key. Do not delete this variable while that "
-    "database is in use."
+    "Names the database that stores campaigns with an idempotency_key and contact maps. Do not delete this variable "
+    "while that database is in use."
 )
 
 
@@ -35,13 +35,14 @@ def refuse_other_database(database: Database) -> None:
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
         raise AirflowException(
             f"Airflow's variables could not be read or written ({type(error).__name__}). One of them names the "
-            "database that stores the campaigns with an idempotency_key. Nothing was sent. The task can be retried."
+            "database that stores campaigns with an idempotency_key and contact maps. Nothing was sent. The task can "
+            "be retried."
         ) from None
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise AirflowFailException(
-            "Another database stores the campaigns with an idempotency_key, and this worker uses "
-            f"{database.url_for_people}. Recipients accepted there would be sent to again. Nothing was sent. Set "
+            "Another database stores the campaigns with an idempotency_key and the contact maps, and this worker uses "
+            f"{database.url_for_people}. What was accepted there would be sent again. Nothing was sent. Set "
             "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
             f"replaced the other one for good, run the following and then clear the task: {commands}"
         )

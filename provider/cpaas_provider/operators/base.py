@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.stopping import Stop
+
+T = TypeVar("T")
 
 UI_COLOR = "#d7ecff"
+
+STOP_GRACE = 4.0
+"""Seconds a response is awaited after a stop request, unless an argument says otherwise."""
 
 LONGEST_WAIT = timedelta(hours=24)
 """Longest time a task waits for Retry-After of the service, all waits together."""
@@ -42,6 +48,7 @@ class CpaasOperator(BaseOperator):
     ui_color = UI_COLOR
     template_fields: Collection[str] = ("cpaas_conn_id",)
     private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    stop_grace_period = STOP_GRACE
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -85,6 +92,38 @@ class CpaasOperator(BaseOperator):
     def private(self, field: str) -> Any:
         """Return a private field as rendered. The attribute holds only its summary."""
         return self.__dict__.get("_private", {}).get(field, getattr(self, field))
+
+    def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
+        """Return a checked argument. An error names the task."""
+        ((name, value),) = argument.items()
+        try:
+            return check(name, value)
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
+
+    def on_kill(self) -> None:
+        """Send nothing more, and wait ``stop_grace_period`` for a response."""
+        # Airflow may stop the task while it is still being rendered, or reads its connection.
+        self.__dict__["_told_to_stop"] = True
+        stop: Stop | None = self.__dict__.get("_stop")
+        if stop is not None:
+            stop.request()
+
+    def _listen(self) -> Stop:
+        """Return the stop signal, which ``on_kill`` sets from now on."""
+        from cpaas_provider.sending.stopping import Stop
+
+        stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
+        self.__dict__["_stop"] = stop
+        if self.__dict__.get("_told_to_stop"):
+            stop.request()
+        return stop
+
+    def _push(self, context: Context, key: str, value: Any) -> None:
+        try:
+            context["ti"].xcom_push(key=key, value=value)
+        except Exception as error:  # noqa: BLE001 - what is being reported matters more
+            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)
 
     def msisdn(self, client: CpaasClient, recipient: Any) -> str:
         """Return a phone number as international digits, or fail the task."""

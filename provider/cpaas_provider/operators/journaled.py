@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from cpaas_provider.operators._tracking import Tracking
     from cpaas_provider.sending.deed import Deed, Evidence, Outcome
     from cpaas_provider.sending.journal import Journal
-    from cpaas_provider.sending.stopping import Stop
-
-T = TypeVar("T")
 
 REPORT_KEY = "report"
 """The XCom with the report of a task that fails: what was sent, and what is unknown."""
@@ -78,14 +75,6 @@ class JournaledOperator(CpaasOperator):
         self.unknown_timeout = self._checked(arguments.span, unknown_timeout=unknown_timeout)
         self.resend_on_clear = self._checked(arguments.switch, resend_on_clear=resend_on_clear)
         self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
-
-    def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
-        """Return a checked argument. An error names the task."""
-        ((name, value),) = argument.items()
-        try:
-            return check(name, value)
-        except ValueError as error:
-            raise ValueError(f"{self}: {error}") from None
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, checked as far as possible before anything leaves."""
@@ -146,14 +135,6 @@ class JournaledOperator(CpaasOperator):
             recipients=getattr(self, "track_recipients", False),
         )
 
-    def on_kill(self) -> None:
-        """Send nothing more, and wait ``stop_grace_period`` for a response."""
-        # Airflow may stop the task while it is still being rendered, or reads its connection.
-        self.__dict__["_told_to_stop"] = True
-        stop: Stop | None = self.__dict__.get("_stop")
-        if stop is not None:
-            stop.request()
-
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
@@ -209,16 +190,6 @@ class JournaledOperator(CpaasOperator):
         elif (by_webhook := self.__dict__.get("_by_webhook")) is not None:
             # Without it the receiver could not check on which connection the reports are genuine.
             by_webhook.note_outcome(outcome, deed.recipients)
-
-    def _listen(self) -> Stop:
-        """Return the stop signal, which ``on_kill`` sets from now on."""
-        from cpaas_provider.sending.stopping import Stop
-
-        stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
-        self.__dict__["_stop"] = stop
-        if self.__dict__.get("_told_to_stop"):
-            stop.request()
-        return stop
 
     @contextlib.contextmanager
     def _understood_by_airflow(self, give_up_at: str | None, push_report: Callable[[bool], bool]) -> Iterator[None]:
@@ -345,9 +316,3 @@ class JournaledOperator(CpaasOperator):
             self.log.error("%s", in_doubt(outcome.unknown))
         self._push(context, REPORT_KEY, outcome.report())
         return True
-
-    def _push(self, context: Context, key: str, value: Any) -> None:
-        try:
-            context["ti"].xcom_push(key=key, value=value)
-        except Exception as error:  # noqa: BLE001 - what is being reported matters more
-            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)

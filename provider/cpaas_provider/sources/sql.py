@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
 
 _ROWS_AT_ONCE = 2_000
+_CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
 class SqlSource(arguments.Argument):
@@ -33,6 +35,18 @@ class SqlSource(arguments.Argument):
         self.conn_id = arguments.text("conn_id", conn_id)
         self.sql = arguments.text("sql", sql)
         self.parameters = arguments.parameters("parameters", parameters)
+
+    def at_cursor(self, cursor: Any) -> SqlSource:
+        """Return the query with a value for its parameter ``cursor``, beside its other named parameters.
+
+        :param cursor: the largest value of the cursor column so far; ``None`` where there is none yet
+        :raises SourceError: when the parameters have no names
+        """
+        if self.parameters is None and not _CURSOR.search(self.sql):
+            return self
+        if self.parameters is not None and not isinstance(self.parameters, Mapping):
+            raise SourceError(f"{self} takes no cursor: its parameters must be a mapping of names to values.")
+        return SqlSource(self.conn_id, self.sql, {**(self.parameters or {}), "cursor": cursor})
 
     def __str__(self) -> str:
         return f"SQL query on connection {self.conn_id}"

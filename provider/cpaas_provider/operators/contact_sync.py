@@ -1,0 +1,250 @@
+"""A contact list in step with a source: only rows that changed are sent, and in them only the changed cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.sdk import AssetAlias
+
+from cpaas_provider.operators import _arguments as arguments
+from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators.base import CpaasOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+CONTACTS_ALIAS = "cpaas contacts_changed"
+"""The name of the asset alias through which a sync publishes that a list changed."""
+
+
+class SyncContactsOperator(CpaasOperator):
+    """Keep the contact list in step with a source (INTERFACE.md 4.9 to 4.13).
+
+    The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
+    the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells.
+    A retry sends what is left. A run after a crash creates nothing twice: a creation whose outcome is unknown is named.
+
+    Returns the report, which is the XCom ``report`` when the task fails:
+
+    :returns:
+        * ``rows`` - rows of the source
+        * ``created``, ``updated``, ``deleted`` - rows of the list that this try changed
+        * ``unchanged`` - rows that the list has as they are
+        * ``rejected`` - rows that the service rejected in this try
+        * ``rejected_before`` - rows that it rejected in an earlier run, unchanged since
+        * ``invalid_rows`` - rows that cannot be used; ``duplicates`` of them have the key of another row
+        * ``unknown`` - creations of unknown outcome; ``unknown_rows`` names up to 100
+        * ``not_sent`` - rows whose request failed; a retry sends them
+        * ``remaining`` - rows that ``max_duration`` left for the next run
+        * ``not_in_mode`` - rows that ``mode`` leaves alone
+        * ``missing`` - rows of the list that are gone from the source, unless ``on_missing`` is ``keep``
+        * ``in_other_partitions`` - rows that other partitions sync
+        * ``planned_requests``, ``requests`` - requests that were planned and made
+        * ``complete`` - whether the list is in step with the source, but for rejected, invalid and unknown rows
+        * ``map``, ``dry_run`` - the arguments
+
+    :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
+        ``cpaas_provider.sources``, or a list of mappings, e.g. from an upstream task (templated)
+    :param key: the source column that identifies a row, or several
+    :param columns: how list columns are filled: a list of names that are the same in source and list, or a mapping of
+        list columns to source columns, or to mappings such as ``{"template": "{first} {last}"}``,
+        ``{"constant": "crm"}``, ``{"source": "born", "date_format": "%d.%m.%Y"}``; see ``ColumnRule``. Default: every
+        source column whose name is a list column
+    :param mode: ``upsert`` creates and updates rows, ``insert`` only creates, ``update`` only updates
+    :param on_missing: for rows that are gone from the source: ``keep`` them, ``delete`` them, ``clear`` the cells of
+        ``clear_columns``, or a mapping of list columns to values to set
+    :param clear_columns: the list columns that ``on_missing="clear"`` empties
+    :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
+        share of the rows in the map (a float from 0 to 1), or ``None`` for any number. More stop the sync before its
+        first request
+    :param max_changes: the same for all rows that would be created, updated or deleted
+    :param on_duplicate_key: for rows of one key: use the ``first``, or ``none`` of them; the others are invalid rows
+    :param on_deleted_row: for rows that somebody else deleted from the list: ``create`` them again, or ``report`` them
+        as rejected
+    :param on_unknown: for creations of unknown outcome: ``fail`` the task after everything else, ``skip`` them, or
+        ``create`` them again in the next try or run, which may create a row twice
+    :param retry_rejected: send rows again that the service rejected in an earlier run, although they did not change
+    :param resync: send all cells of all rows once more, without creating rows twice
+    :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
+        value of the last complete run are passed over. A ``SqlSource`` gets that value as the parameter ``cursor``.
+        Rows that are gone cannot be told then, so ``on_missing`` must be ``keep``
+    :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
+    :param max_duration: after how long, a ``timedelta`` or seconds, no further request begins. The task succeeds, and
+        the next run goes on with what is left
+    :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
+    :param lease_timeout: for how long to wait then, a ``timedelta`` or seconds
+    :param dry_run: do everything but the requests that change rows
+    :param preview_count: how many changed rows to store in the XCom ``preview``, their cells masked
+    :param results_path: where the results file goes, ``.jsonl`` or ``.parquet``: a line for each row that this try
+        created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
+    :param partition: one of what ``partitions(count)`` returns, to map the operator over
+    :param map_name: tells apart several key maps of one list, such as those of two sources (templated)
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param max_pending_requests: requests that may be recorded as begun and not yet as ended: at most so many creations
+        are unknown after a crash; default: twice ``max_concurrency`` of the connection
+    :param spool_path: a folder of the worker's disk for rows that are compared; default: the system's for temporary
+        files
+    :param progress_interval: seconds between progress log lines
+    :param stop_grace_period: seconds a response is awaited after the task was asked to stop, or before its
+        ``execution_timeout``
+    :param cpaas_conn_id: the connection to use (templated)
+    """
+
+    template_fields: Collection[str] = ("source", "on_missing", "results_path", "map_name", "cpaas_conn_id")
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": summaries.source}
+
+    def __init__(
+        self,
+        *,
+        source: Any,
+        key: str | Sequence[str],
+        columns: Sequence[str] | Mapping[str, Any] | None = None,
+        mode: Literal["upsert", "insert", "update"] = "upsert",
+        on_missing: Literal["keep", "delete", "clear"] | Mapping[str, Any] = "keep",
+        clear_columns: Sequence[str] | None = None,
+        max_deletes: float | None = 0.1,
+        max_changes: float | None = None,
+        on_duplicate_key: Literal["first", "none"] = "first",
+        on_deleted_row: Literal["create", "report"] = "create",
+        on_unknown: Literal["fail", "skip", "create"] = "fail",
+        retry_rejected: bool = False,
+        resync: bool = False,
+        cursor_column: str | None = None,
+        max_failure_ratio: float = 0.0,
+        max_duration: timedelta | float | None = None,
+        on_concurrent_sync: Literal["wait", "fail"] = "wait",
+        lease_timeout: timedelta | float = timedelta(hours=1),
+        dry_run: bool = False,
+        preview_count: int = 0,
+        results_path: Any = None,
+        partition: Mapping[str, int] | None = None,
+        map_name: str = "default",
+        empty_cell_value: Literal["null", "empty"] = "null",
+        max_pending_requests: int | None = None,
+        spool_path: str | None = None,
+        progress_interval: float = 10.0,
+        stop_grace_period: float = 4.0,
+        **kwargs: Any,
+    ) -> None:
+        outlets = kwargs.pop("outlets", None) or []
+        kwargs["outlets"] = [*(outlets if isinstance(outlets, list) else [outlets]), AssetAlias(CONTACTS_ALIAS)]
+        super().__init__(**kwargs)
+        self.source = source
+        self.key = key
+        self.columns = columns
+        self.mode = self._checked(arguments.one_of("upsert", "insert", "update"), mode=mode)
+        self.on_missing = on_missing
+        self.clear_columns = clear_columns
+        self.max_deletes = self._checked(arguments.or_none(arguments.count_or_share), max_deletes=max_deletes)
+        self.max_changes = self._checked(arguments.or_none(arguments.count_or_share), max_changes=max_changes)
+        self.on_duplicate_key = self._checked(arguments.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
+        self.on_deleted_row = self._checked(arguments.one_of("create", "report"), on_deleted_row=on_deleted_row)
+        self.on_unknown = self._checked(arguments.one_of("fail", "skip", "create"), on_unknown=on_unknown)
+        self.retry_rejected = self._checked(arguments.switch, retry_rejected=retry_rejected)
+        self.resync = self._checked(arguments.switch, resync=resync)
+        self.cursor_column = cursor_column
+        self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
+        self.max_duration = self._checked(arguments.span_or_none, max_duration=max_duration)
+        self.on_concurrent_sync = self._checked(arguments.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync)
+        self.lease_timeout = self._checked(arguments.span, lease_timeout=lease_timeout)
+        # BaseOperator has a method of this name.
+        self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
+        self.preview_count = self._checked(arguments.whole_from(0), preview_count=preview_count)
+        self.results_path = results_path
+        self.partition = partition
+        self.map_name = map_name
+        self.empty_cell_value = self._checked(arguments.one_of("null", "empty"), empty_cell_value=empty_cell_value)
+        self.max_pending_requests = self._checked(
+            arguments.or_none(arguments.whole_from(1)), max_pending_requests=max_pending_requests
+        )
+        self.spool_path = spool_path
+        self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
+        self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
+        self._refuse_what_cannot_be()
+
+    def carry_out(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+    ) -> Any:
+        """Sync the list, or what is left of it."""
+        from cpaas_provider.operators._contact_sync import ContactSyncTry
+
+        return ContactSyncTry(self, context, client, connection, self._listen(), give_up_at).run()
+
+    def execute_after_wait(
+        self, context: Context, event: Any = None, give_up_at: str | None = None, lease_deadline: str | None = None
+    ) -> Any:
+        """Go on after the time the service asked for, or after waiting for another sync.
+
+        :param lease_deadline: until when another sync is waited for
+        """
+        self.__dict__["_lease_deadline"] = lease_deadline
+        return super().execute_after_wait(context, event, give_up_at)
+
+    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+        """Return what a deferred task gets when it goes on."""
+        return {**super().after_wait(give_up_at), "lease_deadline": self.__dict__.get("_lease_deadline")}
+
+    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
+        """Leave it to the try, which knows its partition."""
+
+    def log_end(self, result: Any) -> None:
+        """Leave it to the try, which logs it also where the task fails."""
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts."""
+        from cpaas_provider.operators._contact_lineage import lineage
+
+        return lineage(self)
+
+    def _refuse_what_cannot_be(self) -> None:
+        """Refuse what can be told to be wrong where the DAG is written."""
+        try:
+            self._refuse_wrong_kinds()
+            if isinstance(self.on_missing, str) and self.on_missing not in ("keep", "delete", "clear"):
+                raise ValueError(
+                    "on_missing must be keep, delete, clear or a mapping of list columns to values; it is "
+                    f"{self.on_missing!r}."
+                )
+            if (self.on_missing == "clear") != bool(self.clear_columns):
+                raise ValueError("clear_columns and on_missing='clear' go together: name the columns to empty.")
+            if self.cursor_column is not None:
+                self._refuse_with_cursor()
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
+
+    def _refuse_wrong_kinds(self) -> None:
+        key = [self.key] if isinstance(self.key, str) else self.key
+        if not isinstance(key, Sequence) or not key or not all(isinstance(one, str) and one for one in key):
+            raise ValueError("key must be the name of a source column, or a list of them.")
+        if self.columns is not None:
+            from cpaas_provider.contacts.rules import parse_mapping
+
+            parse_mapping(self.columns)
+        if isinstance(self.partition, Mapping):
+            from cpaas_provider.sending.campaign.partitions import Partition
+
+            Partition.read(self.partition)
+        if self.results_path is not None:
+            from cpaas_provider.api.bounds import file_name
+            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+
+            file_name(SUFFIXES)("results_path", self.results_path)
+        parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
+        if parted and isinstance(self.results_path, str) and "map_index" not in self.results_path:
+            raise ValueError(
+                "results_path must differ from partition to partition, or one would overwrite the other: put "
+                "{{ ti.map_index }} into it."
+            )
+
+    def _refuse_with_cursor(self) -> None:
+        if not isinstance(self.cursor_column, str) or not self.cursor_column:
+            raise ValueError("cursor_column must be the name of a source column.")
+        if self.on_missing != "keep":
+            raise ValueError("cursor_column reads a part of the source, so on_missing must be 'keep'.")
+        if self.partition is not None:
+            raise ValueError("cursor_column and partition exclude each other: one task reads all new rows.")
