@@ -35,7 +35,7 @@ def test_the_commands_are_named(command: str) -> None:
         "## What is promised when a journal is lost",
         "## What is not promised",
         "A request of a try that Airflow has given up may still arrive",
-        "the DAG run was deleted, or removed by `airflow db clean` | the journal is gone with the run",
+        "the DAG run was deleted, or removed by `airflow db clean` | the journal is deleted with the run",
         "`[state_store] clear_on_success`",
     ],
 )
