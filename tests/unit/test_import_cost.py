@@ -85,6 +85,10 @@ CASES = {
         "PartitionedAssetTimetable(assets=Asset('loaded'))",
         with_sdk=False,
     ),
+    "contact rules": Case(
+        f"from {OURS}.contacts.mapping import parse_mapping\n"
+        "parse_mapping({'Name': {'template': '{a} {b}'}, 'Born': {'date_format': '%d.%m.%Y', 'source': 'born'}})"
+    ),
     "provider info": Case(f"from {OURS}.provider_info import get_provider_info; get_provider_info()", with_sdk=False),
     "sources": Case(f"import {OURS}.sources", first="import importlib, typing", with_sdk=False),
     "all sources": Case(
@@ -131,6 +135,11 @@ def test_a_source_adds_few_modules_and_no_library(added: dict[str, list[str]], s
 def test_all_operators_and_sensors_add_few_modules_and_no_library(added: dict[str, list[str]]) -> None:
     assert 0 < len(added["all"]) <= MOST_MODULES
     assert others(added["all"], "airflow.sdk") == []
+
+
+def test_contact_rules_in_a_dag_file_load_no_library(added: dict[str, list[str]]) -> None:
+    assert 0 < len(added["contact rules"]) <= MOST_OF_ONE
+    assert others(added["contact rules"]) == []
 
 
 def test_the_hook_adds_few_modules_and_no_library(added: dict[str, list[str]]) -> None:

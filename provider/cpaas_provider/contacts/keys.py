@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
+from cpaas_provider.api.invisible import without_marks_around
 from cpaas_provider.contacts._parsing.values import LARGEST_EXACT_INTEGER, MAX_LEVELS, checked_text, is_blank, plain
 
 MAX_KEY_CHARACTERS = 512
@@ -25,8 +26,9 @@ ReadRaw = Callable[[Mapping[str, Any]], "tuple[Any, ...]"]
 def key_text(value: Any) -> str | None:
     """Return one part of a key as text that is the same in every kind of source; ``None`` for a blank value.
 
-    Text is stripped and brought into Unicode's form NFC; capitals, marks and leading zeros count. An integer and a
-    whole float or decimal give the same digits as text of them. Dates and times are in ISO 8601.
+    Text loses the blanks and invisible marks around it and is brought into Unicode's form NFC. All else of it counts:
+    capitals, accents, leading zeros, a ``.0`` at the end, digits of other scripts. An integer and a whole float or
+    decimal give the same digits as text of them. Dates and times are in ISO 8601.
 
     :raises ValueError: when the value cannot be a key: a boolean, a list, bytes, a float beyond 2**53 - 1, which may
         have lost digits, or text of more than 512 characters or with control characters; never shows the value
@@ -38,7 +40,7 @@ def key_text(value: Any) -> str | None:
     value = plain(value)
     if is_blank(value):
         return None
-    text = unicodedata.normalize("NFC", _written(value).strip())
+    text = unicodedata.normalize("NFC", without_marks_around(_written(value)))
     if len(text) > MAX_KEY_CHARACTERS:
         raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
     return checked_text(text, one_line=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.mapping import (
@@ -174,12 +177,34 @@ class TestKey:
             ("0", 0, 0.0, -0.0, Decimal("-0.00")),
             ("1.5", 1.5, Decimal("1.5"), Decimal("1.500")),
             ("2026-01-31", dt.date(2026, 1, 31)),
-            ("Zo\u00eb", "Zoe\u0308"),
+            ("Zo\u00eb", "Zoe\u0308", "\ufeffZo\u00eb\u00a0"),
         ],
     )
     def test_it_is_the_same_from_every_kind_of_source(self, values: tuple[Any, ...]) -> None:
         mapping = bind(["Name"], None)
         assert {mapping.key_of({"id": value}) for value in values} == {(values[0],)}
+
+    @pytest.mark.parametrize("values", [("007", 7), ("1.0", 1.0), ("a", "A"), ("1,000", 1000), ("\u0665", 5)])
+    def test_texts_that_look_alike_are_two_keys(self, values: tuple[Any, Any]) -> None:
+        one, other = (bind(["Name"], None).key_of({"id": value}) for value in values)
+        assert one != other
+
+    @given(st.integers(-(2**53) + 1, 2**53 - 1))
+    def test_whole_numbers_of_any_type_are_one_key(self, value: int) -> None:
+        mapping = bind(["Name"], None)
+        forms = (value, str(value), f" {value}\n", float(value), Decimal(value), Decimal(value).scaleb(2).scaleb(-2))
+        assert {mapping.key_of({"id": form}) for form in forms} == {(str(value),)}
+
+    @given(st.text(min_size=1, max_size=40))
+    def test_a_key_that_is_read_again_stays_the_same(self, value: str) -> None:
+        mapping = bind(["Name"], None)
+        try:
+            key = mapping.key_of({"id": value})
+        except InvalidRowError:
+            return
+        if key is not None:
+            assert mapping.key_of({"id": key[0]}) == key
+            assert mapping.key_of({"id": unicodedata.normalize("NFD", value)}) == key
 
     @pytest.mark.parametrize("value", [None, "", " ", "\u00a0", float("nan"), Decimal("NaN")])
     def test_a_blank_part_makes_it_none(self, value: Any) -> None:

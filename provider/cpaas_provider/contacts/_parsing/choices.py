@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from cpaas_provider.api.invisible import without_marks_around
 from cpaas_provider.contacts._parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
 
 _WRONG_OPTION = "must be one option, as text"
@@ -13,14 +14,14 @@ _WRONG_LIST = "must be a list of options"
 
 
 def parse_option(value: Any) -> str:
-    """Return one option, without blanks around it.
+    """Return one option, without blanks and invisible marks around it.
 
     Numbers are taken, as a file of text would have them; booleans are not, because files write them in many ways.
     """
     if isinstance(value, bool):
         raise ValueError(_WRONG_OPTION)
     try:
-        text = as_text(value).strip()
+        text = without_marks_around(as_text(value))
     except ValueError:
         raise ValueError(_WRONG_OPTION) from None
     if not text:

@@ -91,7 +91,7 @@ def date_parser(date_format: str | None, excel_serial: bool) -> Callable[[Any], 
         if type(value) is str and len(value) <= _LONGEST:
             if pattern is None and _is_iso_date(value):
                 return value
-            text = ascii_digits(value.strip())
+            text = ascii_digits(value)
             found = pattern.fullmatch(text) if pattern else _ISO.fullmatch(text)
             if found is not None:
                 return (_of_format(found) if pattern else _of_iso(found)) or _refuse(wrong)

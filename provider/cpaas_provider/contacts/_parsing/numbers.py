@@ -40,10 +40,7 @@ def number_parser(decimal: str, thousands: str | None) -> Callable[[Any], Number
         if type(value) is str:
             if len(value) <= _SHORT and value.isascii() and value.isdigit():
                 return int(value)
-            text = value.strip()
-            if len(text) > MAX_CHARACTERS:
-                raise ValueError(wrong)
-            found = match(ascii_digits(text))
+            found = match(ascii_digits(value)) if len(value) <= MAX_CHARACTERS else None
             if found is None:
                 raise ValueError(wrong)
             sign, whole, part, only_part = found.groups()

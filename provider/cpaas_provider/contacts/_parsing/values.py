@@ -108,10 +108,14 @@ def checked_text(text: str, *, one_line: bool = False) -> str:
 
 
 def ascii_digits(text: str) -> str:
-    """Return a text with the decimal digits of any script, such as Arabic or full-width ones, as 0 to 9."""
+    """Return a text with the decimal digits of any script, such as Arabic or full-width ones, as 0 to 9.
+
+    Blanks around it and marks without width are left out: Windows writes the latter into dates and numbers.
+    """
     if text.isascii():
-        return text
-    return "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in text)
+        return text.strip()
+    seen = without_marks(text.strip())
+    return "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in seen)
 
 
 def _digits_of(value: int) -> str:
