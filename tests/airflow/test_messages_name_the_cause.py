@@ -62,8 +62,8 @@ def test_a_duplicate_of_a_test_recipient_says_so(stage: Stage, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("extras", "words"),
     [
-        ({"timeout": -3}, "timeout must be a number above 0 and of at most .*; it is -3"),
-        ({"requests_per_second": 0}, "requests_per_second must be a number above 0 and of at most .*; it is 0"),
+        ({"timeout": -3}, "timeout must be a number above 0 and at most .*; it is -3"),
+        ({"requests_per_second": 0}, "requests_per_second must be a number above 0 and at most .*; it is 0"),
         ({"timeout": "soon"}, "the extra timeout must be a number; it is 'soon'"),
         ({"max_concurrency": 0.5}, "the extra max_concurrency must be a whole number of at least 1; it is 0.5"),
         ({"default_region": "XX"}, "default_region must be a two-letter ISO 3166 region such as NG; it is 'XX'"),

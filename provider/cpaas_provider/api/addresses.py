@@ -16,13 +16,13 @@ _PLAIN = re.compile(rf"({_WORD}(?:\.{_WORD})*)@((?:{_LABEL}\.)+([A-Za-z]{{2,63}}
 
 
 class InvalidEmailAddressError(ValueError):
-    """A value that is no email address. The message gives the reason, never the value."""
+    """The value is not an email address. The message gives the reason, never the value."""
 
 
 def normalise_email(value: object) -> str:
-    """Return an email address with surrounding blanks gone and its domain in lower case.
+    """Return an email address without surrounding blanks, its domain in lower case.
 
-    :raises InvalidEmailAddressError: when the value is no address; whether mail arrives there is not tried
+    :raises InvalidEmailAddressError: when the value is not an address; whether mail arrives there is not checked
     """
     if value is None:
         raise InvalidEmailAddressError("is empty")
@@ -69,7 +69,7 @@ def _validated(address: str) -> str:
 
 
 def mask_email(address: str) -> str:
-    """Return an address for people to recognise and nobody to write to: ``a****@example.com``."""
+    """Return an address masked: recognisable, but not to be written to, such as ``a****@example.com``."""
     local, _, domain = address.rpartition("@")
     head = local[:_VISIBLE_HEAD] if len(local) > _VISIBLE_HEAD else ""
     return f"{head}****@{domain}" if local else "****"

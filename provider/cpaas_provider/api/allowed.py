@@ -1,4 +1,4 @@
-"""Who may be reached at all: the staging guard."""
+"""The recipients that a staging connection may send to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
 
 
 class AllowedRecipients:
-    """A list of numbers, addresses and ``@domains``; everybody else must never be sent anything.
+    """A list of numbers, addresses and ``@domains``. No other recipient is ever sent anything.
 
     :param entries: the list, as text separated by commas or as an iterable
     :param default_region: region of national numbers among the entries

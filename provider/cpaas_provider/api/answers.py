@@ -39,7 +39,7 @@ _NOT_JSON = object()
 
 
 class Outcome(Enum):
-    """What became of a request that was answered."""
+    """The outcome of a request that got a response."""
 
     ACCEPTED = "accepted"
     NOT_SENT = "not sent"
@@ -160,16 +160,16 @@ def _error(
 
 def _why_unknown(facts: Facts, lacking: str) -> str:
     if facts.line == HTTPStatus.REQUEST_TIMEOUT:
-        return "the service gave up waiting for the request"
+        return "the service timed out while it waited for the request"
     if facts.line >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "the service answered with a server error"
+        return "the service responded with a server error"
     if facts.line >= HTTPStatus.MULTIPLE_CHOICES:
         return (
-            "the service redirected the request, which was not followed, because the API key must not travel "
-            "elsewhere; set the base URL to the final address"
+            "the service redirected the request. The redirect was not followed, because the API key must not go to "
+            "another address. Set the base URL to the final address"
         )
     if facts.resource is Resource.NONE and facts.named:
-        return f"the service answered with a success whose body names status {min(facts.named, 999)}"
+        return f"the service responded with a success whose body names status {min(facts.named, 999)}"
     return lacking
 
 
@@ -180,9 +180,9 @@ def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> tuple[Any, 
     if endpoint.empty_answer and answer.flaw is None and (body is not _NOT_JSON or not answer.body.strip()):
         return None, Resource.NONE if _is_error(body) else Resource.WHOLE, ""
     if answer.flaw is not None:
-        return None, Resource.TRACE, f"the answer broke off ({answer.flaw})"
+        return None, Resource.TRACE, f"the response is incomplete ({answer.flaw})"
     if body is _NOT_JSON:
-        return None, Resource.NONE, "the answer is not readable JSON"
+        return None, Resource.NONE, "the response is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
     readings = [body, body["data"]] if isinstance(body, dict) and "data" in body else [body]
     lacking = ""
@@ -192,7 +192,7 @@ def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> tuple[Any, 
         except ValidationError as error:
             lacking = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
     found = Resource.TRACE if any(map(_bears_id, _parts(body))) else Resource.NONE
-    return None, found, f"the answer lacks or garbles {lacking[:100]}"
+    return None, found, f"the response lacks or garbles {lacking[:100]}"
 
 
 def _parts(body: Any) -> Iterator[Any]:

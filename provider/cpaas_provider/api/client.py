@@ -25,7 +25,7 @@ T = TypeVar("T")
 _NO_TIME = 0.001
 """Seconds that are not worth setting a timer for, which rings no more exactly."""
 
-_TOLD_TO_STOP = "The client was told to stop before a request left. Nothing was sent."
+_TOLD_TO_STOP = "The client was stopped before the request left. Nothing was sent."
 
 
 def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, P], T]:
@@ -79,7 +79,7 @@ class _Client:
 
 
 class CpaasClient(_Client):
-    """The service for ordinary code. Safe to share between threads; close it, or use it in a ``with`` block."""
+    """A client for synchronous code. Safe to share between threads. Close it, or use it in a ``with`` block."""
 
     def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
         super().__init__(base_url, api_key, **options)
@@ -115,7 +115,7 @@ class CpaasClient(_Client):
             raise CpaasNotSentError(_TOLD_TO_STOP)
 
     def stop(self) -> None:
-        """Let no further request leave: calls that wait end with CpaasNotSentError, those under way go on."""
+        """Let no further request leave. Waiting calls end with CpaasNotSentError. Requests in flight go on."""
         self._stopped.set()
         # One place more, by which all that wait for one go out.
         self._slots.release()
@@ -148,7 +148,7 @@ class CpaasClient(_Client):
 
 
 class AsyncCpaasClient(_Client):
-    """The service for coroutines of one event loop; close it, or use it in an ``async with`` block."""
+    """A client for coroutines of one event loop. Close it, or use it in an ``async with`` block."""
 
     def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
         super().__init__(base_url, api_key, **options)
@@ -187,9 +187,9 @@ class AsyncCpaasClient(_Client):
             raise CpaasNotSentError(_TOLD_TO_STOP)
 
     def stop(self) -> None:
-        """Let no further request leave: calls that wait end with CpaasNotSentError, those under way go on.
+        """Let no further request leave. Waiting calls end with CpaasNotSentError. Requests in flight go on.
 
-        To be called in the thread of the event loop.
+        Call it in the thread of the event loop.
         """
         self._stopped.set()
         # One place more, by which all that wait for one go out.

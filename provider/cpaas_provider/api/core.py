@@ -124,7 +124,7 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
         return result
     if isinstance(reply, Failure):
         raise failure(call.endpoint, reply, settings.origin)
-    raise TypeError("a request is answered with an Answer or a Failure")
+    raise TypeError("a reply must be of type Answer or Failure")
 
 
 def _pause(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
@@ -147,7 +147,7 @@ def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: C
     outsiders = sum(1 for one in recipients if one is not None and not settings.allowed.permits(one))
     if outsiders:
         raise errors.CpaasInvalidRequestError(
-            f"{endpoint.operation}: {outsiders} of {len(recipients)} recipients are not on allowed_recipients of this "
+            f"{endpoint.operation}: {outsiders} of {len(recipients)} recipients are not in allowed_recipients of this "
             "connection. Nothing was sent.",
             operation=endpoint.operation,
         )
@@ -164,7 +164,7 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
     else:
         return fields, encoded
     raise errors.CpaasInvalidRequestError(
-        f"{endpoint.operation}: the request holds a value that JSON cannot carry, such as NaN, bytes or an object. "
+        f"{endpoint.operation}: the request contains a value that JSON cannot carry, such as NaN, bytes or an object. "
         "Nothing was sent.",
         operation=endpoint.operation,
     )

@@ -1,11 +1,11 @@
-"""One tree of errors, each saying what happened, what was and was not done, and what to do next.
+"""One tree of errors. Each message names what happened, what was and was not done, and what to do next.
 
-Every error can be pickled and carries four facts a caller decides by:
+Every error can be pickled and has four attributes to decide by:
 
 * ``retryable`` - the same call may be made again without doing anything twice;
 * ``retry_after`` - seconds the service asked to wait, or ``None``;
-* ``maybe_sent`` - the service may have acted although no readable answer came;
-* ``status`` - the HTTP status, or ``None`` where no answer came.
+* ``maybe_sent`` - the service may have acted although no readable response arrived;
+* ``status`` - the HTTP status, or ``None`` where no response arrived.
 
 ``str()`` of an error never shows a key, a code, a message body, a number or an address.
 """
@@ -18,9 +18,9 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorItem:
-    """One entry of an error body's ``errors`` (INTERFACE.md section 7), or of a request refused before it left.
+    """One entry of an error body's ``errors`` (INTERFACE.md section 7), or a fault found before the request left.
 
-    ``message`` is the service's own wording, which may repeat what was sent; it is left out of ``repr()``.
+    ``message`` is the service's own wording, which may contain what was sent. It is left out of ``repr()``.
     """
 
     field: str | None = None
@@ -55,33 +55,32 @@ class CpaasError(Exception):
 
 
 class CpaasConfigurationError(CpaasError):
-    """The client was set up in a way that cannot work (base URL, key, option). Nothing was sent."""
+    """The client's settings cannot work (base URL, key, option). Nothing was sent."""
 
 
 class CpaasInvalidRequestError(CpaasError):
-    """The request breaks the service's contract and was refused before it left. Nothing was sent."""
+    """The request breaks the service's contract. The client refused it before it left. Nothing was sent."""
 
 
 class CpaasNotSentError(CpaasError):
-    """The request did not reach the service: refused, DNS, TLS or connect failure. Nothing was done."""
+    """The request did not reach the service: connection refused, DNS, TLS or connect failure. Nothing was done."""
 
     retryable = True
 
 
 class CpaasRateLimitedError(CpaasNotSentError):
-    """The service asked for fewer requests (429). Nothing was done; see ``retry_after``."""
+    """The service asked for fewer requests (429). Nothing was done. See ``retry_after``."""
 
 
 class CpaasUnavailableError(CpaasNotSentError):
-    """The service is down for a while and said for how long (503 with Retry-After). Nothing was done."""
+    """The service is temporarily unavailable (503 with Retry-After). Nothing was done. See ``retry_after``."""
 
 
 class CpaasRejectedError(CpaasError):
-    """The service read the request and refused it (4xx, or under a 2xx an error body without a resource).
+    """The service read the request and rejected it (4xx, or under a 2xx an error body without a resource).
 
-    ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the form the request
-    had them, and ``is_message_error`` says that there are items and all of them name a field that is not about
-    recipients.
+    ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the request's own
+    form. ``is_message_error`` is true if there are items, and all of them name a field that is not about recipients.
     """
 
     rejected_recipients: tuple[str, ...] = ()
@@ -89,7 +88,7 @@ class CpaasRejectedError(CpaasError):
 
 
 class CpaasAuthenticationError(CpaasRejectedError):
-    """The API key was refused (401, 403)."""
+    """The service rejected the API key (401, 403)."""
 
 
 class CpaasInsufficientBalanceError(CpaasRejectedError):
@@ -109,10 +108,10 @@ class CpaasNotVerifiedError(CpaasRejectedError):
 
 
 class CpaasUnknownOutcomeError(CpaasError):
-    """The request left and no readable answer came, so nobody here knows whether the service acted.
+    """The request left and no readable response arrived. The client cannot determine whether the service acted.
 
-    For a send, a purchase or a creation ``maybe_sent`` is true and the request must not simply be repeated;
-    for a read it is false, and repeating is harmless.
+    For a send, a purchase or a creation ``maybe_sent`` is true, and a retry may do it twice.
+    For a read ``maybe_sent`` is false, and a retry is harmless.
     """
 
     def __init__(self, message: str, *, maybe_sent: bool = True, retryable: bool = False, **facts: Any) -> None:

@@ -1,4 +1,4 @@
-"""What crosses the border between deciding and doing: plain values, no library's types."""
+"""Requests, responses and failures as plain values, without types of the HTTP library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OutgoingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer. ``flaw`` says why the body is not whole; the status holds all the same."""
+    """An HTTP response. ``flaw`` is the reason why the body is incomplete; the status is valid all the same."""
 
     status: int
     retry_after: str | None = None
@@ -28,20 +28,20 @@ class Answer:
 
 
 class Failure(Enum):
-    """Why no answer came, as words for a person; the second value tells whether bytes may have left."""
+    """Why no response arrived, for an error message; the second value is whether bytes may have left."""
 
     DNS = "the host name could not be resolved", False
     REFUSED = "the connection was refused", False
     TLS = (
         "the TLS connection failed (check the certificate and the verify option; a host without a scheme means https, "
-        "so a server that speaks plain http needs http:// before its host)",
+        "so put http:// before the host of a plain http server)",
         False,
     )
     CONNECT_TIMEOUT = "the host could not be reached in time", False
     CONNECT = "the host could not be reached", False
-    PROXY = "the proxy did not let the connection through", False
-    ANSWER_TIMEOUT = "no answer came in time", True
-    CUT = "the connection broke before an answer came", True
+    PROXY = "the proxy refused the connection", False
+    ANSWER_TIMEOUT = "no response arrived in time", True
+    CUT = "the connection broke before a response arrived", True
 
     def __init__(self, reason: str, left: bool) -> None:
         self.reason = reason

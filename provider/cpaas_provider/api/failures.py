@@ -1,4 +1,4 @@
-"""The errors of requests that did not succeed, in words: what happened, what was and was not done, what to do next."""
+"""The errors of requests that did not succeed: what happened, what was and was not done, what to do next."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _OF_THE_ACCOUNT = frozenset({401, 402, 403})
 _NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
     425: (errors.CpaasNotSentError, "was not ready to process the request"),
     429: (errors.CpaasRateLimitedError, "asked for fewer requests"),
-    503: (errors.CpaasUnavailableError, "is unavailable for a while"),
+    503: (errors.CpaasUnavailableError, "is unavailable"),
 }
 
 _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasAuthenticationError: "Check the API key (the connection's password) and auth_scheme.",
     errors.CpaasInsufficientBalanceError: "Top up the account, then run this again.",
-    errors.CpaasNotFoundError: "What the request names is not there, or the path of the base URL is wrong.",
-    errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked; request a new one.",
+    errors.CpaasNotFoundError: "What the request names does not exist, or the path of the base URL is wrong.",
+    errors.CpaasNotVerifiedError: "The code is wrong, used, expired or revoked. Request a new one.",
     errors.CpaasOperationRemovedError: (
-        "This operation is deprecated and the service at this base URL no longer offers it; buy airtime elsewhere."
+        "This operation is deprecated, and the service at this base URL no longer offers it. Buy airtime elsewhere."
     ),
-    errors.CpaasRejectedError: "Correct the request; repeating it unchanged will fail again.",
+    errors.CpaasRejectedError: "Correct the request. An unchanged retry will fail again.",
     errors.CpaasNotSentError: "Try again.",
     errors.CpaasRateLimitedError: "Wait as long as the service asks, or lower requests_per_second.",
     errors.CpaasUnavailableError: "Wait as long as the service asks.",
@@ -63,12 +63,12 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
     harmless = endpoint.effect in {Effect.READ, Effect.SET} or (endpoint.effect is Effect.PAID_READ and not answered)
     changes = endpoint.effect not in {Effect.READ, Effect.PAID_READ}
     advice = (
-        "Trying again is safe."
+        "A retry is safe."
         if harmless
-        else "The outcome is unknown: it may have been sent or done. Look into the service's own records before it is "
-        "made again."
+        else "The outcome is unknown: the service may have carried out the request. Check the service's own records "
+        "before you retry it."
         if changes
-        else "It may have been charged; trying again may be charged again."
+        else "The request may have been charged. A retry may be charged again."
     )
     where = f" (HTTP {status})" if status is not None else ""
     return errors.CpaasUnknownOutcomeError(
@@ -100,8 +100,8 @@ def not_sent(endpoint: Endpoint[Any], status: int, named: int, retry_after: floa
 def redirected(endpoint: Endpoint[Any], status: int) -> errors.CpaasRejectedError:
     """Return the error for a redirect of a request that acts on nothing."""
     return errors.CpaasRejectedError(
-        f"{endpoint.operation}: the service redirected the request (HTTP {status}). It was not followed, because the "
-        "API key must not travel elsewhere. Nothing was done. Set the base URL to the final address.",
+        f"{endpoint.operation}: the service redirected the request (HTTP {status}). The redirect was not followed, "
+        "because the API key must not go to another address. Nothing was done. Set the base URL to the final address.",
         operation=endpoint.operation,
         status=status,
     )

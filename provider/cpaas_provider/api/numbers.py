@@ -20,24 +20,24 @@ _VISIBLE_HEAD, _VISIBLE_TAIL, _HIDDEN = 5, 3, 4
 
 
 class InvalidMsisdnError(ValueError):
-    """A value that cannot be read as one phone number. The message gives the reason, never the value."""
+    """The value cannot be read as one phone number. The message gives the reason, never the value."""
 
 
 def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     """Return a phone number as international digits without a plus.
 
-    Accepts the usual written forms: ``+234 803 123 4567``, ``00234...``, ``2348031234567``, national numbers such
-    as ``0803 123 4567`` where ``default_region`` says which nation, and what spreadsheets make of numbers
-    (an integer, ``2348031234567.0``, a leading apostrophe). Marks without width, which come along when a number is
-    copied, are left out.
+    Accepts the usual written forms: ``+234 803 123 4567``, ``00234...`` and ``2348031234567``. Accepts national
+    numbers such as ``0803 123 4567`` if ``default_region`` names the country. Accepts what spreadsheets make of numbers
+    (an integer, ``2348031234567.0``, a leading apostrophe). Invisible marks, which come along when a number is
+    copied, are removed.
 
     :param value: the number, as text or as a number
     :param default_region: two-letter ISO 3166 region of national numbers, e.g. ``"NG"``; without it only
         international numbers are accepted
-    :return: the digits; with a ``default_region``, put a plus before them where they are read once more, because
-        the digits alone of one nation's number can be a national number of another's
-    :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is no
-        number a phone could have
+    :return: the digits; to read them again with a ``default_region``, put a plus before them, because the digits
+        alone can be a national number of another country
+    :raises InvalidMsisdnError: when the value is empty, lost digits in a spreadsheet (``2.348E+12``), or is not a
+        possible phone number
     """
     # Without subclasses: a boolean is an int.
     text = str(value).strip() if type(value) in _PLAIN_TYPES else ""
@@ -65,7 +65,7 @@ def _parsed(value: object, default_region: str | None) -> str:
 
 
 def mask_msisdn(number: str) -> str:
-    """Return a number for people to recognise and nobody to dial: ``23480****789``, less of a shorter one."""
+    """Return a number masked: recognisable, but not to be dialled, such as ``23480****789``."""
     head = min(_VISIBLE_HEAD, len(number) - _VISIBLE_TAIL - _HIDDEN)
     return f"{number[:head]}****{number[-_VISIBLE_TAIL:]}" if head > 0 else "****"
 

@@ -1,4 +1,4 @@
-"""The 14 operations as calls: what a DAG author names becomes the fields of the contract (INTERFACE.md section 4).
+"""The 14 operations as calls: a DAG author's arguments become the fields of the contract (INTERFACE.md section 4).
 
 Each function only describes a call. ``CpaasClient`` and ``AsyncCpaasClient`` have a method of the same name and
 parameters for each, which carries it out. All of them raise a ``CpaasError``: ``CpaasInvalidRequestError`` before
@@ -39,13 +39,13 @@ def send_sms(
 ) -> Call[SmsMessage]:
     """Send one text to one or more phones (INTERFACE.md 4.3).
 
-    :param recipients: numbers in any usual form, as a list or comma-separated; repeats are dropped
+    :param recipients: numbers in any usual form, as a list or comma-separated; duplicates are dropped
     :param sender_id: what the phone shows as sender; at most 11 characters when alphanumeric
     :param content: the text; required unless ``template_id`` is given
-    :param template_id: a template kept by the service
+    :param template_id: a template stored at the service
     :param personalisation: entries ``{"to": number, "substitutions": {name: value}}`` for some of the recipients
     :param channel: ``sms`` (the default) or ``whatsapp``
-    :param is_trackable: have links tracked
+    :param is_trackable: whether links are tracked
     :param external_ref: your own reference
     :param callback: URL that receives delivery reports
     :return: the message; ``meta.estimate`` holds charge, balance, encoding and pages
@@ -81,10 +81,10 @@ def send_email(
 ) -> Call[EmailMessage]:
     """Send one email to one or more addresses (INTERFACE.md 4.2).
 
-    :param recipients: addresses, as a list or comma-separated; repeats are dropped
+    :param recipients: addresses, as a list or comma-separated; duplicates are dropped
     :param sender_id: the sender's address
     :param content: the body; required unless ``template_id`` is given
-    :param template_id: a template kept by the service
+    :param template_id: a template stored at the service
     :param subject: the subject line
     :param from_name: the sender's name
     :param reply_to: the address replies go to
@@ -118,12 +118,12 @@ def request_otp(
     token: str | None = None,
     channel: str | None = None,
 ) -> Call[OtpToken]:
-    """Have a one-time passcode made and delivered (INTERFACE.md 4.4).
+    """Request a one-time passcode, which the service creates and delivers (INTERFACE.md 4.4).
 
     :param recipient: the phone number
-    :param length: digits of the code, 4 to 8, as number or text; the service takes 4 when left out
-    :param expires_in: minutes the code is valid, 1 to 60, as number or text; the service takes 15 when left out
-    :param token: a code of your own; left out, the service makes one
+    :param length: digits of the code, 4 to 8, as number or text; the service's default is 4
+    :param expires_in: minutes the code is valid, 1 to 60, as number or text; the service's default is 15
+    :param token: a code of your own; without it the service creates one
     :param channel: ``sms`` or ``whatsapp``
     :return: the passcode's record, which never holds the code
     """
@@ -134,7 +134,7 @@ def request_otp(
 
 
 def verify_otp(id: str, token: str) -> Call[OtpToken]:
-    """Check a code that a person entered (INTERFACE.md 4.5).
+    """Check a code that a user entered (INTERFACE.md 4.5).
 
     :param id: the passcode's id
     :param token: the code
@@ -148,7 +148,7 @@ def get_otp(id: str) -> Call[OtpToken]:
     """Read a passcode's record (INTERFACE.md 4.6).
 
     :param id: the passcode's id
-    :raises CpaasNotFoundError: when there is none of that id
+    :raises CpaasNotFoundError: when that id does not exist
     """
     return Call(endpoints.GET_OTP, {"id": id})
 
@@ -158,16 +158,16 @@ def find_otps(recipient: str) -> Call[list[OtpToken]]:
 
     :param recipient: the phone number
     :return: the records, in the service's order; an empty list where there is none
-    :raises CpaasNotFoundError: when the service answers 404, for a number it does not know or a wrong base URL
+    :raises CpaasNotFoundError: when the response is 404, for a number the service does not know or a wrong base URL
     """
     return Call(endpoints.FIND_OTPS, {"recipient": recipient})
 
 
 def revoke_otp(id: str) -> Call[None]:
-    """Make a passcode useless (INTERFACE.md 4.8; path and answer by contract.md).
+    """Revoke a passcode (INTERFACE.md 4.8; path and response by contract.md).
 
     :param id: the passcode's id
-    :raises CpaasNotFoundError: when there is none of that id
+    :raises CpaasNotFoundError: when that id does not exist
     """
     return Call(endpoints.REVOKE_OTP, {"id": id})
 
@@ -187,7 +187,7 @@ def buy_airtime(
     :param recipient: the phone number
     :param callback: URL that receives delivery reports
     :param external_ref: your own reference
-    :return: the purchase, usually ``pending``; ``meta.charge`` holds what it did to the balance
+    :return: the purchase, usually ``pending``; ``meta.charge`` holds the charge and the balance
     :raises CpaasOperationRemovedError: when the service no longer sells airtime
     """
     return Call(
@@ -211,7 +211,7 @@ def get_contact_row(row_id: str) -> Call[ContactRowRecord]:
     """Read one row, with the table it is in (INTERFACE.md 4.10).
 
     :param row_id: the row's id
-    :raises CpaasNotFoundError: when there is none of that id
+    :raises CpaasNotFoundError: when that id does not exist
     """
     return Call(endpoints.GET_CONTACT_ROW, {"row_id": row_id})
 
@@ -226,11 +226,11 @@ def create_contact_row(columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
 
 
 def update_contact_row(row_id: str, columns: Mapping[str, Any]) -> Call[ContactRowRecord]:
-    """Change cells of a row; the others are kept (INTERFACE.md 4.12, contract.md).
+    """Change cells of a row; the other cells stay as they are (INTERFACE.md 4.12, contract.md).
 
     :param row_id: the row's id
     :param columns: cell by column id; ``None`` clears a cell
-    :raises CpaasNotFoundError: when there is no row of that id
+    :raises CpaasNotFoundError: when that row does not exist
     """
     return Call(endpoints.UPDATE_CONTACT_ROW, {"row_id": row_id, "columns": columns})
 
@@ -239,13 +239,13 @@ def delete_contact_row(row_id: str) -> Call[None]:
     """Remove a row (INTERFACE.md 4.13).
 
     :param row_id: the row's id
-    :raises CpaasNotFoundError: when there is none of that id
+    :raises CpaasNotFoundError: when that id does not exist
     """
     return Call(endpoints.DELETE_CONTACT_ROW, {"row_id": row_id})
 
 
 def lookup_phone(phone: str) -> Call[PhoneLookup]:
-    """Look a number up: operator, country, ported, do-not-disturb (INTERFACE.md 4.14). Charged by the service.
+    """Look up a number: operator, country, ported, do-not-disturb (INTERFACE.md 4.14). Charged by the service.
 
     :param phone: the phone number
     """

@@ -1,4 +1,4 @@
-"""How a client is set up, checked once and then fixed."""
+"""The settings of a client: checked once, then fixed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROXY_SCHEMES = frozenset({"http", "https", "socks5"})
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options a client takes beside base URL and key; ``ClientSettings`` explains each."""
+    """The options of a client beside base URL and key; ``ClientSettings`` explains each."""
 
     auth_scheme: str
     default_region: str | None
@@ -45,7 +45,7 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Where the service is, who asks, and within which limits.
+    """The address of the service, the API key, and the limits of a client.
 
     :param base_url: absolute URL all paths are relative to; https, or http to a loopback address
     :param api_key: the account's key; a leading ``Bearer`` is not doubled
@@ -55,22 +55,22 @@ class ClientSettings:
     :param requests_per_second: requests started per second at most, evenly spaced
     :param max_concurrency: requests in flight at most
     :param connect_timeout: seconds to reach the service
-    :param timeout: seconds of silence until an answer is given up, and seconds its body may take
-    :param max_retries: further attempts inside one call, where repeating is safe
-    :param max_retry_after: seconds of ``Retry-After`` that are waited for; more than that is an error with
+    :param timeout: seconds of silence after which a response is given up, and seconds its body may take
+    :param max_retries: attempts beyond the first inside one call, where a retry is safe
+    :param max_retry_after: the longest ``Retry-After``, in seconds, that a call waits; a longer one is an error with
         ``retry_after`` set
-    :param keepalive_expiry: seconds an idle connection is kept; short, because a reset on a stale one looks as if a
-        send may have happened
-    :param max_response_bytes: largest answer that is read
+    :param keepalive_expiry: seconds an idle connection stays open; short, because a reset on a stale connection makes
+        the outcome of a send unknown
+    :param max_response_bytes: the largest response that is read
     :param verify: ``True``, ``False`` (no TLS verification: for tests only), or the path of a CA bundle
     :param proxy: URL of an HTTP proxy, without a password
     :param proxy_password: the proxy's password
     :param allow_http: permit plain http to hosts other than this machine
     :param otp_revoke_path: path of the revoke operation, which the contract does not show; holds ``{id}``
-    :param allowed_recipients: numbers, addresses and ``@domains``; a request to anybody else is refused before it
-        leaves. ``None`` lets everybody be reached, an empty list nobody
-    :param insufficient_balance_words: a rejection whose message holds one of these, whatever its capitals, says that
-        the account cannot pay; the contract shows no status for it but 400
+    :param allowed_recipients: numbers, addresses and ``@domains``; a request to any other recipient is refused before
+        it leaves. ``None`` allows every recipient, an empty list none
+    :param insufficient_balance_words: a rejection whose message contains one of these, in any case, means that the
+        account cannot pay; the contract shows no status for it but 400
     :raises CpaasConfigurationError: when a value cannot work; the message names the option, never a secret
     """
 
@@ -117,7 +117,7 @@ class ClientSettings:
 
     @functools.cached_property
     def allowed(self) -> AllowedRecipients | None:
-        """The staging guard, or ``None`` where everybody may be reached."""
+        """The staging guard, or ``None`` where every recipient is allowed."""
         if self.allowed_recipients is None:
             return None
         return AllowedRecipients(self.allowed_recipients, self.default_region)
@@ -129,13 +129,13 @@ class ClientSettings:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what an error may say of where a request was to go."""
+        """Scheme, host and port: the part of the address that an error may show."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def is_local(self) -> bool:
-        """Whether the service runs on this machine, so that no proxy may stand between."""
+        """Whether the service runs on this machine, so that no proxy is used."""
         return _is_loopback(urlsplit(self.base_url).hostname or "")
 
     @property
@@ -160,10 +160,10 @@ def _checked_base_url(base_url: str, allow_http: bool) -> str:
     if parts.scheme not in {"http", "https"} or not host:
         raise CpaasConfigurationError("The base URL must be absolute, such as https://host/path.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise CpaasConfigurationError("The base URL must hold no user, password, query or fragment.")
+        raise CpaasConfigurationError("The base URL must not contain a user, password, query or fragment.")
     if parts.scheme == "http" and not (allow_http or _is_loopback(host)):
         raise CpaasConfigurationError(
-            "The base URL is plain http, which would show the API key on the way. Use https, or set allow_http."
+            "The base URL is plain http, which exposes the API key on the way. Use https, or set allow_http."
         )
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
@@ -192,17 +192,15 @@ def _checked_key(api_key: str, auth_scheme: str) -> str:
     if auth_scheme and (key + " ").lower().startswith(auth_scheme.lower() + " "):
         key = key[len(auth_scheme) :].strip()
     if not _HEADER_SAFE.fullmatch(key.replace(" ", "")) or (auth_scheme and not _HEADER_SAFE.fullmatch(auth_scheme)):
-        raise CpaasConfigurationError("The API key or auth_scheme holds characters that cannot stand in a header.")
+        raise CpaasConfigurationError("The API key or auth_scheme contains characters that a header cannot carry.")
     return key
 
 
 def _check_number(option: str, value: float, *, above_zero: bool) -> None:
     sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
     if not sound or (above_zero and value == 0):
-        least = "above" if above_zero else "of at least"
-        raise CpaasConfigurationError(
-            f"{option} must be a number {least} 0 and of at most {_LARGEST:g}; it is {value!r}."
-        )
+        least = "above" if above_zero else "at least"
+        raise CpaasConfigurationError(f"{option} must be a number {least} 0 and at most {_LARGEST:g}; it is {value!r}.")
 
 
 def _check_whole(option: str, value: int, *, least: int) -> None:

@@ -1,6 +1,6 @@
 """How a text travels as SMS: its encoding, its length and the pages it is charged for (contract.md, "SMS pages").
 
-A local estimate made before a send; the ``meta.estimate`` of the service's answer wins afterwards.
+A local estimate made before a send; the ``meta.estimate`` of the service's response counts afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)
 
 @dataclass(frozen=True, slots=True)
 class SmsLength:
-    """How long a text is as SMS.
+    """The length of a text as SMS.
 
     :param encoding: ``GSM-7`` or ``UCS-2``
     :param units: septets (GSM-7) or 16-bit code units (UCS-2)

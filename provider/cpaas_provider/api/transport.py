@@ -156,7 +156,7 @@ def _made(kind: Callable[..., C], settings: ClientSettings, connections: int) ->
     except ImportError:
         raise CpaasConfigurationError("A SOCKS proxy needs one more package: pip install 'httpx[socks]'.") from None
     except (httpx.InvalidURL, ValueError):
-        raise CpaasConfigurationError("The proxy, here or in the environment, is not one that can be used.") from None
+        raise CpaasConfigurationError("The proxy, as an option or in the environment, cannot be used.") from None
 
 
 def _check_host(url: str, what: str) -> None:
@@ -164,7 +164,7 @@ def _check_host(url: str, what: str) -> None:
     try:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, UnicodeError):
-        raise CpaasConfigurationError(f"{what} does not name a host that can exist.") from None
+        raise CpaasConfigurationError(f"{what} does not name a valid host.") from None
 
 
 def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> Failure:
 
 def _flaw(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
-        return "the rest did not come in time"
+        return "the rest did not arrive in time"
     if isinstance(error, httpx.DecodingError):
         return "its compression is damaged"
     return "the connection broke"

@@ -593,8 +593,8 @@ def test_the_author_reads_field_message_and_type() -> None:
     error = error_of(endpoints.SEND_SMS, answer(400, body))
     assert str(error) == (
         "send_sms: the service rejected the request (HTTP 400): Validation failed; sender_id: is not registered "
-        "(unknown); content (missing); call us; (odd); 5: ['a']. Nothing was done. Correct the request; repeating "
-        "it unchanged will fail again."
+        "(unknown); content (missing); call us; (odd); 5: ['a']. Nothing was done. Correct the request. An "
+        "unchanged retry will fail again."
     )
     assert [item.field for item in error.items] == ["sender_id", "content", None, None, None, "5"]
 
@@ -615,7 +615,7 @@ def test_what_the_service_says_is_scrubbed_and_kept_short() -> None:
 @every_case(("status",), [(300,), (301,), (302,), (303,), (304,), (307,), (308,)])
 def test_redirect_is_not_followed_and_proves_nothing_of_what_acts(endpoint: Endpoint[Any], status: int) -> None:
     error = error_of(endpoint, answer(status, {"status": status, "message": "Moved", "errors": []}))
-    assert "set the base URL to the final address" in str(error).replace("Set", "set")
+    assert "Set the base URL to the final address" in str(error)
     assert "redirected" in str(error)
     assert not error.retryable
     if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
@@ -696,7 +696,11 @@ def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
         (b"null", None, "lacks or garbles"),
         (b'"ok"', None, "lacks or garbles"),
         (b'{"data": null}', None, "lacks or garbles"),
-        (b'{"id": "sms', "it is larger than max_response_bytes", "broke off (it is larger than max_response_bytes)"),
+        (
+            b'{"id": "sms',
+            "it is larger than max_response_bytes",
+            "is incomplete (it is larger than max_response_bytes)",
+        ),
     ],
     # The one is charged for whatever was answered, the other is a list.
     whole=(endpoints.LOOKUP_PHONE, endpoints.FIND_OTPS),

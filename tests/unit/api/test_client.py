@@ -364,7 +364,7 @@ def test_a_client_that_was_stopped_begins_nothing_and_may_be_stopped_again() -> 
     with Loopback(echo) as server, CpaasClient(server.url, KEY) as client:
         client.stop()
         client.stop()
-        with pytest.raises(errors.CpaasNotSentError, match="told to stop"):
+        with pytest.raises(errors.CpaasNotSentError, match="was stopped"):
             client.get_otp("a")
     assert server.connections == 0
 
@@ -390,7 +390,7 @@ async def test_an_async_client_that_is_stopped_ends_what_waits_and_lets_go_on_wh
             released.set()
             assert sorted([found.id for found in await asyncio.gather(*going_on)]) == ["a", "b"]
             client.stop()
-            with pytest.raises(errors.CpaasNotSentError, match="told to stop"):
+            with pytest.raises(errors.CpaasNotSentError, match="was stopped"):
                 await client.get_otp("g")
     assert len(server.seen) == 2
 

@@ -298,7 +298,7 @@ def test_sender_ids(sender_id: str, body: Body) -> None:
         (sms(callback="https://"), "callback: must be an http or https URL"),
         (sms(callback="https://example.com/a b"), "callback: must be an http or https URL"),
         (sms(personalisation=[TO_ADA, TO_ADA]), "names a recipient twice"),
-        (sms(personalisation=[{"to": BOB, "substitutions": {}}]), "names somebody who is not in recipients"),
+        (sms(personalisation=[{"to": BOB, "substitutions": {}}]), "names a recipient that is not in recipients"),
         (sms(personalisation=[{"to": ADA}]), "personalisation.0.substitutions: Field required"),
         (sms(personalisation=[{"substitutions": {}}]), "personalisation.0.to: Field required"),
         (sms(personalisation=[{**TO_ADA, "name": "Ada"}]), "personalisation.0.name: Extra inputs are not permitted"),
@@ -463,7 +463,7 @@ def staging() -> ClientSettings:
     ids=lambda call: call.endpoint.operation,
 )
 def test_outsiders_are_not_reached(call: Call[Any], staging: ClientSettings) -> None:
-    with pytest.raises(CpaasInvalidRequestError, match=r"1 of . recipients are not on allowed_recipients") as caught:
+    with pytest.raises(CpaasInvalidRequestError, match=r"1 of . recipients are not in allowed_recipients") as caught:
         build(call, staging)
     assert BOB not in str(caught.value)
 

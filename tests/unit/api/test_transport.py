@@ -236,7 +236,7 @@ def test_a_body_that_stalls(send: Send) -> None:
 
     with Loopback(stall) as server:
         given = exchange(send, at(server.url, timeout=0.2))
-    assert given == Answer(200, None, b"half", "the rest did not come in time")
+    assert given == Answer(200, None, b"half", "the rest did not arrive in time")
 
 
 def test_a_body_that_only_drips(send: Send) -> None:

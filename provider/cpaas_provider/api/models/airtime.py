@@ -53,7 +53,7 @@ class BuyAirtimeRequest(WireRequest):
 
 
 class AirtimePurchase(WireResource):
-    """A purchase the service accepted; ``meta.charge`` says what it did to the balance.
+    """A purchase the service accepted; ``meta.charge`` shows the charge and the balance.
 
     ``status`` is pending, sent, success, failed, error or duplicate, or a word the contract does not know.
     """

@@ -91,7 +91,7 @@ class WireRequest(_Discreet):
 
 
 class WireResource(_Discreet):
-    """A resource the service returns: extra fields are kept, unknown enum values are plain strings."""
+    """A resource the service returns: extra fields are retained, unknown enum values are plain strings."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -154,7 +154,7 @@ def split_list(value: object) -> object:
 
 
 def unique(values: list[str]) -> list[str]:
-    """Drop repeats, keep order: nobody is to get one message twice because a list names them twice."""
+    """Drop duplicates, keep order: a recipient that is listed twice gets one message."""
     return list(dict.fromkeys(values))
 
 

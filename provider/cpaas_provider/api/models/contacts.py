@@ -57,7 +57,7 @@ class ContactRow(WireResource):
 
 
 class ContactRowRecord(WireResource):
-    """The answer to reading, creating or updating a row: the row beside the table it is in."""
+    """The response to reading, creating or updating a row: the row, and the table it is in."""
 
     row: ContactRow
     table: ContactTable | None = None

@@ -32,10 +32,10 @@ class SendEmailRequest(MessageRequest):
 
 
 class EmailMessage(Message):
-    """An email request the service accepted; ``meta.estimate`` says what it cost.
+    """An email request the service accepted; ``meta.estimate`` shows what it cost.
 
-    The contract marks recipients and sender required. They are read leniently all the same: whoever got an ``id`` back
-    has sent.
+    The contract marks recipients and sender required. They are read leniently all the same: with an ``id``, the
+    message was accepted.
     """
 
     recipients: Annotated[list[str], BeforeValidator(split_list)] | None = None

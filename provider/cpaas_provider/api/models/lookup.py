@@ -12,7 +12,7 @@ class LookupPhoneRequest(WireRequest):
 
 
 class PhoneLookup(WireResource):
-    """What is known of a number; only ``msisdn`` is sure to be there (contract.md)."""
+    """The facts about a number; only ``msisdn`` is always set (contract.md)."""
 
     msisdn: str
     operator: str | None = None

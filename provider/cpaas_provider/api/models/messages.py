@@ -78,7 +78,7 @@ class MessageRequest(WireRequest):
         if len(set(named)) < len(named):
             raise ValueError("personalisation names a recipient twice")
         if not set(named) <= set(self.recipients):
-            raise ValueError("personalisation names somebody who is not in recipients")
+            raise ValueError("personalisation names a recipient that is not in recipients")
         return self
 
 
@@ -90,9 +90,9 @@ class PersonalisationOfMessage(WireResource):
 
 
 class Message(WireResource):
-    """What SMS and email messages share in an answer (INTERFACE.md 2.2, 2.3).
+    """What SMS and email messages share in a response (INTERFACE.md 2.2, 2.3).
 
-    Without an ``id`` there is no proof that the service took the message, so that field is required.
+    Without an ``id`` there is no proof that the service accepted the message, so that field is required.
     """
 
     id: Identifier
@@ -117,9 +117,9 @@ class Message(WireResource):
 
     @property
     def rejection(self) -> str | None:
-        """What the service lists as wrong with a message it accepted, in words that show nobody."""
+        """The errors that the service lists for a message it accepted, without numbers and addresses."""
         return self._rejection
 
     def note_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
-        """Note what the service lists as wrong beside the id."""
+        """Record the errors that the service lists beside the id."""
         self._rejected_recipients, self._rejection = recipients, reason

@@ -1,7 +1,7 @@
 """The ``meta`` block of sends and purchases: balance and cost (INTERFACE.md 2.1 to 2.3).
 
-The contract marks some of these required. They are read leniently all the same: whoever got an ``id`` back has
-sent, and a figure that is missing must not turn that into an unknown outcome.
+The contract marks some of these required. They are read leniently all the same: with an ``id``, the request was
+accepted, and a missing figure must not turn that into an unknown outcome.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FAILURE_STATUSES = frozenset({"EXPIRED", "FAILED", "REVOKED", "DELETED"})
 
 
 class OtpOutcome(StrEnum):
-    """How a passcode stands, whatever words the service uses for it."""
+    """The status of a passcode, independent of the words the service uses for it."""
 
     PENDING = "pending"
     VERIFIED = "verified"
@@ -73,7 +73,7 @@ class FindOtpsRequest(WireRequest):
 
 
 class OtpToken(WireResource):
-    """A passcode's record: who it went to and how it stands, never the code."""
+    """A passcode's record: its recipient and its status, never the code."""
 
     id: Identifier
     recipient: str
@@ -87,7 +87,7 @@ class OtpToken(WireResource):
         success: Collection[str] = SUCCESS_STATUSES,
         failure: Collection[str] = FAILURE_STATUSES,
     ) -> OtpOutcome:
-        """Return how the passcode stands, decided by ``status_desc`` without regard to case (contract.md).
+        """Return the status of the passcode, by ``status_desc`` without regard to case (contract.md).
 
         :param success: descriptions that mean verified
         :param failure: descriptions that end the wait without success; one the service is not known to use

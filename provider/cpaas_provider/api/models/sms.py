@@ -36,7 +36,7 @@ class SendSmsRequest(MessageRequest):
 
 
 class SmsMessage(Message):
-    """An SMS request the service accepted; ``meta.estimate`` says what it cost."""
+    """An SMS request the service accepted; ``meta.estimate`` shows what it cost."""
 
     recipients: Annotated[list[str], BeforeValidator(split_list)] | None = None
     sender_id: str | None = None
