@@ -370,7 +370,7 @@ class ContactSync:
             raise UnknownCreationsError(
                 f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "
                 f"rows. Everything else was done ({self._figures()}). The results file names their rows of the "
-                "source. Look for them in the list, then settle them with: airflow cpaas contacts resolve --conn-id "
+                "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
                 f"{self._conn_id} --map {spec.map_name}. on_unknown='create' creates them again, perhaps twice."
             )
         failed = counts.rejected + plan.rejected_before + plan.invalid_rows

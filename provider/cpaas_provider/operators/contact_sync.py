@@ -23,7 +23,7 @@ CONTACTS_ALIAS = "cpaas contacts_changed"
 
 
 class SyncContactsOperator(CpaasOperator):
-    """Keep the contact list in step with a source (INTERFACE.md 4.9 to 4.13).
+    """Synchronise the contact list with a source (INTERFACE.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
     the source once, compares it with that map, and sends only rows that changed, and in them only the changed cells.
@@ -51,9 +51,9 @@ class SyncContactsOperator(CpaasOperator):
     :param source: the rows: a path or ``ObjectStoragePath`` of a CSV, JSON Lines or Parquet file, a source of
         ``cpaas_provider.sources``, or a list of mappings, e.g. from an upstream task (templated)
     :param key: the source column that identifies a row, or several
-    :param columns: how list columns are filled: a list of names that are the same in source and list, or a mapping of
-        list columns to source columns, or to mappings such as ``{"template": "{first} {last}"}``,
-        ``{"constant": "crm"}``, ``{"source": "born", "date_format": "%d.%m.%Y"}``; see ``ColumnRule``. Default: every
+    :param columns: how list columns are filled: a list of names that source and list share, or a mapping of list
+        columns. Its values are source columns, or mappings such as ``{"template": "{first} {last}"}``,
+        ``{"constant": "crm"}``, ``{"source": "born", "date_format": "%d.%m.%Y"}`` (see ``ColumnRule``). Default: every
         source column whose name is a list column
     :param mode: ``upsert`` creates and updates rows, ``insert`` only creates, ``update`` only updates
     :param on_missing: for rows that are gone from the source: ``keep`` them, ``delete`` them, ``clear`` the cells of
@@ -64,7 +64,7 @@ class SyncContactsOperator(CpaasOperator):
         first request
     :param max_changes: the same for all rows that would be created, updated or deleted
     :param on_duplicate_key: for rows of one key: use the ``first``, or ``none`` of them; the others are invalid rows
-    :param on_deleted_row: for rows that somebody else deleted from the list: ``create`` them again, or ``report`` them
+    :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
         as rejected
     :param on_unknown: for creations of unknown outcome: ``fail`` the task after everything else, ``skip`` them, or
         ``create`` them again in the next try or run, which may create a row twice
@@ -72,7 +72,7 @@ class SyncContactsOperator(CpaasOperator):
     :param resync: send all cells of all rows once more, without creating rows twice
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
         value of the last complete run are passed over. A ``SqlSource`` gets that value as the parameter ``cursor``.
-        Rows that are gone cannot be told then, so ``on_missing`` must be ``keep``
+        The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``
     :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
     :param max_duration: after how long, a ``timedelta`` or seconds, no further request begins. The task succeeds, and
         the next run goes on with what is left
@@ -83,7 +83,7 @@ class SyncContactsOperator(CpaasOperator):
     :param results_path: where the results file goes, ``.jsonl`` or ``.parquet``: a line for each row that this try
         created, updated or deleted, or that was rejected, invalid, unknown or not sent (templated)
     :param partition: one of what ``partitions(count)`` returns, to map the operator over
-    :param map_name: tells apart several key maps of one list, such as those of two sources (templated)
+    :param map_name: distinguishes several key maps of one list, such as those of two sources (templated)
     :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param max_pending_requests: requests that may be recorded as begun and not yet as ended: at most so many creations
         are unknown after a crash; default: twice ``max_concurrency`` of the connection

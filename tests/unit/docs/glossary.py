@@ -121,27 +121,22 @@ UNFINISHED = (
 
 MOST_WORDS = 25
 _WORD = re.compile(r"[\w…'-]*[A-Za-z…][\w…'-]*")
-_END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[\s)\"*]+|\n")
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?:])[\s)\"*]+|\n")
 
 
 _ANY = re.compile("|".join(rule.pattern for rule in RULES), re.IGNORECASE)
 
 
 def faults(texts: Iterable[Text]) -> Iterator[str]:
-    """Yield a line for each word that is not to be used, and for each sentence that is too long."""
+    """Yield a line for each word that is not to be used, and for each sentence that is too long or a chain."""
     for text in texts:
         for rule in RULES if _ANY.search(text.words) else ():
             if text.is_sentence or rule.is_name:
                 for found in rule.finds(text.words):
                     if (text.place, found.strip().lower()) not in EXCEPTIONS:
                         yield f"{text.place}:{text.line}: {found!r}: write {rule.instead} ({rule.why})"
-        for sentence in long_sentences(text):
-            yield f"{text.place}:{text.line}: more than {MOST_WORDS} words: {sentence}"
-
-
-def long_sentences(text: Text) -> Iterator[str]:
-    """Yield the sentences of a text with more words than a reader takes in at once."""
-    if text.is_prose:
-        for sentence in _END_OF_SENTENCE.split(text.words):
-            if len(_WORD.findall(sentence)) > MOST_WORDS:
-                yield sentence
+        for sentence in _END_OF_SENTENCE.split(text.words) if text.is_prose else ():
+            if any(len(_WORD.findall(part)) > MOST_WORDS for part in sentence.split("; ")):
+                yield f"{text.place}:{text.line}: more than {MOST_WORDS} words: {sentence}"
+            if sentence.count("; ") > 1:
+                yield f"{text.place}:{text.line}: a chain of semicolons: {sentence}"

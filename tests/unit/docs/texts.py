@@ -18,7 +18,7 @@ CLIENT = ("__init__.py", "client.py", "errors.py", "models", "operations.py", "s
 """The same in `api`: its public client."""
 
 _SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA|WITH|BEGIN|FROM|WHERE|AND|ON) ")
-_PATTERN = re.compile(r"\\[bdswS]|\(\?[:=!<P]|\[\^|<!doctype|^\w+\{")
+_PATTERN = re.compile(r"\\[bdswS]|\(\?[:=!<P]|\[\^|<!doctype|^\w+\{|^import |^default-src ")
 _MARKS = re.compile(r"[.:;!?]")
 _BLOCK = re.compile(r"^ *(```|~~~|:::).*?^ *\1 *$", re.M | re.S)
 _INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)([^`]+?)\1(?!`)")
@@ -112,8 +112,8 @@ def in_markdown(path: Path) -> Iterator[Text]:
 def in_makefile(path: Path) -> Iterator[Text]:
     """Yield the help lines and what recipes print."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if "##" in line or "echo" in line:
-            yield Text(_place(path), number, line.partition("##")[2] or line)
+        for found in re.finditer(r"##(.*)|echo \"([^\"]*)", line):
+            yield Text(_place(path), number, found[1] or found[2])
 
 
 def in_web_page(path: Path) -> Iterator[Text]:
