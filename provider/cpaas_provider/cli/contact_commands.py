@@ -27,6 +27,29 @@ _LIMIT = Arg(
     default=100,
     help="Show at most this number of unknown creations of each map (default: %(default)s)",
 )
+_NEW_FILE = Arg(("file",), metavar="FILE", help="CSV file to write; it must not exist")
+_FILE = Arg(("file",), metavar="FILE", help="An export of export-map, or a CSV file with keys and row ids")
+_WITHOUT_SECRET = Arg(
+    ("--without-secret",),
+    action="store_true",
+    help="Leave the map's secret out: the file then cannot be imported, and shows nothing of a key",
+)
+_KEY_COLUMN = Arg(
+    ("--key",),
+    action="append",
+    metavar="COLUMN",
+    help="Column with the key, named as in the source of the sync; give it again for each further column of the key. "
+    "Required, except for an export",
+)
+_ROW_ID_COLUMN = Arg(
+    ("--row-id-column",), default="row_id", metavar="COLUMN", help="Column with the row ids (default: %(default)s)"
+)
+_REPLACE = Arg(
+    ("--replace",),
+    action="store_true",
+    help="Let the file win where the map has another row id for a key, or another key for a row",
+)
+_DRY_RUN = Arg(("--dry-run",), action="store_true", help="Check the file against the map, and write nothing")
 
 
 def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[ActionCommand, ...]:
@@ -44,6 +67,30 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
             ),
             func=command("cpaas_provider.cli.contacts.cpaas_contacts_status"),
             args=(_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="export-map",
+            help="Write a key map into a file, to move it to another database",
+            description=(
+                "Write a key map into a new CSV file: hashes of keys, row ids, states and hashes of cells. It holds "
+                "the map's secret, so only its owner may read it: with the secret, a known key can be found in the "
+                "file. Refused while a task uses the map. Exit status 0 when the file is complete, 1 if not."
+            ),
+            func=command("cpaas_provider.cli.contact_files.cpaas_contacts_export_map"),
+            args=(_CONN_ID, _MAP, _NEW_FILE, _WITHOUT_SECRET, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="import-map",
+            help="Fill a key map: from an export, or from a file with the row ids of an existing list",
+            description=(
+                "Fill a key map. An export of export-map restores the map in another database, and nothing is sent "
+                "again. With --key, FILE is a CSV file with the keys in plain and the row ids of a list that exists "
+                "already: the next sync then sends all cells of these rows once, and creates none of them again. "
+                "Everything is checked before the first write. A run that was stopped goes on when it is started "
+                "again; until then no sync uses the map. Exit status 0 when the import is complete, 1 if not."
+            ),
+            func=command("cpaas_provider.cli.contact_files.cpaas_contacts_import_map"),
+            args=(_CONN_ID, _MAP, _FILE, _KEY_COLUMN, _ROW_ID_COLUMN, _REPLACE, _DRY_RUN, ARG_VERBOSE),
         ),
         ActionCommand(
             name="forget-map",

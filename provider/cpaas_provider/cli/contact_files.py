@@ -1,0 +1,117 @@
+"""``airflow cpaas contacts export-map | import-map``: key maps and files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow.utils.cli import suppress_logs_and_warning
+from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.counting import counted
+from cpaas_provider.cli.contacts import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.terminal import say
+from cpaas_provider.contacts.importing import ImportReport, Target, adopt_rows, restore_map
+from cpaas_provider.contacts.key_map import find_map
+from cpaas_provider.contacts.map_files import export_map, is_export
+from cpaas_provider.sources.csv_files import CsvSource
+from cpaas_provider.store.database import Database
+
+PROGRESS_SECONDS = 10.0
+"""How often a command shows its progress."""
+
+
+class ProgressLines:
+    """Shows progress on the standard error, at most every ten seconds.
+
+    :param clock: counts seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def __call__(self, done: str, rows: int) -> None:
+        """Show what is done, where it is time."""
+        now = self._clock()
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            say(f"{counted(rows, 'row')} {done}.", sys.stderr)
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_export_map(args: Namespace) -> None:
+    """Write a key map into a file."""
+    path = Path(args.file)
+    with opened_database() as database, until_stopped("The export was stopped. Its file was removed."):
+        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+        count = export_map(key_map, path, ProgressLines(), with_secret=not args.without_secret)
+    say(f"Exported {counted(count, 'entry', 'entries')} to {path}.", sys.stdout)
+    if not args.without_secret:
+        say("The file holds the map's secret. Remove it when the map is imported.", sys.stdout)
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_import_map(args: Namespace) -> None:
+    """Fill a key map from a file."""
+    source = CsvSource(args.file)
+    stopped = (
+        "The import was stopped. If it had begun to write, no sync uses the map until the same command has finished it."
+    )
+    with opened_database() as database, until_stopped("The check was stopped." if args.dry_run else stopped):
+        exported = is_export(source)
+        if exported and (args.key or args.replace):
+            raise SystemExit(f"{source} is an export. Nothing was written. Leave --key and --replace out.")
+        if not exported and not args.key:
+            raise SystemExit(
+                f"{source} is not an export of export-map. Nothing was written. Name the columns of its key with --key."
+            )
+        target = _target(args, database)
+        progress = ProgressLines()
+        if exported:
+            report = restore_map(target, source, progress, dry_run=args.dry_run)
+        else:
+            report = adopt_rows(
+                target,
+                source,
+                args.key,
+                progress,
+                row_id_column=args.row_id_column,
+                replace_row_ids=args.replace,
+                dry_run=args.dry_run,
+            )
+    _print(report, args)
+
+
+def _target(args: Namespace, database: Database) -> Target:
+    connection = connection_of(args.conn_id)
+    with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+        table_id = client.get_contact_table().id
+    return Target(database, args.conn_id, args.map_name, connection.base_url, table_id)
+
+
+def _print(report: ImportReport, args: Namespace) -> None:
+    entries = counted(report.added, "entry", "entries")
+    named = f"contact map {args.map_name!r} of connection {args.conn_id!r}"
+    if args.dry_run:
+        say(f"The import would add {entries} to {named}. Nothing was written.", sys.stdout)
+    else:
+        say(f"Added {entries} to {named}.", sys.stdout)
+    for count, words in (
+        (report.present, "in the map already"),
+        (report.replaced, "with another row id now"),
+        (report.removed, "of other keys removed, because the file has their rows"),
+    ):
+        if count:
+            say(f"{counted(count, 'entry', 'entries')} {words}.", sys.stdout)
+    if report.changed:
+        raise SystemExit(
+            f"{counted(report.changed, 'entry', 'entries')} written by another task meanwhile, and left as that task "
+            "wrote them. Run the command again to compare them with the file."
+        )
