@@ -140,7 +140,7 @@ def requested(
             RowState.CREATING,
             version=before.version,
             fencing_token=fencing_token,
-            source_row=item.number,
+            source_row=item.number or None,
             requested=now,
         )
     if decision.action is Action.UPDATE:

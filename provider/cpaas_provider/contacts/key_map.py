@@ -257,6 +257,9 @@ class KeyMap:
         leases = contact_leases.c.map_id == self.facts.map_id
         connection.execute(delete(contact_leases).where(leases, contact_leases.c.until <= now))
         first, end = buckets
+        same = and_(leases, contact_leases.c.first_bucket == first, contact_leases.c.end_bucket == end)
+        # Of an earlier try, which a kill may have left behind.
+        connection.execute(delete(contact_leases).where(same, contact_leases.c.owner == owner))
         overlap = and_(leases, contact_leases.c.first_bucket < end, contact_leases.c.end_bucket > first)
         if first < end:
             connection.execute(delete(contact_leases).where(overlap, contact_leases.c.owner == owner))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.operators import _summaries as summaries
 from cpaas_provider.operators.base import CpaasOperator, narrow
@@ -161,32 +161,57 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 
 
 class UpsertContactRowOperator(_CreatingOperator):
-    """Change a row, or add it where there is none yet.
+    """Change a row, or create it where there is none yet.
 
-    Returns ``{"row_id", "created", "unknown_recipients", "unknown_references"}``: keep the id, because the service
-    lists no rows. A task instance adds one row at most, whatever ends a try; a later try brings it to what the cells
-    are then. Fails at once when a column is unknown or a value does not fit its type, and, unless ``on_unknown`` says
-    otherwise, when nobody can find out whether a row was created (``unknown_recipients`` is then 1, and there is no
-    id).
+    With ``key`` the provider finds the row in the key map that ``SyncContactsOperator`` uses, sends only cells that
+    changed, and creates the row once, whatever run or task asks for it. Without ``key`` the DAG has to store the row's
+    id, because the service lists no rows; a task instance then creates one row at most.
 
-    :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
-    :param row_id: the row's id; none, or an empty one, adds a row (templated)
-    :param create_if_missing: add a row when the one of ``row_id`` is gone; otherwise that fails the task
+    Returns ``{"row_id", "created", "unknown_recipients", "unknown_references"}``. Fails at once when a column is
+    unknown or a value does not fit its type. Fails at once, too, when the outcome of a creation is unknown, unless
+    ``on_unknown`` says otherwise (``unknown_recipients`` is then 1, and there is no id).
+
+    :param columns: cells by column name; ``None`` clears a cell (templated)
+    :param key: the key of the row in the key map: a value, or a list of the values of several key columns (templated)
+    :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
+    :param row_id: the row's id, instead of a key; none, or an empty one, creates a row (templated)
+    :param create_if_missing: create a row when the one of ``row_id`` or ``key`` is not there; otherwise that fails the
+        task
     :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
     """
 
-    template_fields = ("row_id", "columns", "cpaas_conn_id")
+    template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
+    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "columns": summaries.cells,
+        # Often a number or an address.
+        "key": summaries.secret,
+    }
 
-    def __init__(self, *, row_id: str | None = None, create_if_missing: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        row_id: str | None = None,
+        key: Any = None,
+        map_name: str = "default",
+        create_if_missing: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        if row_id is not None and key is not None:
+            raise ValueError(f"{self}: row_id and key exclude each other: give the one that names the row.")
         self.row_id = row_id
+        self.key = key
+        self.map_name = map_name
         self.create_if_missing = create_if_missing
+        self.keyed = key is not None
 
     def carry_out(
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
-    ) -> dict[str, Any]:
-        """Update the row, or add it."""
+    ) -> Any:
+        """Update the row, or create it."""
+        if self.keyed:
+            return self._by_key(context, client, connection)
         from cpaas_provider.api.errors import CpaasNotFoundError
 
         # Native rendering makes a number of digits.
@@ -197,18 +222,32 @@ class UpsertContactRowOperator(_CreatingOperator):
             except CpaasNotFoundError:
                 if not self.create_if_missing:
                     raise
-                self.log.info("The row is gone; a new one is created.")
+                self.log.info("The list has no row of this id any more; the provider creates a new one.")
             else:
                 return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
-        added: dict[str, Any] = super().carry_out(context, client, connection, give_up_at)
-        return added
+        return super().carry_out(context, client, connection, give_up_at)
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the row's id; a row an earlier try added is brought to what the cells are now."""
+        """Return the row's id; a row that an earlier try created is brought to what the cells are now."""
         result = super().result(client, outcome)
         if outcome.earlier and result["row_id"] is not None:
             client.update_contact_row(result["row_id"], self.cells(client))
         return result
+
+    def _by_key(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
+        from cpaas_provider.operators._contact_row import upsert_by_key
+
+        row = upsert_by_key(self, context, client, connection, self._listen())
+        if row.row_id is None and not row.unknown:
+            raise AirflowFailException(
+                "The key map has no row of this key, and create_if_missing is False. Nothing was sent."
+            )
+        return {
+            "row_id": row.row_id,
+            "created": row.created,
+            "unknown_recipients": int(row.unknown),
+            "unknown_references": [],
+        }
 
 
 class DeleteContactRowOperator(CpaasOperator):
