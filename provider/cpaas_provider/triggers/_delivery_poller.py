@@ -198,7 +198,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         """Let time pass before the store is read again, more each time; say so the first time only."""
         self._failures += 1
         if self._failures == 1:
-            log.warning("%s Nothing was changed; the waits for deliveries go on, and it is read again.", error)
+            log.warning("%s Nothing was changed. Delivery sensors keep waiting and read the database again.", error)
         await self.rest(backoff(self._failures))
         return 0.0
 

@@ -100,7 +100,7 @@ class KeptClient:
             self._misses = 0
             raise WaitEndedError(
                 f"Connection {self.conn_id!r} could not be read for {PATIENCE:g} s ({type(error).__name__}). The wait "
-                "was ended, nothing was changed. Check that the connection is there, then run this again."
+                "ended, and nothing was changed. Check that the connection exists, then clear the task."
             ) from None
         return None
 
@@ -110,7 +110,7 @@ class KeptClient:
             return
         self._told = now
         log.warning(
-            "Connection %r could not be read (%s). The waits go on with what was read of it before; it is read again, "
-            "and an edit is not noticed until that succeeds. Check that the connection is there.",
+            "Connection %r could not be read (%s). Sensors keep waiting with its earlier settings and read it again. "
+            "Until that succeeds, changes of the connection have no effect. Check that the connection exists.",
             self.conn_id, type(error).__name__,
         )  # fmt: skip

@@ -54,7 +54,7 @@ class Trouble:
         if now - self._told < TELL_AGAIN:
             return
         log.warning(
-            "%s The waits on connection %r go on. Reads that failed since this was last told: %d.",
+            "%s Sensors on connection %r keep waiting. Failed reads since the last warning: %d.",
             error, self.conn_id, self._untold,
         )  # fmt: skip
         self._untold, self._told = 0, now
@@ -102,8 +102,8 @@ class RoundLength:
         if changed and time.monotonic() - self._told_at >= TELL_AGAIN:
             self._told, self._told_at = length, time.monotonic()
             log.warning(
-                "%d passcodes wait on connection %r; at %.3g requests a second a round takes %.0f s. To be told "
-                "sooner, raise %s, if the service permits it.",
+                "%d sensors wait for passcodes on connection %r. At %.3g requests per second, each passcode is read "
+                "every %.0f s. To read more often, raise %s, if the service permits it.",
                 self._waiters, self.conn_id, rate, length,
                 "requests_per_second" if rate == per_second else "max_concurrency",
             )  # fmt: skip

@@ -177,7 +177,7 @@ class Poller(ABC, Generic[W]):
             if _pollers.get(place) is self:
                 del _pollers[place]
             for waiter in tuple(self.waiters):
-                waiter.end(RuntimeError(f"What reads for all who wait on {self.key!r} was ended."))
+                waiter.end(RuntimeError(f"The poller for {self.key!r} was stopped."))
             await self.close()
 
     async def _wanted(self) -> bool:
@@ -198,7 +198,7 @@ class Poller(ABC, Generic[W]):
             await self.nap(LONGEST_NAP)
         except Exception:  # the waiters' deadlines are what ends it
             if not failures:
-                log.exception("Reading for all who wait on %r failed. The waits go on; it is tried again.", self.key)
+                log.exception("A poll for %r failed. Sensors keep waiting, and the poll is retried.", self.key)
             await self.rest(backoff(failures + 1))
             return failures + 1
         else:

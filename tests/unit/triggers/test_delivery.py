@@ -304,7 +304,7 @@ class TestTrouble:
             assert (await waiting)["outcome"] == "done"
         warnings = [record for record in caplog.records if "could not be used" in record.message]
         assert len(warnings) == 1
-        assert "the waits for deliveries go on" in warnings[0].message
+        assert "Delivery sensors keep waiting" in warnings[0].message
 
     async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cpaas_provider.store.schema.REPORTS_ON", ("postgresql",))

@@ -297,7 +297,7 @@ class TestEnds:
         server.says = dict.fromkeys(names(20), VERIFIED)
         assert {(await task)["outcome"] for task in tasks} == {"verified"}
         told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert len([one for one in told if "The waits on connection 'cpaas_default' go on." in one]) == 1
+        assert len([one for one in told if "Sensors on connection 'cpaas_default' keep waiting." in one]) == 1
         assert len(told) <= 2
 
 

@@ -79,7 +79,7 @@ class TestTrouble:
             failed(trouble, clock, 0.125)
         lines = [one.getMessage() for one in caplog.records]
         assert [one.rpartition(": ")[2] for one in lines] == ["1.", "480.", "480."]
-        assert lines[0].startswith("get_otp: down. The waits on connection 'here' go on.")
+        assert lines[0].startswith("get_otp: down. Sensors on connection 'here' keep waiting.")
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -154,8 +154,8 @@ class TestRoundLength:
             length.took(4.0)
         length.tell(10.0, 8)
         assert [one.getMessage() for one in caplog.records] == [
-            "50 passcodes wait on connection 'here'; at 2 requests a second a round takes 25 s. To be told sooner, "
-            "raise max_concurrency, if the service permits it."
+            "50 sensors wait for passcodes on connection 'here'. At 2 requests per second, each passcode is read every "
+            "25 s. To read more often, raise max_concurrency, if the service permits it."
         ]
 
     def test_one_slow_answer_says_little(self, caplog: pytest.LogCaptureFixture) -> None:

@@ -195,7 +195,7 @@ class TestFailures:
         (poller,) = Watched.made
         assert poller._task is not None
         poller._task.cancel()
-        with pytest.raises(WaitEndedError, match="'here' was ended"):
+        with pytest.raises(WaitEndedError, match="'here' was stopped"):
             await task
         await until_over(Silent)
 
