@@ -284,7 +284,7 @@ class TestEvidence:
             SendSmsOperator(task_id="send", unknown_timeout=dt.timedelta(0), **SMS)
         done = Run(stage, dag).once()
         assert done.state == "failed"
-        assert "Nobody knows" in done.error
+        assert "Outcome unknown" in done.error
 
     def test_reports_settle_requests_of_a_campaign(self, stage: Stage, received: Received) -> None:
         small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)

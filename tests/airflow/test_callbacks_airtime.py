@@ -69,7 +69,7 @@ def test_report_of_what_was_not_bought_fails_the_task_and_says_so(
     run, failed = after(stage, received, "pending", status)
     assert failed.state == "failed"
     assert f"Airtime was not bought: a delivery report has the status {status}" in failed.error
-    assert "nobody knows" not in failed.error.lower()
+    assert "outcome unknown" not in failed.error.lower()
     assert [entry["state"] for entry in run.journal().values()] == ["rejected"]
     assert AIRTIME.requests(stage) == 1
     # Nothing was bought, so it is bought when somebody clears the task.

@@ -191,7 +191,7 @@ class TestTwoAtOnce:
             Loses(task_id="campaign", source=rows(4), content=TEXT, **KEY)
         ended = Run(stage, dag).once()
         assert (ended.state, requests(stage)) == ("up_for_retry", 1)
-        assert "has taken over this campaign" in ended.error
+        assert "has taken over the campaign" in ended.error
 
 
 def campaigns_of(database: Any) -> str:
@@ -252,5 +252,5 @@ class TestParts:
         assert sms(stage, rows(40), **KEY).once().state == "failed"
 
     def test_a_part_that_is_none_is_refused(self, stage: Stage) -> None:
-        with pytest.raises(ValueError, match="partition must be one of"):
+        with pytest.raises(ValueError, match="partition must be a value of"):
             sms(stage, rows(1), partition={"part": 3, "of": 3})

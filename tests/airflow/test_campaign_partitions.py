@@ -58,7 +58,7 @@ def test_after_a_clear_all_partitions_of_another_number_are_refused(
     edited_to(4, sent_in_two)
     tries = {index: sent_in_two.once(map_index=index) for index in order}
     assert [tries[index].state for index in range(4)] == ["failed"] * 4
-    assert "partition 1 of 2, and this one would be partition 1 of 4" in tries[1].error
+    assert "partition 1 of 2, and this one is partition 1 of 4" in tries[1].error
     assert "began with 2 partitions, and this one has 4" in tries[3].error
     assert (requests(stage), reached(stage)) == (before, Counter(digits(20)))
 

@@ -89,7 +89,7 @@ class TestSuppression:
         banned.write_text("tel\n08031200001\n")
         failed = sms(stage, rows(3), suppression_list=str(banned)).once()
         assert (failed.state, requests(stage)) == ("failed", 0)
-        assert "no column phone; it has: tel" in failed.error
+        assert "no column phone. It has: tel" in failed.error
 
     def test_who_is_in_doubt_and_on_it_by_now_is_not_sent_to_again(self, stage: Stage) -> None:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
@@ -147,7 +147,7 @@ class TestDoNotDisturb:
         stage.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))
         failed = sms(stage, rows(5), skip_dnd=True).once()
         assert (failed.state, counts(failed.report)) == ("up_for_retry", {"lookup_failed": 5})
-        assert "none of the 5 recipients could be looked up" in failed.error
+        assert "The lookup failed for each of the 5 recipients" in failed.error
 
     def test_a_service_that_is_busy_is_asked_again_by_the_retry_and_what_was_paid_is_remembered(
         self, stage: Stage

@@ -25,5 +25,5 @@ def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(stag
         Replaced(task_id="c", source=[phone("ada")], content="Hello", results_path=str(outcomes))
     run = Run(stage, dag)
     replaced = run.once()
-    assert "the place of this one" in replaced.error
+    assert "replaced this try" in replaced.error
     assert outcomes.read_text() == "of the new try"

@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
     run = sms(stage, rows(3), results_path=str(path))
     first = run.once()
     assert (first.state, first.report, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
-    assert f"The outcome file {path} cannot be written (FileExistsError: File exists)" in first.error
+    assert f"The results file {path} cannot be written (FileExistsError: File exists)" in first.error
     assert "Nothing was sent in this try" in first.error
     (tmp_path / "taken").unlink()
     assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes
     run = Run(stage, dag)
     first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
-    assert f"The outcome file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
+    assert f"The results file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
     assert "All tries together: 3 recipients: 3 sent" in first.error
     assert "The next try writes the file. It sends to no accepted recipient again." in first.error
     part.unlink(missing_ok=True)

@@ -146,7 +146,7 @@ def test_a_source_that_cannot_be_read_sends_nothing(stage: Stage, source: Any, s
 def test_a_column_that_is_missing_is_named(stage: Stage, tmp_path: Path) -> None:
     failed = sms(stage, as_csv(tmp_path), content="Hello {surname}", recipient_column="tel").once()
     assert (failed.state, requests(stage)) == ("failed", 0)
-    assert "no column surname, tel; it has: phone, name" in failed.error
+    assert "no column surname, tel. It has: phone, name" in failed.error
 
 
 class TestPlaceholders:

@@ -32,7 +32,7 @@ def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends
     found = counts(stopped.report)
     assert (stopped.state, found.get("unknown_recipients", 0)) == ("up_for_retry", 0)
     assert 4 <= found["sent"] < 10
-    assert "told to stop" in stopped.error
+    assert "stopped the task" in stopped.error
     accept_all(stage)
     done = run.change(_pre_execute_hook=None).once()
     assert (done.state, reached(stage)) == ("success", Counter(TEN))

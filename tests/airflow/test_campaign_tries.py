@@ -128,7 +128,7 @@ class TestRetries:
             "Come,",
             "Come,",
         ]
-        assert "was changed since an earlier try" in second.log
+        assert "changed after an earlier try" in second.log
 
 
 class TestUnknown:
@@ -178,14 +178,14 @@ class TestUnknown:
         before = requests(stage)
         changed = run.change(content="Come, {name}").clear().once()
         assert (changed.state, requests(stage)) == ("failed", before)
-        assert "differs from what those requests said" in changed.error
+        assert "The content changed since these requests were made" in changed.error
 
     def test_the_words_of_one_changed_it_is_an_error_too(self, stage: Stage) -> None:
         lose(stage, "cut_after", times=1)
         run = sms(stage, rows(2))
         run.once()
         changed = run.change(source=[{**one, "name": "Somebody else"} for one in rows(2)]).clear().once()
-        assert "differs from what those requests said" in changed.error
+        assert "The content changed since these requests were made" in changed.error
         assert requests(stage) == 1
 
     def test_ten_after_each_other_end_the_try_and_the_retries_go_on(self, stage: Stage) -> None:

@@ -159,7 +159,7 @@ class TestMarkUnsent:
         ended = campaign.run.clear().once()
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
         assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
-        assert "No request of this journal is in doubt" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
+        assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
     def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
         campaign.put_in("up_for_retry")
@@ -221,7 +221,7 @@ class TestMarkSent:
         assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
         (end,) = (end for batch in campaign.batches for end in batch.ends if end.resolution)
         assert (end.state, end.result, end.resolution) == (State.ACCEPTED, ("msg_9", None, None), "sent")
-        assert (end.reason or "").startswith("a person decided that it was sent (before: ")
+        assert (end.reason or "").startswith("manually resolved as sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
     def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
@@ -235,7 +235,7 @@ class TestMarkSent:
         reference = campaign.in_state("unknown")[0]
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
-        assert (said.status, "a person resolved it as sent" in said.err) == (1, True)
+        assert (said.status, "manually resolved as sent" in said.err) == (1, True)
 
 
 class TestWhereItIsWritten:
@@ -361,7 +361,7 @@ class TestRefused:
     def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
         settled = campaign.in_state("accepted")[0]
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
-        assert (said.status, "the service carried it out" in said.err) == (1, True)
+        assert (said.status, "accepted by the service" in said.err) == (1, True)
 
     def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
         campaign.run.clear(drop_state=True)
@@ -369,7 +369,11 @@ class TestRefused:
         said = journal("show", *campaign.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
-        assert (said.status, "so no command decides it: start a new run, or clear the task" in said.err) == (1, True)
+        assert (
+            said.status,
+            "so no command can resolve its requests. To send all the same, start a new run, or clear the task"
+            in said.err,
+        ) == (1, True)
 
     @pytest.mark.parametrize(
         "spoil",

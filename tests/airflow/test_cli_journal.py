@@ -113,7 +113,7 @@ class TestMarkSent:
         journal("resolve", "--sent", *send.ids, "--yes")
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "result" in kept) == ("accepted", "sent", False)
-        assert kept["reason"].startswith("a person decided that it was sent (before: ")
+        assert kept["reason"].startswith("manually resolved as sent (before: ")
 
     def test_it_never_expires(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
@@ -304,9 +304,9 @@ class TestRefused:
         send = Send(stage, phone("ada"))
         assert send.run.once().state == "success"
         said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
-        assert (said.status, "the service carried it out" in said.err) == (1, True)
+        assert (said.status, "accepted by the service" in said.err) == (1, True)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
-        assert (said.status, "No request of this journal is in doubt" in said.err) == (1, True)
+        assert (said.status, "This journal has no unresolved request" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"
 
     def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
@@ -453,7 +453,7 @@ class TestShow:
         assert send.run.once().state == "failed"
         said = journal("show", *send.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
-        assert "state was dropped" in said.out
+        assert "dropped the task state" in said.out
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "The outcome for other recipients is unknown (" in said.out
         assert send.run.clear().once().state == "success"

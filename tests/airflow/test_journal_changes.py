@@ -7,7 +7,7 @@ import pytest
 from tests.airflow.deeds import AIRTIME, EMAIL, KINDS, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, phone
 
-WARNING = "What is to be sent was changed since an earlier try sent it to 1 of 1 recipients."
+WARNING = "The content changed after an earlier try sent it to 1 of 1 recipients."
 # Arguments that render differently in each try.
 BY_TRY = {
     "sms": {"content": "Try {{ ti.try_number }}"},
@@ -30,7 +30,7 @@ class TestAnotherText:
         _, second = run.to_the_end()
         assert (second.state, kind.requests(stage)) == ("success", 1)
         assert WARNING in second.log
-        assert "nobody else is left" in second.log
+        assert "No other recipient is left" in second.log
 
     @pytest.mark.parametrize("on_unknown", ["fail", "skip", "resend"])
     def test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown(
@@ -42,7 +42,7 @@ class TestAnotherText:
         run.change(on_unknown=on_unknown)
         again = run.clear().once()
         assert (again.state, again.number, SMS.requests(stage)) == ("failed", 2, 1)
-        assert "differs from what those requests said" in again.error
+        assert "The content changed since that request was made" in again.error
         assert again.references == first.references
 
     def test_between_two_tries_of_a_deliberate_repetition_too(
@@ -53,7 +53,7 @@ class TestAnotherText:
         run = SMS.run(stage, on_unknown="resend", **BY_TRY["sms"])
         first, second = run.to_the_end()
         assert (first.state, second.state) == ("up_for_retry", "failed")
-        assert "differs" in second.error
+        assert "The content changed" in second.error
         assert {one["text"] for one in SMS.arrived(stage)} == {"Try 1"}
 
     def test_changed_back_it_is_decided_as_ever(self, stage: Stage) -> None:
@@ -61,7 +61,7 @@ class TestAnotherText:
         run = SMS.run(stage)
         run.once()
         run.change(content="Another", on_unknown="resend").clear()
-        assert "differs" in run.once().error
+        assert "The content changed" in run.once().error
         run.change(content="Your parcel is here").clear()
         assert run.once().state == "success"
         assert len(SMS.arrived(stage)) == 2
@@ -71,7 +71,7 @@ class TestAnotherText:
         run.once()
         second = run.change(recipients=[phone("one"), phone("two")]).once()
         assert (second.state, got(stage, "one", "two")) == ("success", [1, 1])
-        assert "the 1 others get it as it is now" in second.log
+        assert "The other 1 get the new content" in second.log
         assert [one["text"] for one in stage.arrived("sms", digits("two"))] == ["Try 2"]
 
     def test_a_rejected_text_may_be_mended(self, stage: Stage) -> None:
@@ -156,7 +156,7 @@ class TestAnotherKey:
         stage.connect("cpaas_default", password="sk_test_the_new_one")
         failed = run.once()
         assert (failed.state, failed.number, SMS.requests(stage)) == ("failed", 2, 1)
-        assert "secrets were changed" in failed.error
+        assert "secrets changed" in failed.error
 
     def test_a_callback_secret_outlives_the_key(self, stage: Stage) -> None:
         stage.connect("cpaas_default", callback_secret="a secret that stays")
@@ -183,7 +183,7 @@ class TestAnotherKey:
         stage.connect("cpaas_default", callback_secret="new")
         lost = run.once()
         assert (lost.state, SMS.requests(stage)) == ("failed", 1)
-        assert "secrets were changed" in lost.error
+        assert "secrets changed" in lost.error
 
     def test_what_was_surely_not_sent_is_sent_with_the_new_key(self, stage: Stage) -> None:
         stage.connect("cpaas_default", password="sk_test_of_nobody")

@@ -27,7 +27,7 @@ def test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothin
     (reference,) = run.journal()
     again = run.clear(drop_state=True).once()
     assert (again.state, again.number, kind.requests(stage)) == ("failed", 2, 1)
-    assert "state was dropped when it was cleared" in again.error
+    assert "Airflow dropped the task state in a clear" in again.error
     assert again.references == [reference]
     assert again.report == {
         "recipients": 0,

@@ -88,7 +88,7 @@ def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(stage: Stage,
     assert (done.state, done.number, done.result["id"]) == ("success", 1, f"reported of {reference}")
     assert (done.result["recipients"], done.result["unknown_recipients"], done.result["charge"]) == (1, 0, 4.0)
     assert SMS.requests(stage) == 1
-    assert f"Request {reference} of unknown outcome was carried out: there is evidence of it." in done.log
+    assert f"A probe established that request {reference} of unknown outcome was accepted." in done.log
 
 
 def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(stage: Stage, sending: Any) -> None:
@@ -99,7 +99,7 @@ def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(stage: Stag
     assert (third.number, third.result["recipients"], SMS.requests(stage)) == (1, 1, 1)
     assert first.trigger[0] == second.trigger[0] == WAIT
     assert {entry.reference for entry in reports.asked} == set(run.journal())
-    assert "Evidence may yet come. The task is deferred until" in first.log
+    assert "A probe may still resolve it. The task is deferred until" in first.log
 
 
 def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_way_that_cannot_be_gone_now_is_tried_later(stage: Stage, sending: Any
     blocked = Reports(after=0, error=CpaasNotSentError("The store of reports is away."))
     run = sending(blocked)
     first = run.once()
-    assert (first.state, "cannot be looked for now: The store of reports is away." in first.log) == ("deferred", True)
+    assert (first.state, "failed: The store of reports is away." in first.log) == ("deferred", True)
     blocked._error = None
     assert (run.fires().once().state, SMS.requests(stage)) == ("success", 1)
 

@@ -61,8 +61,8 @@ class TestCatchingUp:
         run = SMS.run(stage, dag=CATCHUP, run=caught_up(2), max_lateness=None)
         skipped = run.once()
         assert (skipped.state, SMS.requests(stage)) == ("skipped", 0)
-        assert "This run is catching up on a time past." in skipped.log
-        assert run.pushed("skip_reason").startswith("This run is catching up on a time past.")
+        assert "This run is a catch-up run." in skipped.log
+        assert run.pushed("skip_reason").startswith("This run is a catch-up run.")
 
     def test_a_run_that_waited_behind_a_long_one_is_told_why(self, stage: Stage) -> None:
         hourly = {**CATCHUP, "schedule": dt.timedelta(hours=1), "max_active_runs": 1}
@@ -71,8 +71,8 @@ class TestCatchingUp:
         assert (run.once().state, SMS.requests(stage)) == ("skipped", 0)
         reason = run.pushed("skip_reason")
         assert f"It was due at {due.isoformat(timespec='minutes')}" in reason
-        assert f"the next one was due at {(due + dt.timedelta(hours=1)).isoformat(timespec='minutes')}" in reason
-        assert "an earlier run took long" in reason
+        assert f"the next run was due at {(due + dt.timedelta(hours=1)).isoformat(timespec='minutes')}" in reason
+        assert "wait for an earlier one" in reason
         assert "allow_backfill=True" in reason
 
     def test_unless_the_author_allows_it(self, stage: Stage) -> None:

@@ -84,7 +84,7 @@ def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
     stopped = run.once()
     ((reference, entry),) = run.journal().items()
     assert (stopped.state, stopped.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
-    assert "told to stop" in entry["reason"]
+    assert "stopped the task" in entry["reason"]
     assert stopped.report["unknown_references"] == [reference]
     stage.sandbox.control("DELETE", "faults")
     kind.lose(stage, "cut_before")
@@ -107,7 +107,7 @@ def test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sen
     run = kind.run(stage, pre_execute=stopper.at_once)
     first = run.once()
     assert (first.state, kind.requests(stage), run.journal()) == ("up_for_retry", 0, {})
-    assert "told to stop. Nothing more was sent" in first.error
+    assert "stopped the task. Nothing more was sent" in first.error
     run.change(_pre_execute_hook=None)
     second = run.once()
     assert (second.state, len(kind.arrived(stage))) == ("success", 1)

@@ -112,7 +112,7 @@ class TestATryThatWasReplaced:
         failed = SMS.run(stage).once()
         # Should the 404 be somebody else's, a proxy's for one, the task is not lost for it.
         assert (failed.state, failed.number, SMS.requests(stage)) == ("up_for_retry", 1, 0)
-        assert "Airflow has put another try in the place of this one" in failed.error
+        assert "Airflow has replaced this try with another one" in failed.error
 
     def test_after_its_request_it_stops_and_names_it(self, stage: Stage, refuse: Refuse) -> None:
         refuse("set", error=refusal(404), after=1)
@@ -135,7 +135,7 @@ class TestATryThatWasReplaced:
         replaced = run.once()
         # Airflow takes no word from it: the new try is as the clear left it.
         assert replaced.state == "restarting"
-        assert "Airflow has put another try in the place of this one" in replaced.error
+        assert "Airflow has replaced this try with another one" in replaced.error
         (reference,) = run.journal()
         run.dag.get_task("deed").__class__ = SMS.operator
         again = run.once()
@@ -310,5 +310,5 @@ class TestABackendOfTheWorkers:
                 return super().send(*args, **kwargs)
 
         run.dag.get_task("deed").__class__ = Cleared
-        assert "another try in the place of this one" in run.once().error
+        assert "has replaced this try with another one" in run.once().error
         assert [entry["state"] for entry in run.journal().values()] == ["pending"]

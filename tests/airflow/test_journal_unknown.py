@@ -100,7 +100,7 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Sta
     run = SMS.run(stage, on_unknown="resend", retries=1)
     first, second = run.to_the_end()
     assert (first.state, second.state) == ("up_for_retry", "failed")
-    assert f"sent {once.RESENDS} times more" in first.error
+    assert f"sent {once.RESENDS} more times" in first.error
     assert first.references == second.references == list(run.journal())
     assert SMS.requests(stage) == 1 + 2 * once.RESENDS
 
@@ -136,7 +136,7 @@ def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(s
     run.rewrite_journal(state="pending", result=None)
     failed = run.once()
     assert (failed.state, failed.references) == ("failed", [reference])
-    assert "ended before its answer was noted" in failed.error
+    assert "ended before a response was recorded" in failed.error
     assert SMS.requests(stage) == 1
 
 
@@ -147,7 +147,7 @@ def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(st
     run.change(recipients=[phone("one"), phone("two"), phone("three")])
     failed = run.once()
     assert (failed.state, failed.report["recipients"], failed.report["unknown_recipients"]) == ("failed", 1, 2)
-    assert "for 2 recipients" in failed.error
+    assert "(2 recipients)" in failed.error
     assert [len(stage.arrived("sms", digits(one))) for one in ("one", "two", "three")] == [1, 1, 1]
 
 

@@ -96,7 +96,7 @@ def test_https_to_a_server_that_speaks_http_says_what_a_missing_scheme_means(
 
 def test_one_is_not_many(stage: Stage) -> None:
     failed = sms(stage, [*rows(2), {"phone": "x"}]).once()
-    assert "0 recipients rejected and 1 row of the source not usable, of 3" in failed.error
+    assert "0 recipients rejected and 1 invalid row, of 3" in failed.error
     small_packs(stage, 2)
     refuse(stage, ["2348031200000"])
     log = sms(stage, rows(2), content=TEXT).once().log

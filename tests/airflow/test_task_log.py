@@ -89,9 +89,9 @@ class TestACampaign:
         done = sms(stage, rows(10), skip_dnd=True, progress_interval=0.05).once()
         assert done.state == "success"
         before = done.log[: done.log.index("10 of 10 recipients done")]
-        assert re.search(r"Look-ups: [1-9] of 10 numbers", before)
+        assert re.search(r"Lookups: [1-9] of 10 numbers", before)
         assert "0 of 10 recipients done" not in before
-        assert "Look-ups: 10 of 10 numbers" in done.log
+        assert "Lookups: 10 of 10 numbers" in done.log
 
 
 class TestWhatAnEarlierTrySent:
@@ -127,9 +127,12 @@ class TestWhatAnEarlierTrySent:
     def test_the_outcome_file_is_named_only_where_there_is_one(self, stage: Stage, tmp_path: Path) -> None:
         given = [*rows(2), {"phone": "x"}]
         without = sms(stage, given).once()
-        assert "outcome file says" not in without.error
+        assert "The results file has" not in without.error
         assert "results_path" in without.error
-        assert "outcome file says who and why" in sms(stage, given, results_path=str(tmp_path / "o.jsonl")).once().error
+        assert (
+            "The results file has each of them"
+            in sms(stage, given, results_path=str(tmp_path / "o.jsonl")).once().error
+        )
 
 
 class TestASingleRequest:

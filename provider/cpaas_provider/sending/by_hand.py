@@ -38,12 +38,12 @@ class Decision(StrEnum):
 
     def reason(self, before: str | None) -> str:
         """Return why a request stands so, beside what was known of it before."""
-        reason = f"a person decided that it was {self.words}"
+        reason = f"manually resolved as {self.words}"
         return f"{reason} (before: {before})" if before else reason
 
 
 class CannotDecideError(ValueError):
-    """What is asked for would make the journal say what is not known. Nothing was changed."""
+    """The request cannot be resolved as asked. Nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def decide(
     """Return the journal as it is once requests in doubt are decided, see ``Journal.decide``."""
     before = _named(pages, references) if references else doubtful(pages)
     if not before:
-        raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}")
+        raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}")
     if now is not None:
         refuse_under_way(before, now, others=True)
     if result_id is not None:
@@ -208,10 +208,10 @@ def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -
     waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
     if not waits:
         return
-    only_others = ", or name only others" if others and len(entries) > len(waits) else ""
+    only_others = ", or name only other requests" if others and len(entries) > len(waits) else ""
     raise CannotDecideError(
         f"Started less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
-        f"marked failed may be at work for some seconds more, and the request under way. {UNTOUCHED} Try again in "
+        f"marked failed can run for some seconds more, so a request may be in flight. {UNTOUCHED} Try again in "
         f"{math.ceil(max(waits.values()).total_seconds())} s{only_others}."
     )
 
@@ -219,12 +219,12 @@ def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -
 def refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:
     """Raise where an id cannot be of the one request that was sent."""
     if decision is not Decision.SENT:
-        raise CannotDecideError(f"What was not sent has no id. {UNTOUCHED} Leave the id out.")
+        raise CannotDecideError(f"A request that was not sent has no id. {UNTOUCHED} Leave the id out.")
     references = list(dict.fromkeys(entry.reference for entry in entries))
     if len(references) > 1:
         raise CannotDecideError(
             f"An id belongs to one request, and {len(references)} would be resolved: {named(references)}. {UNTOUCHED} "
-            "Name the request the id belongs to."
+            "Name the request that the id belongs to."
         )
 
 
@@ -239,15 +239,15 @@ def _named(pages: Pages, references: Sequence[str]) -> tuple[Entry, ...]:
 def _why_not(entry: Entry) -> str:
     name = f"Request {entry.reference}"
     if entry.state is State.ACCEPTED:
-        how = "a person resolved it as sent" if entry.resolution == Decision.SENT else "the service carried it out"
+        how = "manually resolved as sent" if entry.resolution == Decision.SENT else "accepted by the service"
         return (
-            f"{name} is settled: {how}. To have it made again, start a new run, or clear the task with "
+            f"{name} is resolved already: {how}. To send it again, start a new run, or clear the task with "
             "resend_on_clear=True."
         )
     if entry.state is State.REJECTED:
-        return f"{name} was rejected by the service, so nothing was sent; a clear has it tried again."
-    how = "a person resolved it as not sent" if entry.resolution == Decision.NOT_SENT else "it was surely not sent"
-    return f"{name} is not in doubt: {how}; the next try makes it."
+        return f"{name} was rejected by the service, so it was not sent. A clear of the task sends it again."
+    how = "manually resolved as not sent" if entry.resolution == Decision.NOT_SENT else "not sent"
+    return f"{name} is resolved already: {how}. The next try sends it."
 
 
 def _decided(entry: Entry, decision: Decision, result_id: str | None) -> Entry:

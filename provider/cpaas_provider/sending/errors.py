@@ -1,6 +1,6 @@
-"""Why a send that is guarded by the journal ended without a result, in words for a DAG author.
+"""Why a send ended without a result, in words for a DAG author.
 
-None of them shows a key, a code, a text, a number or an address; requests are named by their references.
+No message shows a key, a code, a text, a number or an address. Requests are named by their references.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ _NAMED = 10
 
 
 class SendingError(Exception):
-    """Base of all of them.
+    """Base of the errors of a send.
 
-    ``for_good`` says that a retry would not help or might send twice.
+    ``for_good`` means that a retry would not help or could send twice.
     """
 
     for_good = False
 
 
 class JournalUnavailableError(SendingError):
-    """The journal could not be read or written, so nothing was sent."""
+    """The journal could not be read or written. No request leaves without it."""
 
 
 class JournalTooLargeError(SendingError):
-    """The journal has no room for a request, so nothing was sent."""
+    """The journal has no room for another request, so it was not sent."""
 
     for_good = True
 
 
 class TryReplacedError(SendingError):
-    """Airflow has put another try in the place of this one, which therefore must not go on.
+    """Airflow has replaced this try with another one, so this try stops.
 
-    What this try says of itself reaches nobody any more; should it not have been replaced after all, it is retried.
+    Airflow ignores the state of a replaced try. If it was not replaced after all, it is retried.
     """
 
 
 class StoppedError(SendingError):
-    """The task was told to stop, or its own time is up."""
+    """Airflow stopped the task, or its ``execution_timeout`` is over."""
 
 
 class NotNowError(SendingError):
-    """The run is one that must not send: a backfill, a catch-up, or too late."""
+    """The run does not send: it is a backfill, a catch-up run or a stale run."""
 
     for_good = True
 
 
 class ChangedBodyError(SendingError):
-    """A request of unknown outcome would have to be decided together with another text than it was made with."""
+    """The content changed after a request of unknown outcome was made."""
 
     for_good = True
 
 
 class PartitionChangedError(SendingError):
-    """A campaign would go on in another number of partitions than it was begun in.
+    """A campaign has another number of partitions than when it began.
 
-    :param begun: that number
+    :param begun: the number when it began
     """
 
     for_good = True
@@ -68,15 +68,15 @@ class PartitionChangedError(SendingError):
 
 
 class UnknownOutcomeError(SendingError):
-    """Nobody knows whether some requests were carried out, and the author wants the task to fail then."""
+    """The outcome of some requests is unknown, and ``on_unknown`` is ``fail``."""
 
     for_good = True
 
 
 class PartlyRejectedError(SendingError):
-    """A request was accepted for some of its recipients; the service names the others as rejected.
+    """The service accepted a request for some of its recipients and rejected the others.
 
-    :param reason: what the service says, in words that show nobody
+    :param reason: the service's reason, without numbers and addresses
     :param result: small JSON the operator makes its result from
     :param rejected: the recipients it was not accepted for
     """
@@ -91,19 +91,19 @@ class PartlyRejectedError(SendingError):
 
 
 class EvidenceUnreadError(SendingError):
-    """Evidence of an unknown request is there to be looked for, and could not be read now."""
+    """The probe of a request of unknown outcome failed. A retry probes again."""
 
 
 class RefutedError(SendingError):
-    """There is evidence that a request came to nothing, although the service may have taken it."""
+    """A probe established that a request was not accepted."""
 
 
 class StillUnknownError(SendingError):
-    """Requests were sent again as the author wants, and are unknown still."""
+    """Requests were sent again (``on_unknown`` is ``resend``), and their outcome is still unknown."""
 
 
 class LaterError(SendingError):
-    """Go on at ``until``: nothing can be done before that."""
+    """The task is deferred until ``until``: nothing can be done before."""
 
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
@@ -111,7 +111,7 @@ class LaterError(SendingError):
 
 
 class SettleLaterError(LaterError):
-    """Evidence of an unknown request may yet arrive."""
+    """A probe may still resolve a request of unknown outcome, so the task is deferred."""
 
 
 def named(references: Sequence[str]) -> str:

@@ -24,10 +24,10 @@ from cpaas_provider.store.errors import LeaseLostError
 log = logging.getLogger(__name__)
 
 LOST = (
-    "its earlier tries left no journal: either they ended before they noted anything, or the task's state was dropped "
-    "when it was cleared"
+    "earlier tries left no journal, because they ended before they recorded a request, or because Airflow dropped the "
+    "task state in a clear"
 )
-REKEYED = "the connection's secrets were changed since, and the journal's hashes are keyed with them"
+REKEYED = "the connection's secrets changed, and the hashes of the journal are keyed with them"
 
 _ROOM = 60_000
 """Bytes a journal may have when a request is about to leave; MySQL holds 64 KB in one value of the state."""
@@ -123,7 +123,7 @@ class Journal:
         for entry in self.pages.entries.values():
             if entry.state is State.PENDING:
                 entry.state = State.UNKNOWN
-                entry.reason = entry.reason or "the try that made the request ended before its answer was noted"
+                entry.reason = entry.reason or "the try ended before a response was recorded"
 
     @property
     def lost(self) -> str | None:
@@ -204,8 +204,8 @@ class Journal:
         size = len(json.dumps(self.pages.as_json()))
         if size > _ROOM:
             raise JournalTooLargeError(
-                f"A request to {recipients} recipients takes the journal of this task to {size} bytes, and the task's "
-                f"state holds {_ROOM}. Nothing was sent by this try. Name fewer recipients in one task, or use "
+                f"A request to {recipients} recipients makes the journal of this task {size} bytes large, and the task "
+                f"state store holds {_ROOM}. Nothing was sent in this try. Name fewer recipients in one task, or use "
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
 
@@ -233,8 +233,8 @@ class Journal:
             if _replaced(error):
                 raise of_store(error, f"stored. Request {entry.reference} was made") from None
             log.warning(
-                "The outcome of request %s (%s) could not be stored (%s). Should there be a further try, it takes the "
-                "request for unknown.",
+                "The outcome of request %s (%s) could not be stored (%s). If the task is retried, this request is "
+                "treated as unknown.",
                 entry.reference,
                 state.value,
                 type(error).__name__,
@@ -268,7 +268,7 @@ class Journal:
         try:
             self._write()
         except Exception as error:  # noqa: BLE001 - nothing depends on it
-            log.warning("The journal could not be brought up to date (%s).", type(error).__name__)
+            log.warning("The journal could not be updated (%s).", type(error).__name__)
 
     def note_lost(self, operation: str, recipients: Sequence[str]) -> None:
         """Store that nobody can tell whether an earlier try sent to those recipients that have no entry."""
@@ -290,7 +290,8 @@ class Journal:
             return Pages.read(self._get)
         except ValueError as error:
             raise JournalUnavailableError(
-                f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
+                f"The task state store holds a journal that this version of the provider cannot use: {error}. Nothing "
+                "was sent. Install the version that wrote it, or start a new run."
             ) from None
 
     def _get(self, key: str) -> Any:
@@ -330,7 +331,7 @@ def note_no_claim(store: Store, tries: TryFacts) -> None:
         if store.get(JOURNAL_KEY) is None:
             store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
     except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
-        log.warning("That this try sent nothing could not be stored (%s).", type(error).__name__)
+        log.warning("The record that this try sent nothing could not be stored (%s).", type(error).__name__)
 
 
 def _replaced(error: BaseException) -> bool:
@@ -347,17 +348,17 @@ def _replaced(error: BaseException) -> bool:
 
 def _who_instead(error: BaseException) -> str:
     if isinstance(error, LeaseLostError):
-        return "A try of another task instance has taken over this campaign, which happens once"
-    return "Airflow has put another try in the place of this one"
+        return "Another task instance has taken over the campaign of this idempotency_key"
+    return "Airflow has replaced this try with another one"
 
 
 def of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
     """Return in words that the journal could not be ``what``."""
     if _replaced(error):
         return TryReplacedError(
-            f"{_who_instead(error)}, and the journal could not be {what}. That try goes on from what the journal says."
+            f"{_who_instead(error)}, and the journal could not be {what}. The other try continues from the journal."
         )
     return JournalUnavailableError(
-        f"The task's state could not be reached ({type(error).__name__}), and the journal could not be {what}. The "
-        "task's retries go on from what the journal says."
+        f"The task state store could not be reached ({type(error).__name__}), and the journal could not be {what}. A "
+        "retry of the task continues from the journal."
     )

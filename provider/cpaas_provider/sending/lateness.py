@@ -59,8 +59,8 @@ def refuse_untimely(run: RunFacts, now: datetime, *, allow_backfill: bool, max_l
             )
     elif max_lateness is not None and now - run.run_after > max_lateness:
         raise NotNowError(
-            f"This run was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than max_lateness "
-            f"({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
+            f"This run is stale: it was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than "
+            f"max_lateness ({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
         )
 
 
@@ -70,7 +70,6 @@ def _caught_up(run: RunFacts) -> str:
         for one in (run.run_after, run.started, run.next_due)
     )
     return (
-        f"This run is catching up on a time past. It was due at {due} and began at {began}, after the next one was due "
-        f"at {successor}: the scheduler was down or paused, or an earlier run took long while max_active_runs let no "
-        "further one begin."
+        f"This run is a catch-up run. It was due at {due} and began at {began}, after the next run was due at "
+        f"{successor}. The scheduler was down or paused, or max_active_runs made this run wait for an earlier one."
     )

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.deed import Deed, OnUnknown, Outcome
 from cpaas_provider.sending.entries import Entry, State, members_of, still_in_doubt
@@ -41,15 +42,14 @@ _LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
 
 # {address} is the task instance, as the command takes it.
 BY_HAND = (
-    "Look into the service's own records, by recipient and time, or by the reference where the request could carry it "
-    "as external_ref. Then decide with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the "
-    "task"
+    "Check the service's own records by recipient and time, or by the reference if it was sent as external_ref. Then "
+    "resolve with `airflow cpaas journal resolve --sent {address}` or `--not-sent`, and clear the task"
 )
-# A clear that drops the state drops a decision by hand, too.
+# A clear that drops the state drops a manual resolution, too.
 AFTER_LOSS = (
-    "Look into the service's own records. To have it sent all the same, start a new run, or clear the task with "
-    "resend_on_clear=True. To decide it by hand (`airflow cpaas journal show {address}`), clear the task so that its "
-    "state is kept"
+    "Check the service's own records. To send all the same, start a new run, or clear the task with "
+    "resend_on_clear=True. To resolve it manually (`airflow cpaas journal show {address}`), clear the task so that its "
+    "task state is retained"
 )
 
 
@@ -110,9 +110,9 @@ class Once:
         self._journal.keep_doubts()
         if self._on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
-                f"{in_doubt(doubtful)} {self._advice()}. on_unknown='skip' or 'resend' decides it beforehand."
+                f"{in_doubt(doubtful)} {self._advice()}. on_unknown='skip' or 'resend' avoids this failure."
             )
-        log.warning("%s It is left so, as on_unknown says, and counted as unknown.", in_doubt(doubtful))
+        log.warning("%s on_unknown is 'skip', so it is not sent again and counts as unknown.", in_doubt(doubtful))
 
     def _advice(self) -> str:
         return (AFTER_LOSS if self._journal.lost else BY_HAND).format(address=self._address)
@@ -138,12 +138,10 @@ class Once:
         if left:
             self._refuse_rejected(left)
             if settled:
-                log.info(
-                    "Some of %d recipients were sent to by an earlier try; %d are left.", len(standings), len(left)
-                )
+                log.info("An earlier try sent to some of %d recipients. %d are left.", len(standings), len(left))
             self._request(tuple(left))
         elif settled and not self._doubtful():
-            log.info("An earlier try did it already; nothing is sent again.")
+            log.info("Earlier tries made every request. Nothing is sent again.")
 
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise where the service has refused the very same request in an earlier try."""
@@ -151,7 +149,8 @@ class Once:
         for entry in self._journal.entries:
             if entry.reference == reference and entry.state is State.REJECTED and not self._changed(entry):
                 raise CpaasRejectedError(
-                    f"{entry.reason} An earlier try was told so; nothing was sent again.", operation=entry.operation
+                    f"{entry.reason} An earlier try received this rejection. Nothing was sent again.",
+                    operation=entry.operation,
                 )
 
     def _request(self, recipients: tuple[str, ...]) -> None:
@@ -186,7 +185,7 @@ class Once:
         """Note a failure, and raise it unless it leaves the outcome unknown."""
         if error.maybe_sent:
             self._journal.settle(entry, State.UNKNOWN, reason=str(error))
-            log.warning("%s Its reference is %s.", error, entry.reference)
+            log.warning("%s Request %s is of unknown outcome.", error, entry.reference)
             return
         state = State.REJECTED if isinstance(error, CpaasRejectedError) else State.NOT_SENT
         self._journal.settle(entry, state, reason=str(error))
@@ -205,7 +204,7 @@ class Once:
                 found = self._stop.call(partial(way.find, self._client, noted), self._client)
             except CpaasError as error:
                 self._stop.refuse_if_requested()
-                log.warning("Evidence of request %s cannot be looked for now: %s", entry.reference, error)
+                log.warning("The probe of request %s failed: %s", entry.reference, error)
                 if error.retryable:
                     self._unread = error
                 continue
@@ -213,7 +212,7 @@ class Once:
                 self._refute(entry, error)
                 return
             if found is not None:
-                log.info("Request %s of unknown outcome was carried out: there is evidence of it.", entry.reference)
+                log.info("A probe established that request %s of unknown outcome was accepted.", entry.reference)
                 self._journal.settle(entry, State.ACCEPTED, result=found)
                 return
 
@@ -233,14 +232,14 @@ class Once:
             return
         since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
         until = min(now + since, max(claims) + patience)
-        raise SettleLaterError(f"{in_doubt(doubtful)} Evidence may yet come.", until)
+        raise SettleLaterError(f"{in_doubt(doubtful)} A probe may still resolve it.", until)
 
     def _refuse_unread_evidence(self, doubtful: Sequence[Entry]) -> None:
         """Leave to a later try what evidence might have settled, had it been readable."""
         if doubtful and self._unread is not None:
             raise EvidenceUnreadError(
-                f"{in_doubt(doubtful)} The evidence could not be read: {self._unread} Nothing further was sent; the "
-                "task's retries look again."
+                f"{in_doubt(doubtful)} The probe failed: {self._unread} Nothing further was sent. A retry of the task "
+                "probes again."
             )
 
     def _resend(self) -> None:
@@ -250,7 +249,9 @@ class Once:
             doubtful = [one for one, entry in standings.items() if entry and entry.in_doubt]
             if not doubtful:
                 return
-            log.warning("Making a request of unknown outcome again, as on_unknown says. Recipients: %d.", len(doubtful))
+            log.warning(
+                "on_unknown is 'resend': making a request of unknown outcome again. Recipients: %d.", len(doubtful)
+            )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
                 self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
@@ -259,15 +260,15 @@ class Once:
             self._refuse_unread_evidence(self._doubtful())
         if any(entry and entry.in_doubt for entry in self._standings().values()):
             raise StillUnknownError(
-                f"{in_doubt(self._doubtful())} It was sent {RESENDS} times more in this try. The task's retries go on; "
-                f"where there are none left: {self._advice()}."
+                f"{in_doubt(self._doubtful())} It was sent {RESENDS} more times in this try. A retry of the task sends "
+                f"it again. If no retry is left: {self._advice()}."
             )
 
     def _refuse_changed(self, doubtful: Sequence[Entry]) -> None:
         if changed := [entry for entry in doubtful if self._changed(entry)]:
             raise ChangedBodyError(
-                f"{in_doubt(changed)} What the task would send now differs from what those requests said, so "
-                f"neither sending nor leaving it out would be right. {self._advice()}; or start a new run."
+                f"{in_doubt(changed)} The content changed since that request was made, so the task neither sends "
+                f"nor skips it. {self._advice()}. Or start a new run."
             )
 
     def _changed(self, entry: Entry) -> bool:
@@ -292,24 +293,21 @@ class Once:
         settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
         if any(self._changed(entry) for entry in settled.values()):
             log.warning(
-                "What is to be sent was changed since an earlier try sent it to %d of %d recipients. They are not sent "
-                "it again; %s.",
+                "The content changed after an earlier try sent it to %d of %d recipients. They are not sent to again. "
+                "%s.",
                 sum(1 for entry in standings.values() if entry and entry.state is State.ACCEPTED),
                 len(standings),
-                f"the {left} others get it as it is now" if left else "nobody else is left",
+                f"The other {left} get the new content" if left else "No other recipient is left",
             )
 
 
 def in_doubt(entries: Sequence[Entry]) -> str:
-    """Return which requests are in doubt and why, as a sentence."""
+    """Return which requests are of unknown outcome and why, in sentences."""
     references = [entry.reference for entry in entries]
     count = len(members_of(entries))
     # What comes after the first sentence is advice that the caller gives itself.
     reasons = sorted({entry.reason.split(". ")[0].rstrip(".") for entry in entries if entry.reason})
-    why = f" ({'; '.join(reasons[:2])})" if reasons else ""
-    whom = "row" if all(entry.operation == "create_contact_row" for entry in entries) else "recipient"
-    return (
-        f"Nobody knows whether {'a request' if len(references) == 1 else f'{len(references)} requests'} for "
-        f"{count} {whom}{'' if count == 1 else 's'} {'was' if len(references) == 1 else 'were'} carried out{why}. "
-        f"Reference{'' if len(references) == 1 else 's'}: {named(references)}."
-    )
+    why = f" Cause: {'; '.join(reasons[:2])}." if reasons else ""
+    noun = "row" if all(entry.operation == "create_contact_row" for entry in entries) else "recipient"
+    which = "request" if len(references) == 1 else f"{len(references)} requests"
+    return f"Outcome unknown: {which} {named(references)} ({counted(count, noun)}).{why}"

@@ -21,7 +21,7 @@ _LAST_MOMENT = 1.0
 
 
 class AbandonedError(StoppedError):
-    """A request had left and its answer was not waited for any longer."""
+    """A request was in flight when the task had to end."""
 
 
 class _Stoppable(Protocol):
@@ -88,7 +88,7 @@ class Stop:
     def refuse_if_requested(self) -> None:
         """Raise where nothing new may begin."""
         if self.requested:
-            raise StoppedError(f"{self._why()} Nothing more was sent; should there be a retry, it goes on from here.")
+            raise StoppedError(f"{self._why()} Nothing more was sent. A retry of the task continues from here.")
 
     def call(self, work: Callable[[], T], client: _Stoppable) -> T:
         """Return what ``work`` returns, or raise what it raises.
@@ -117,7 +117,7 @@ class Stop:
                 told = True
                 client.stop()
             elif kind == "late" and told:
-                raise AbandonedError(f"{self._why()} A request was under way, and no answer had come.")
+                raise AbandonedError(f"{self._why()} A request was in flight, and no response had arrived.")
 
     def pause(self, seconds: float) -> None:
         """Let time pass; the stop ends it at once.
@@ -153,7 +153,7 @@ class Stop:
     def _why(self) -> str:
         if self._asked_at is None:
             return "The task's execution_timeout is about to end it."
-        return "The task was told to stop."
+        return "Airflow stopped the task."
 
 
 def _carry_out(work: Callable[[], Any], events: queue.SimpleQueue[tuple[Any, ...]]) -> None:

@@ -15,7 +15,7 @@ from tests.system.killing.strikes import Strike
 PAGE = 1000
 AIRFLOW_PAGE = 50
 # What the log of a try says that found its request carried out by an earlier one.
-EVIDENCE = "there is evidence of it"
+EVIDENCE = "A probe established that"
 
 
 @dataclass(frozen=True)

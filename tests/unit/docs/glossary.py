@@ -112,7 +112,6 @@ UNFINISHED = (
     "docs/pictures/campaign-log.svg",
     "provider/cpaas_provider/assets/",
     "provider/cpaas_provider/hooks/",
-    "provider/cpaas_provider/sending/",
     "provider/cpaas_provider/sources/",
     "provider/cpaas_provider/operators/contacts.py",
 )

@@ -48,7 +48,7 @@ class TestDeciding:
     def test_sent(self) -> None:
         one = decide(MIXED, SENT, ["ref-unknown"]).pages.entries["ref-unknown"]
         assert (one.state, one.resolution, one.result) == (State.ACCEPTED, "sent", None)
-        assert one.reason == "a person decided that it was sent (before: the answer was lost)"
+        assert one.reason == "manually resolved as sent (before: the answer was lost)"
 
     def test_sent_under_an_id(self) -> None:
         assert decide(MIXED, SENT, ["ref-claimed"], result_id="m2").pages.entries["ref-claimed"].result == {"id": "m2"}
@@ -56,7 +56,7 @@ class TestDeciding:
     def test_unsent_leaves_no_doubt_behind(self) -> None:
         one = decide(MIXED, UNSENT, ["ref-unknown"]).pages.entries["ref-unknown"]
         assert (one.state, one.resolution, one.doubted) == (State.NOT_SENT, "not_sent", False)
-        assert one.reason == "a person decided that it was not sent (before: the answer was lost)"
+        assert one.reason == "manually resolved as not sent (before: the answer was lost)"
 
     def test_a_reference_named_twice_is_one_request(self) -> None:
         decided = decide(MIXED, SENT, ["ref-claimed", "ref-claimed"], result_id="m2")
@@ -74,15 +74,21 @@ class TestDeciding:
 
 REFUSED = {
     "not there": (MIXED, SENT, ["ref-claimed", "ref-other"], None, "no request ref-other"),
-    "settled, sent": (MIXED, SENT, ["ref-settled"], None, "the service carried it out"),
+    "settled, sent": (MIXED, SENT, ["ref-settled"], None, "accepted by the service"),
     "settled, unsent": (MIXED, UNSENT, ["ref-settled"], None, "start a new run"),
-    "settled beside one in doubt": (MIXED, UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is settled"),
+    "settled beside one in doubt": (
+        MIXED,
+        UNSENT,
+        ["ref-unknown", "ref-settled"],
+        None,
+        "ref-settled is resolved already",
+    ),
     "rejected": (MIXED, SENT, ["ref-rejected"], None, "rejected by the service"),
-    "not sent": (MIXED, UNSENT, ["ref-not-sent"], None, "surely not sent"),
-    "marked sent": (decide(MIXED, SENT).pages, UNSENT, ["ref-unknown"], None, "a person resolved it as sent"),
-    "marked unsent": (decide(MIXED, UNSENT).pages, SENT, ["ref-unknown"], None, "a person resolved it as not sent"),
-    "none in doubt": (decide(MIXED, SENT).pages, UNSENT, [], None, "No request of this journal is in doubt"),
-    "no requests": (journal(), SENT, [], None, "No request of this journal is in doubt"),
+    "not sent": (MIXED, UNSENT, ["ref-not-sent"], None, "resolved already: not sent"),
+    "marked sent": (decide(MIXED, SENT).pages, UNSENT, ["ref-unknown"], None, "manually resolved as sent"),
+    "marked unsent": (decide(MIXED, UNSENT).pages, SENT, ["ref-unknown"], None, "manually resolved as not sent"),
+    "none in doubt": (decide(MIXED, SENT).pages, UNSENT, [], None, "This journal has no unresolved request"),
+    "no requests": (journal(), SENT, [], None, "This journal has no unresolved request"),
     "an id of what was not sent": (MIXED, UNSENT, ["ref-unknown"], "m2", "has no id"),
     "one id of two": (MIXED, SENT, [], "m2", "2 would be resolved: ref-unknown, ref-claimed"),
 }
@@ -118,7 +124,7 @@ class TestUnderWay:
 
     def test_it_holds_up_the_others_unless_they_are_named(self) -> None:
         now = CLAIMED_AT + timedelta(seconds=1)
-        with pytest.raises(CannotDecideError, match=r"Try again in 59 s, or name only others\.") as refused:
+        with pytest.raises(CannotDecideError, match=r"Try again in 59 s, or name only other requests\.") as refused:
             decide(self.FRESH, SENT, now=now)
         assert "ref-unknown" not in str(refused.value)
         assert decide(self.FRESH, SENT, ["ref-unknown"], now=now).before == (self.FRESH.entries["ref-unknown"],)

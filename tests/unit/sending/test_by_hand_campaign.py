@@ -91,7 +91,7 @@ class TestDeciding:
         store(kept, read(kept).decide(SENT, ["ref-unknown"], result_id="m9").values)
         (entry,) = (entry for entry in read(kept).entries() if entry.reference == "ref-unknown")
         assert (entry.resolution, entry.result) == ("sent", {"id": "m9"})
-        assert entry.reason == "a person decided that it was sent (before: because)"
+        assert entry.reason == "manually resolved as sent (before: because)"
 
     def test_the_log_in_hand_stays_as_it_was(self) -> None:
         kept = log_of(*MIXED)
@@ -113,10 +113,10 @@ class TestDeciding:
 
 REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
     "not there": (SENT, ["ref-claimed", "ref-other"], None, "no request ref-other"),
-    "settled": (UNSENT, ["ref-settled"], None, "the service carried it out"),
-    "settled beside one in doubt": (UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is settled"),
+    "settled": (UNSENT, ["ref-settled"], None, "accepted by the service"),
+    "settled beside one in doubt": (UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is resolved already"),
     "rejected": (SENT, ["ref-rejected"], None, "rejected by the service"),
-    "not sent": (UNSENT, ["ref-not-sent"], None, "surely not sent"),
+    "not sent": (UNSENT, ["ref-not-sent"], None, "resolved already: not sent"),
     "an id of what was not sent": (UNSENT, ["ref-unknown"], "m2", "has no id"),
     "one id of two": (SENT, [], "m2", "2 would be resolved: ref-unknown, ref-claimed"),
 }
@@ -245,6 +245,6 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
 
 def test_the_end_of_a_claim_that_was_never_stored_is_passed_over() -> None:
     kept = log_of(("ref-a", "a", State.UNKNOWN))
-    end = End(1, State.NOT_SENT, reason="the task was told to stop before")
+    end = End(1, State.NOT_SENT, reason="Airflow stopped the task before")
     opened(kept).append(Batch(AT, 1, 3, "body", ends=[end]))
     assert stand(kept) == [("ref-a", State.UNKNOWN)]

@@ -190,7 +190,7 @@ def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store)
     journal = opened(store, SECOND)
     assert states(journal, ADA) == [State.UNKNOWN]
     (entry,) = journal.entries
-    assert "ended before its answer" in str(entry.reason)
+    assert "ended before a response" in str(entry.reason)
 
 
 @pytest.mark.parametrize("state", [State.NOT_SENT, State.REJECTED])
@@ -349,7 +349,7 @@ def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: St
 def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state: State) -> None:
     sent(store, ADA, state=state, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new"])
-    assert "secrets were changed" in str(journal.lost)
+    assert "secrets changed" in str(journal.lost)
     journal.note_lost("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
 
@@ -364,7 +364,7 @@ def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Sto
     journal = opened(store, CLEARED, secrets=["old"])
     journal.note_lost("send_sms", [ADA])
     (entry,) = journal.entries
-    journal.settle(entry, State.NOT_SENT, reason="a person decided that it was not sent")
+    journal.settle(entry, State.NOT_SENT, reason="manually resolved as not sent")
     assert opened(store, TryFacts(3, 3, 2, 1), secrets=["new"]).lost
 
 

@@ -108,7 +108,7 @@ def test_newcomers_get_the_text_as_it_is_now_and_nobody_gets_it_twice(
     world.clear(dropped=False)
     world.source, world.text = PEOPLE[:3], TEXTS[1]
     assert world.run().requests == [PEOPLE[2:3]]
-    assert "was changed" in caplog.text
+    assert "The content changed" in caplog.text
     assert TEXTS[1] not in caplog.text
 
 
@@ -122,7 +122,7 @@ def test_what_the_service_rejected_is_asked_for_again_only_when_it_changed_or_af
     assert isinstance(world.run(rejected).error, CpaasRejectedError)
     world.state = "up_for_retry"
     end = world.run()
-    assert "An earlier try was told so" in str(error_of(end))
+    assert "An earlier try received this rejection" in str(error_of(end))
     assert not end.requests
     world.clear(dropped=False)
     assert len(world.run(rejected).requests) == 1

@@ -116,26 +116,29 @@ class Budget:
         elif self.balance is not None:
             self.balance -= exact(charge) if charge is not None else units * self._unit_price
         elif self.min_balance is not None:
-            raise BudgetReachedError("The service does not tell the balance, so min_balance cannot be kept.")
+            raise BudgetReachedError(
+                "The service does not return the balance, so min_balance cannot be checked. No further request was "
+                "started. Leave min_balance out to send the rest."
+            )
         self.told = True
 
     def _count_by_balance(self, units: int, balance: Amount | None) -> None:
         """Take what the balance lost for what a request cost, which nobody says and which was under way alone."""
         if self.refuse_missing_charge:
             raise BudgetReachedError(
-                "The service does not say what a request costs, and on_missing_charge is 'fail'. Give price_per_page, "
-                "or leave on_missing_charge out to go on by the balance."
+                "The service does not return the charge of a request, and on_missing_charge is 'fail'. No further "
+                "request was started. Give price_per_page, or leave on_missing_charge out to use the balance instead."
             )
         if balance is None:
             raise BudgetReachedError(
-                "The service says neither what a request costs nor the balance, so "
-                f"{'min_balance' if self.max_charge is None else 'max_charge'} cannot be kept. Give price_per_page, or "
-                "leave it out."
+                "The service returns neither the charge of a request nor the balance, so "
+                f"{'min_balance' if self.max_charge is None else 'max_charge'} cannot be checked. No further request "
+                "was started. Give price_per_page, or leave this limit out."
             )
         if not self.told:
             log.warning(
-                "Answers do not say what they cost. Requests go one after the other from now on, and what the balance "
-                "loses counts as their cost. price_per_page makes it faster and more exact."
+                "Responses name no charge. From now on one request is sent after the other, and the loss of the "
+                "balance counts as its charge. price_per_page makes this faster and more exact."
             )
         if self.balance is None:
             self.unpriced += units
@@ -180,12 +183,12 @@ class Budget:
     def _reached(self, least: int) -> str:
         cost = least * self._unit_price
         price = f" One more would cost about {shown(cost)}." if cost else ""
-        doubt = f", and up to {shown(self._claimed())} for requests nobody knows of" if self._claimed() else ""
+        doubt = f", and up to {shown(self._claimed())} for requests of unknown outcome" if self._claimed() else ""
         left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._claimed()
         if left is not None and (left < cost or left <= 0):
             return (
                 f"max_charge ({shown(self.max_charge)}) is reached: {shown(self._all_spent())} was charged{doubt}."
-                f"{price} Raise it and clear the task to send the rest."
+                f"{price} Raise max_charge and clear the task to send the rest."
             )
         return (
             f"min_balance ({shown(self.min_balance)}) is reached: the balance is {shown(self.balance or 0)}{doubt}."

@@ -25,8 +25,8 @@ from cpaas_provider.sending.campaign.segments import SERIES, newest_series, next
 from cpaas_provider.sending.entries import IN_DOUBT, Entry, State
 
 _AFTER_LOSS = (
-    " Whom an earlier try sent to nobody can tell, so no command decides it: start a new run, or clear the task with "
-    "resend_on_clear=True, to have it sent all the same."
+    " The journal of an earlier try is lost, so no command can resolve its requests. To send all the same, start a new "
+    "run, or clear the task with resend_on_clear=True."
 )
 
 
@@ -179,7 +179,7 @@ class Log:
         chosen = self._named(references) if references else self._doubtful
         if not chosen:
             more = _AFTER_LOSS if self.lost else ""
-            raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}{more}")
+            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}{more}")
         before = tuple(request.as_entry(self.operation) for request in chosen)
         if now is not None:
             # Whoever has one of them under way may yet write the segment that the decision is to stand in.
@@ -229,7 +229,7 @@ class Log:
     def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
         """Return the segments to be written that ends are to stand in."""
         if self.latest is None:
-            raise CannotDecideError(f"No request of this journal is in doubt. {UNTOUCHED}")
+            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}")
         written, index = {}, self.index
         while ends:
             room = ROOM

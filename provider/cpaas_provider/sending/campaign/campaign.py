@@ -48,13 +48,13 @@ _LONGEST_FIRST_PAUSE = 2.0
 
 
 class TestFailedError(SendingError):
-    """What was sent to the test recipients did not come to what it should."""
+    """A test recipient was rejected, left out or of unknown outcome, so the campaign ended."""
 
     for_good = True
 
 
 class TooManyRecipientsError(SendingError):
-    """The campaign is for more people than ``max_recipients``."""
+    """The campaign has more recipients than ``max_recipients``."""
 
     for_good = True
 
@@ -190,16 +190,16 @@ class Campaign:
         planner.found.invalid_suppression_rows = found.invalid
         if found.invalid and not self.terms.skip_invalid_suppression:
             raise CannotPlanError(
-                f"{found.in_words()} Whoever they mean would be sent to. Nothing was sent. Correct the list and clear "
-                "the task, or give on_invalid_suppression='skip' to go on without these rows."
+                f"{found.in_words()} Their recipients would be sent to. Nothing was sent. Correct the list and clear "
+                "the task, or give on_invalid_suppression='skip' to continue without these rows."
             )
         if found.rows and not self.plan.bans():
             raise CannotPlanError(
-                f"None of the {found.rows} rows of the suppression list names anybody in the column {column}, so "
-                "everybody on it would be sent to. Nothing was sent."
+                f"None of the {found.rows} rows of the suppression list has a recipient in the column {column}, so "
+                "every recipient on it would be sent to. Nothing was sent."
             )
         if found.invalid:
-            log.warning("%s They are left out, as on_invalid_suppression says.", found.in_words())
+            log.warning("%s on_invalid_suppression is 'skip', so these rows are left out.", found.in_words())
         if found.empty:
             log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
 
@@ -295,7 +295,7 @@ class Campaign:
         found = self.doubts.look_for_evidence(self.evidence, self.terms.unknown_timeout)
         if found:
             ends = [
-                End(number, State.ACCEPTED, (_text(result.get("id")), None, None), "there is evidence of it")
+                End(number, State.ACCEPTED, (_text(result.get("id")), None, None), "established by a probe")
                 for number, result in found.items()
             ]
             asyncio.run(self._keep(ends))
@@ -318,7 +318,7 @@ class Campaign:
                 break
             self.may_begin()
             log.warning(
-                "Sending to %s of unknown outcome again, as on_unknown says.", counted(len(people), "recipient")
+                "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(people), "recipient")
             )
             if resend:
                 # Full jitter, so that many tasks in the same trouble do not come back together.
@@ -328,17 +328,18 @@ class Campaign:
         if self.doubts.people():
             self.doubts.refuse_hopeless(rejected)
             raise StillUnknownError(
-                f"{self.doubts.words()} They were sent to {RESENDS} times more in this try; the task's retries go on."
+                f"{self.doubts.words()} They were sent to {RESENDS} more times in this try. A retry of the task sends "
+                "to them again."
             )
 
     def _refuse_too_many(self, elsewhere: int) -> None:
         """Raise where the whole campaign is for too many, its other parts included."""
         recipients, limit = self.recipients() + elsewhere, self.terms.max_recipients
         if limit is not None and recipients > limit:
-            whole = " in all its parts, those named twice elsewhere counted twice" if elsewhere else ""
+            whole = " in all partitions, with the duplicates of other partitions" if elsewhere else ""
             raise TooManyRecipientsError(
-                f"The campaign is for {counted(recipients, 'recipient')}{whole}, more than max_recipients ({limit}) "
-                "allows. In this try nothing was sent. Look at the source, or raise max_recipients and clear the task."
+                f"The campaign has {counted(recipients, 'recipient')}{whole}, more than max_recipients ({limit}) "
+                "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task."
             )
 
     def _refuse_failed_tests(self) -> None:
@@ -349,9 +350,9 @@ class Campaign:
         if found := self.plan.tests(bad):
             fate, reason = found
             raise TestFailedError(
-                f"A test recipient is {fate.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. Nobody else was "
-                "sent to. Give test recipients as mappings with the columns of the source, mend what is wrong, and "
-                "clear the task."
+                f"A test recipient is {fate.word.replace('_', ' ')}{f' ({reason})' if reason else ''}. No other "
+                "recipient was sent to. Give test recipients as mappings with the columns of the source, correct the "
+                "cause, and clear the task."
             )
 
     @property
@@ -380,13 +381,13 @@ class Campaign:
         everybody = self.recipients() + bad
         if rejected + bad > self.terms.max_failure_ratio * everybody + 1e-9:
             raise TooManyFailuresError(
-                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'row')} of the source not usable, of "
-                f"{everybody:,}: more than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. Everybody "
-                f"else was sent to{' or left out by a guard' if self._left_out() else ''}. "
+                f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'invalid row')}, of {everybody:,}: more "
+                f"than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. All other recipients were sent "
+                f"to{' or left out by a guard' if self._left_out() else ''}. "
                 + (
-                    "The outcome file says who and why."
+                    "The results file has each of them with its reason."
                     if self.terms.outcome_file
-                    else "With results_path there is a file that says who and why."
+                    else "With results_path, a results file has each of them with its reason."
                 )
             )
 
@@ -395,8 +396,8 @@ class Campaign:
         failed = self.plan.counts()[Fate.LOOKUP_FAILED]
         if failed and not self.recipients():
             raise NobodyLookedUpError(
-                f"Nobody was sent to: none of the {failed} recipients could be looked up. The task's retries look them "
-                "up again. on_lookup_error='send' sends to recipients who cannot be looked up."
+                f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
+                "them up again. on_lookup_error='send' sends to recipients whose lookup fails."
             )
 
     def _left_out(self) -> int:
@@ -406,8 +407,8 @@ class Campaign:
     def _tell_of_changes(self) -> None:
         if self.standing.changed():
             log.warning(
-                "What is to be sent was changed since an earlier try. Who was sent to is not sent to again; the others "
-                "get it as it is now."
+                "The content changed after an earlier try. Recipients that were sent to are not sent to again. The "
+                "others get the new content."
             )
 
 
@@ -431,7 +432,7 @@ def refuse_unknown_placeholders(message: Message) -> None:
     used = {name for text in message.texts for name in placeholders_in(text, message.placeholder_format)}
     if strangers := sorted(used - set(message.columns)):
         raise CannotPlanError(
-            f"No column fills the placeholders {', '.join(strangers)} of the text, and people would read the "
+            f"No column fills the placeholders {', '.join(strangers)} of the text, and recipients would read the "
             "placeholders. Nothing was sent. Name their columns in substitutions."
         )
 

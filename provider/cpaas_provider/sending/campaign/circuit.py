@@ -14,7 +14,7 @@ _WITH_DIGITS = re.compile(r"\S*\d\S*")
 
 
 class CircuitOpenError(SendingError):
-    """The service fails or refuses in a way that does not change from request to request, so it is asked no more."""
+    """The service fails or rejects every request in the same way, so no further request was sent."""
 
     for_good = True
 
@@ -50,8 +50,8 @@ class RejectionBreaker:
     def opened(self, error: CpaasRejectedError) -> CircuitOpenError:
         """Return what ends the campaign."""
         return CircuitOpenError(
-            f"The service rejected {self.count} requests in a row with the same words and accepted none meanwhile, so "
-            f"nothing more was sent. The last of them: {error} Recipients that no request reached are counted as "
-            "not_sent. Correct what the service objects to and clear the task to send to them. If each of these "
-            "recipients is invalid, raise max_identical_rejections."
+            f"The service rejected {self.count} requests in a row for the same reason and accepted none in between. "
+            f"Nothing more was sent. The last rejection: {error} Recipients without a request are counted as not_sent. "
+            "Correct the cause and clear the task to send to them. If each of these recipients is invalid, raise "
+            "max_identical_rejections."
         )

@@ -36,19 +36,19 @@ class OnLookupError(StrEnum):
 
 
 class LookupFailedError(SendingError):
-    """A number could not be looked up, and the author wants the campaign to end then."""
+    """The lookup of a number failed, and ``on_lookup_error`` is ``fail``."""
 
     for_good = True
 
 
 class LookupCircuitOpenError(CircuitOpenError):
-    """One look-up after the other failed; the task's retries go on when the service answers again."""
+    """Too many lookups in a row failed. A retry continues when the service responds again."""
 
     for_good = False
 
 
 class NobodyLookedUpError(SendingError):
-    """Nobody is left to send to, because look-ups failed."""
+    """No recipient is left to send to, because the lookups failed."""
 
 
 class Memory(Protocol):
@@ -114,9 +114,9 @@ class DoNotDisturb:
         permitted = self._sorted_out(people, [known.get(hashes[person.place]) for person in people], answers)
         if self._open and self._on_error is OnLookupError.SKIP:
             raise LookupCircuitOpenError(
-                f"{MOST_FAILURES_IN_A_ROW} look-ups in a row failed, so no more were made and nobody more was sent to. "
-                "The task's retries go on with those who are left. on_lookup_error='send' sends to recipients who "
-                "cannot be looked up."
+                f"{MOST_FAILURES_IN_A_ROW} lookups in a row failed. No more were made, and no more recipients were "
+                "sent to. A retry of the task continues with the recipients that are left. on_lookup_error='send' "
+                "sends to recipients whose lookup fails."
             )
         return permitted
 
@@ -146,7 +146,7 @@ class DoNotDisturb:
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= MOST_FAILURES_IN_A_ROW and not self._open:
             self._open = True
-            log.warning("%d look-ups in a row failed. No more recipients are looked up in this try.", self._failures)
+            log.warning("%d lookups in a row failed. No more recipients are looked up in this try.", self._failures)
 
     def _sorted_out(
         self, people: Sequence[Person], known: Sequence[bool | None], answers: Collection[int]
@@ -178,7 +178,7 @@ class DoNotDisturb:
             return None
         if dnd is None and self._on_error is OnLookupError.FAIL:
             raise LookupFailedError(
-                "The service does not say of a number whether it may be disturbed. on_lookup_error='skip' leaves such "
+                "The service does not return the do-not-disturb flag of a number. on_lookup_error='skip' leaves such "
                 "numbers out, 'send' sends to them."
             )
         return dnd
@@ -202,4 +202,4 @@ class DoNotDisturb:
 
     def _forget_memory(self, error: Exception) -> None:
         self._memory = None
-        log.warning("Look-ups cannot be remembered (%s); each number is asked for anew.", type(error).__name__)
+        log.warning("Lookups cannot be cached (%s). Every number is looked up again.", type(error).__name__)

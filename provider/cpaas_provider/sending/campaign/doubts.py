@@ -67,14 +67,15 @@ class Doubts:
             entry = self._entry(doubt)
             results = (way.find(None, entry) for way in ways)
             if (result := next((one for one in results if one is not None), None)) is not None:
-                log.info("Request %s of unknown outcome was carried out: there is evidence of it.", doubt.reference)
+                log.info("A probe established that request %s of unknown outcome was accepted.", doubt.reference)
                 found[doubt.number] = result
         patience = min(max((way.patience for way in ways), default=timedelta()), unknown_timeout)
         now = datetime.now(UTC)
         waiting = [doubt.at for doubt in doubts if doubt.number not in found and doubt.at + patience > now]
         if waiting and not found:
             since = max(_FIRST_LOOK, min(now - max(waiting), _LONGEST_BETWEEN_LOOKS))
-            raise SettleLaterError(f"{self.words()} Evidence may yet come.", min(now + since, max(waiting) + patience))
+            until = min(now + since, max(waiting) + patience)
+            raise SettleLaterError(f"{self.words()} A probe may still resolve it.", until)
         return found
 
     def refuse_changed(self) -> None:
@@ -82,8 +83,8 @@ class Doubts:
         changed = [doubt for doubt in self._standing.doubts() if self._changed(doubt)]
         if changed:
             raise ChangedBodyError(
-                f"{self.words()} What the task would send now differs from what those requests said, so neither "
-                f"sending nor leaving it out would be right. {self._advice()}; or start a new run."
+                f"{self.words()} The content changed since these requests were made, so the task neither sends nor "
+                f"skips it. {self._advice()}. Or start a new run."
             )
 
     def decide(self, on_unknown: OnUnknown) -> None:
@@ -92,10 +93,10 @@ class Doubts:
         :raises UnknownOutcomeError: when the author wants the task to fail
         """
         if on_unknown is OnUnknown.SKIP:
-            log.warning("%s It is left so, as on_unknown says, and counted as unknown.", self.words())
+            log.warning("%s on_unknown is 'skip', so it is not sent again and counts as unknown.", self.words())
             return
         raise UnknownOutcomeError(
-            f"{self.words()} {self._advice()}. on_unknown='skip' or 'resend' decides it beforehand."
+            f"{self.words()} {self._advice()}. on_unknown='skip' or 'resend' avoids this failure."
         )
 
     def to_resend(self, rejected: Collection[int]) -> list[Person]:
@@ -117,20 +118,23 @@ class Doubts:
         """
         if not self.to_resend(rejected):
             raise UnknownOutcomeError(
-                f"{self.words()} They are no longer in the source, left out by a guard, or rejected when they were "
-                f"sent to again, so they cannot be. {self._advice()}."
+                f"{self.words()} They cannot be sent to again: they are no longer in the source, left out by a guard, "
+                f"or rejected on the resend. {self._advice()}."
             )
 
     def words(self) -> str:
-        """Return who is in doubt and why, as a sentence."""
+        """Return which requests are of unknown outcome and why, in sentences."""
         doubts = self._standing.doubts()
         references = [doubt.reference for doubt in doubts]
         reasons = sorted({doubt.reason.split(". ")[0].rstrip(".") for doubt in doubts if doubt.reason})
         if self._lost:
             reasons.insert(0, self._lost)
-        why = f" ({'; '.join(reasons[:2])})" if reasons else ""
-        which = f" References: {named(references)}." if references else ""
-        return f"Nobody knows whether {counted(self.people(), 'recipient was', 'recipients were')} sent to{why}.{which}"
+        why = f" Cause: {'; '.join(reasons[:2])}." if reasons else ""
+        which = "request" if len(references) == 1 else f"{len(references)} requests"
+        recipients = counted(self.people(), "recipient")
+        if not references:
+            return f"Outcome unknown: {recipients}.{why}"
+        return f"Outcome unknown: {which} {named(references)} ({recipients}).{why}"
 
     def _entry(self, doubt: Doubt) -> Entry:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
@@ -147,7 +151,7 @@ class Doubts:
     def _advice(self) -> str:
         if self._lost:
             return (
-                "Look into the service's own records. To have it sent all the same, start a new run, or clear the task "
-                "with resend_on_clear=True"
+                "Check the service's own records. To send all the same, start a new run, or clear the task with "
+                "resend_on_clear=True"
             )
         return BY_HAND.format(address=self._address)

@@ -17,7 +17,7 @@ _DAYS = range(-1, 5)
 
 
 class OutsideHoursError(LaterError):
-    """The send window is closed for everybody who is left."""
+    """The send window is closed for all recipients that are left."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class SendWindow:
         if opens is None or closes is None or opens == closes or opens.tzinfo or closes.tzinfo:
             raise ValueError('send_window must be two times of day such as ("09:00", "20:00").')
         if not zone:
-            raise ValueError("send_window needs timezone, such as Africa/Lagos: 09:00 is another moment elsewhere.")
+            raise ValueError("send_window needs timezone, such as Africa/Lagos, because 09:00 depends on the zone.")
         try:
             ZoneInfo(zone)
         except (ValueError, OSError, KeyError):
-            raise ValueError("timezone must be one such as Africa/Lagos.") from None
+            raise ValueError("timezone must be a time zone such as Africa/Lagos.") from None
         return cls(opens, closes, zone)
 
     def is_open(self, now: datetime, zone: str | None) -> bool:

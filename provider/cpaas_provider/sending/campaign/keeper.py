@@ -99,8 +99,8 @@ class Keeper:
             raise self._error
         if self._ends:
             log.warning(
-                "What became of %d requests could not be stored. Should there be a further try, it takes them for "
-                "unknown.",
+                "The outcome of %d requests could not be stored. If the task is retried, these requests are treated "
+                "as unknown.",
                 len(self._ends),
             )
 

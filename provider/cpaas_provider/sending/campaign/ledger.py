@@ -312,8 +312,8 @@ class Ledger:
             begin_anew = bool(self._last.lost) and tries.max_tries > tries.retries
         elif head.operation != operation:
             raise JournalUnavailableError(
-                "The task's state holds the journal of another kind of send: the task was another one in an earlier "
-                "try. Nothing was sent. Start a new run."
+                "The task state store holds the journal of another kind of send: the task had another operator in an "
+                "earlier try. Nothing was sent. Start a new run."
             )
         elif head.lock != self.prints.lock:
             self._last.lost = REKEYED
@@ -332,10 +332,10 @@ class Ledger:
             self._last = Segment(self.prints.lock, operation, edition, partition=(partition.part, partition.of))
         elif head is not None and tuple(head.partition) != (partition.part, partition.of):
             raise PartitionChangedError(
-                f"An earlier try of this task instance was {_words(*head.partition)}, and this one would be "
-                f"{_words(partition.part, partition.of)}. Each knows only whom it sent to itself, so recipients would "
-                f"be sent to twice. In this try nothing was sent. Map it over partitions({head.partition[1]}) again, "
-                "or start a new run.",
+                f"An earlier try of this task instance was {_words(*head.partition)}, and this one is "
+                f"{_words(partition.part, partition.of)}. Each partition records only its own recipients, so some "
+                "recipients would be sent to twice. Nothing was sent in this try. Map the operator over "
+                f"partitions({head.partition[1]}) again, or start a new run.",
                 begun=head.partition[1],
             )
 
@@ -430,7 +430,7 @@ class Ledger:
         try:
             self._store.set(key, value)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise of_store(error, "stored, so what it was to claim was not sent") from None
+            raise of_store(error, "stored, so the requests to record were not sent") from None
 
     def _head(self) -> tuple[int, Segment | None]:
         """Return the newest series there is, and what its first part says of it."""
@@ -443,7 +443,7 @@ class Ledger:
             return found[0], _read(Segment.from_json, found[1])
         if pages.entries or pages.lost:
             raise JournalUnavailableError(
-                "The task's state holds the journal of a single send: the task was no campaign in an earlier try. "
+                "The task state store holds the journal of a single send: the task was no campaign in an earlier try. "
                 "Nothing was sent. Start a new run."
             )
         return -1, None
@@ -464,5 +464,6 @@ def _read(form: Callable[[Any], T], stored: Any) -> T:
         return form(stored)
     except ValueError as error:
         raise JournalUnavailableError(
-            f"The task's state holds a journal this version of the provider cannot use: {error}. Nothing was sent."
+            f"The task state store holds a journal that this version of the provider cannot use: {error}. Nothing was "
+            "sent. Install the version that wrote it, or start a new run."
         ) from None

@@ -1,4 +1,4 @@
-"""Outcome files: one line for each row of a source, or each recipient, saying what became of it."""
+"""Results files: one line for each row of a source, or each recipient, with its outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DISKS = frozenset({"", "file", "local"})
 
 
 class OutcomesNotWrittenError(SendingError):
-    """The outcome file could not be written; what was sent is sent."""
+    """The results file could not be written. Accepted requests are recorded."""
 
 
 def write_outcomes(
@@ -59,7 +59,7 @@ def write_outcomes(
             _take_away(target)
         if unread is not None and isinstance(error, unread):
             raise
-        raise OutcomesNotWrittenError(f"The outcome file {place_of(path)} could not be written {_why(error)}") from None
+        raise OutcomesNotWrittenError(f"The results file {place_of(path)} could not be written {_why(error)}") from None
 
 
 def refuse_unwritable(path: Any) -> None:
@@ -77,7 +77,7 @@ def refuse_unwritable(path: Any) -> None:
             # On a full disk a file can be opened.
             file.write(b"\n")
     except Exception as error:  # noqa: BLE001 - storages raise what they like
-        raise OutcomesNotWrittenError(f"The outcome file {place_of(path)} cannot be written {_why(error)}") from None
+        raise OutcomesNotWrittenError(f"The results file {place_of(path)} cannot be written {_why(error)}") from None
     finally:
         _take_away(trial)
 
@@ -91,7 +91,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, ImportError):
         return "(Parquet needs one more package: pip install 'airflow-provider-cpaas[parquet]')."
     reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
-    return f"({type(error).__name__}{reason}). Look at results_path."
+    return f"({type(error).__name__}{reason}). Check results_path."
 
 
 def _take_away(target: Any) -> None:

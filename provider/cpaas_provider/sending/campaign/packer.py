@@ -23,7 +23,7 @@ NOT_NOW: NotNow = "not now"
 
 
 class TestLeftOutError(SendingError):
-    """A guard leaves out whom the campaign was to be tried with."""
+    """A guard leaves out a test recipient, so the campaign was not tried."""
 
     for_good = True
 
@@ -96,8 +96,8 @@ class Packer:
             return NOT_NOW
         if self._testing and not tests and self._plan.tests(LEFT_OUT):
             raise TestLeftOutError(
-                "A test recipient must not be disturbed, or could not be looked up, so nothing was tried. Nobody else "
-                "was sent to. Name another one."
+                "A test recipient is marked as do-not-disturb, or its lookup failed. It was not sent to, and no other "
+                "recipient was. Name another test recipient."
             )
         self._testing = tests
         if self._test_only and not self._testing:
@@ -117,7 +117,7 @@ class Packer:
         is_open = [zone for zone in zones if window.is_open(now, zone)]
         if zones and not is_open:
             until = window.next_opening(now, zones)
-            raise OutsideHoursError("The send window is closed for everybody who is left.", until)
+            raise OutsideHoursError("The send window is closed for all recipients that are left.", until)
         if self._only is None:
             self._people = self._plan.not_sent(is_open)
         else:

@@ -49,7 +49,7 @@ class Partition:
         part, of = (given.get("part"), given.get("of")) if isinstance(given, Mapping) else (None, None)
         if isinstance(part, int) and isinstance(of, int) and 0 <= part < of <= _MOST:
             return cls(part, of)
-        raise ValueError("partition must be one of what partitions(count) returns; map the operator over those.")
+        raise ValueError("partition must be a value of partitions(count). Map the operator over these values.")
 
     def holds(self, address: str) -> bool:
         """Tell whether a recipient belongs to this part; the same in every process and for every secret."""

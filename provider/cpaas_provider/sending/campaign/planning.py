@@ -26,7 +26,7 @@ _NAMED = 5
 
 
 class CannotPlanError(SendingError):
-    """What the author asks for does not fit the source. Nothing was sent."""
+    """The arguments of the campaign do not fit its source. Nothing was sent."""
 
     for_good = True
 
@@ -200,12 +200,12 @@ class Planner:
         if there is None:
             return
         if missing := sorted(set(wanted) - set(there)):
-            no_header = "its first line holds a number or an address, so it seems to have no header"
+            no_header = "Its first line holds a number or an address, so it seems to have no header"
             # Without a header the first recipient stands in its place.
             data = any(scrub(name, ()) != name for name in there)
-            has = f"it has: {', '.join(there) or 'none'}"
+            has = f"It has: {', '.join(there) or 'none'}"
             raise CannotPlanError(
-                f"{source} has no column {', '.join(missing)}; {no_header if data else has}. Nothing was sent."
+                f"{source} has no column {', '.join(missing)}. {no_header if data else has}. Nothing was sent."
             )
 
 

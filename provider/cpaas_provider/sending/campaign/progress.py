@@ -104,7 +104,7 @@ class Progress:
         if answered == self._looked_up and answered == asked:
             return False
         self._looked_up = answered
-        log.info("Look-ups: %d of %d numbers looked up, of those that are sent to next.", answered, asked)
+        log.info("Lookups: %d of %d numbers looked up, of the recipients to send to next.", answered, asked)
         return True
 
 

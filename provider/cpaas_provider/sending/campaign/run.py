@@ -41,7 +41,7 @@ _UNKNOWN_IN_A_ROW = 10
 
 
 class EverybodyRejectedError(SendingError):
-    """The service rejects whomever it is tried with, so it is not about the recipients."""
+    """The service rejected every recipient, so the cause is probably the message."""
 
     for_good = True
 
@@ -53,7 +53,7 @@ class TooManyFailuresError(SendingError):
 
 
 class ServiceInTroubleError(SendingError):
-    """One request after the other came to an unknown end; to go on would leave everybody in doubt."""
+    """Too many requests in a row have an unknown outcome, so no further request was started."""
 
 
 class _Client(Protocol):
@@ -245,10 +245,10 @@ class Sending:
             return
         except asyncio.CancelledError:
             # Stored or not: it surely did not leave.
-            self._keeper.settle(End(pack.claim.number, State.NOT_SENT, reason="the task was told to stop before"))
+            self._keeper.settle(End(pack.claim.number, State.NOT_SENT, reason="Airflow stopped the task before"))
             raise
         if self._end is not None:
-            self._settle(pack, State.NOT_SENT, "the campaign had ended before it left")
+            self._settle(pack, State.NOT_SENT, "the campaign ended before the request left")
             return
         self._progress.requests += 1
         try:
@@ -260,7 +260,7 @@ class Sending:
         except CpaasError as error:
             self._failed(pack, error)
         except asyncio.CancelledError:
-            self._settle(pack, State.UNKNOWN, "the task was told to stop, and no answer had come")
+            self._settle(pack, State.UNKNOWN, "Airflow stopped the task before a response arrived")
             raise
         except Exception as error:
             # A fault of ours, on this side of the request or on that: nobody knows.
@@ -311,7 +311,7 @@ class Sending:
         if refused:
             self._refuse(refused, reason)
             if refused[0].row == 0 and not self._doubted:
-                self._finish(CpaasRejectedError(f"{reason} A test recipient is among those it names."))
+                self._finish(CpaasRejectedError(f"{reason} A test recipient is among the rejected ones."))
             self._break_off()
 
     def _failed(self, pack: _Pack, error: CpaasError) -> None:
@@ -324,10 +324,10 @@ class Sending:
         elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
             refused, parts = take_apart(pack.people, _addresses(error.rejected_recipients))
             log.info(
-                "A request to %s was rejected: %d of them named, the others are tried in %s.",
+                "A batch of %s was rejected: %d of them named, the others are sent in %s.",
                 counted(len(pack.people), "recipient"),
                 len(refused),
-                counted(len(parts), "part"),
+                counted(len(parts), "smaller batch", "smaller batches"),
             )
             self._refuse(refused, str(error))
             self._packer.put_back(parts)
@@ -355,7 +355,7 @@ class Sending:
             self._progress.unknown += len(pack.people)
             self._unknown_in_a_row += 1
             self._note(pack, end, Fate.UNKNOWN)
-            log.warning("Nobody knows whether request %s was carried out: %s", pack.claim.reference, reason)
+            log.warning("Outcome unknown: request %s. Cause: %s", pack.claim.reference, reason)
             return
         self._budget.release(pack.reserved)
         if state is State.REJECTED:
@@ -386,21 +386,24 @@ class Sending:
         if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
             self._finish(
                 ServiceInTroubleError(
-                    f"{self._unknown_in_a_row} requests after each other came to an unknown end. To go on would leave "
-                    "everybody in doubt; the task's retries go on when the service answers again."
+                    f"{self._unknown_in_a_row} requests in a row have an unknown outcome. No further request was "
+                    "started, because its outcome would be unknown, too. A retry of the task continues when the "
+                    "service responds again."
                 )
             )
         elif self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
             self._finish(
                 EverybodyRejectedError(
-                    f"The service rejected {counted(progress.rejected, 'recipient')} and accepted nobody, so it "
-                    "seems to be about the message, not the recipients. Mend it and clear the task; the file at "
-                    "results_path has the reason of each."
+                    f"The service rejected {counted(progress.rejected, 'recipient')} and accepted none, so the cause "
+                    "is probably the message, not the recipients. No further request was started. Correct the message "
+                    "and clear the task. The file at results_path has the reason of each rejection."
                 )
             )
         elif self._may_fail is not None and progress.rejected > self._may_fail:
             self._finish(
-                TooManyFailuresError("More recipients were rejected than max_failure_ratio lets this campaign have.")
+                TooManyFailuresError(
+                    "More recipients were rejected than max_failure_ratio allows. No further request was started."
+                )
             )
 
     def _finish(self, error: Exception) -> None:

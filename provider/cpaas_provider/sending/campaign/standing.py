@@ -15,7 +15,7 @@ _STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNO
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
 _GONE = "no longer in the source"
-_BROKE_OFF = "the try that made the request ended before its answer was noted"
+_BROKE_OFF = "the try ended before a response was recorded"
 
 
 @dataclass(frozen=True)

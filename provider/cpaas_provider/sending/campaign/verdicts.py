@@ -29,7 +29,7 @@ class Consequence(Enum):
     """What a failure means for the rest of the campaign."""
 
     GO_ON = "go on"
-    TAKE_APART = "take apart"
+    TAKE_APART = "bisect"
     END = "end"
 
 

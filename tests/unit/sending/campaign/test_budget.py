@@ -53,7 +53,7 @@ def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
 def test_a_request_nobody_knows_of_keeps_its_money() -> None:
     budget = Budget(max_charge=10, price=1.0)
     budget.doubt(budget.reserve(10), 10)
-    with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests nobody knows of"):
+    with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests of unknown outcome"):
         budget.affordable()
 
 
@@ -125,7 +125,7 @@ class TestMinBalance:
             budget.affordable()
 
     def test_a_service_that_does_not_tell_it_cannot_be_bounded(self) -> None:
-        with pytest.raises(BudgetReachedError, match="does not tell the balance"):
+        with pytest.raises(BudgetReachedError, match="does not return the balance"):
             spend(Budget(min_balance=50), 1, 2.0)
 
     def test_the_narrower_of_two_bounds_counts(self) -> None:
@@ -183,7 +183,7 @@ class TestAnswersWithoutACharge:
         assert budget.affordable() == 0
         budget.settle(reserved, 20, None, 90.0)
         assert budget.affordable() > 1
-        assert caplog.text.count("do not say what they cost") == 1
+        assert caplog.text.count("Responses name no charge") == 1
 
     def test_min_balance_is_kept_by_what_the_balance_lost(self) -> None:
         budget = Budget(min_balance=50)

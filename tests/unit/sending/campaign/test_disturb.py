@@ -152,7 +152,7 @@ class TestLookupOutage:
         self, failure: CpaasError | None
     ) -> None:
         plan, asked = plan_of(*self.MANY), self.failing(failure, first=20)
-        with pytest.raises(LookupCircuitOpenError, match="10 look-ups in a row failed") as caught:
+        with pytest.raises(LookupCircuitOpenError, match="10 lookups in a row failed") as caught:
             looking(asked, plan)
         assert not caught.value.for_good
         assert len(asked.asked) <= 20 + 10 + 8
@@ -205,4 +205,4 @@ def test_a_memory_that_fails_costs_look_ups_and_nothing_else(caplog: pytest.LogC
     book, asked = Book(), service(b=True)
     book.broken = True
     assert looking(asked, plan_of(A, B), book) == [A]
-    assert "cannot be remembered (OSError)" in caplog.text
+    assert "cannot be cached (OSError)" in caplog.text

@@ -173,7 +173,7 @@ def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: 
 
     with caplog.at_level(logging.WARNING):
         kept(store, work)
-    assert "What became of 1 requests could not be stored" in caplog.text
+    assert "The outcome of 1 requests could not be stored" in caplog.text
     assert numbers(found(store)) == ([0], [])
 
 

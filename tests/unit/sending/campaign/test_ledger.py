@@ -124,7 +124,7 @@ class TestAWriteThatFails:
         journal = opened(store)
         journal.append(batch([claim(0, *phones(1))]))
         store.failing = [OSError("down")]
-        with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*was not sent"):
+        with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*were not sent"):
             journal.append(batch([claim(1, *phones(1, 1))]))
         journal.append(batch([claim(2, *phones(1, 2))]))
         assert [one.number for found in replayed(store) for one in found.claims] == [0, 2]
@@ -145,7 +145,7 @@ class TestAWriteThatFails:
     def test_of_a_try_that_was_replaced_says_so(self, store: MemoryStore) -> None:
         journal = opened(store)
         store.failing = [GoneError()]
-        with pytest.raises(TryReplacedError, match=r"another try in the place of this one"):
+        with pytest.raises(TryReplacedError, match=r"replaced this try with another one"):
             journal.append(batch([claim(0, *phones(1))]))
 
     def test_a_read_that_fails_sends_nothing(self, store: MemoryStore) -> None:

@@ -1,4 +1,4 @@
-"""The outcome file: whole, or not there at all."""
+"""The results file: whole, or not there at all."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_breaks_off_leaves_the_file_there_was(tmp_path: Path, name: str) ->
         yield from LINES[:15_000]
         raise OSError("the plan's disk is gone")
 
-    with pytest.raises(OutcomesNotWrittenError, match=r"could not be written \(OSError.*\). Look at results_path"):
+    with pytest.raises(OutcomesNotWrittenError, match=r"could not be written \(OSError.*\). Check results_path"):
         write_outcomes(path, broken())
     assert read(tmp_path / name) == LINES[:3]
 
@@ -87,4 +87,4 @@ def test_a_place_that_cannot_be_written_to_is_told_with_its_path_and_the_reason(
     (tmp_path / "file").write_text("")
     with pytest.raises(OutcomesNotWrittenError) as caught:
         write_outcomes(ObjectStoragePath(str(tmp_path / "file" / "out.jsonl")), LINES)
-    assert f"The outcome file {tmp_path}/file/out.jsonl could not be written (FileExistsError" in str(caught.value)
+    assert f"The results file {tmp_path}/file/out.jsonl could not be written (FileExistsError" in str(caught.value)

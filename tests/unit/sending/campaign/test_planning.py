@@ -111,7 +111,7 @@ class TestTimeZones:
 class TestColumns:
     def test_that_are_missing_are_named_beside_those_there_are(self) -> None:
         planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
-        with pytest.raises(CannotPlanError, match=r"no column name, phone; it has: tel, x. Nothing was sent"):
+        with pytest.raises(CannotPlanError, match=r"no column name, phone. It has: tel, x. Nothing was sent"):
             planner.read(Rows(columns=("tel", "x")), PHONE)
 
     @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])

@@ -69,7 +69,7 @@ def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
     (doubt,) = standing.doubts()
     assert fates(plan)[ADA] == "unknown"
     assert (doubt.reference, doubt.body) == (claim(0, ADA).reference, BODY)
-    assert "ended before its answer was noted" in (doubt.reason or "")
+    assert "ended before a response was recorded" in (doubt.reason or "")
 
 
 @pytest.mark.parametrize("strong", ENDS)
