@@ -233,7 +233,7 @@ class TestLimits:
         told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
         assert len(told) == 1
         assert told[0].startswith(
-            "50 passcodes wait on connection 'cpaas_default'; at 5 requests a second a round takes 10 s."
+            "50 sensors wait for passcodes on connection 'cpaas_default'. At 5 requests per second, "
         )
 
     async def test_who_asks_to_be_left_alone_is_left_alone_by_all(

@@ -83,7 +83,7 @@ class TestTrouble:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage().split(";")[0] for one in caplog.records]
+    return [one.getMessage().split(".")[0] for one in caplog.records]
 
 
 class TestRoundLength:
@@ -104,7 +104,9 @@ class TestRoundLength:
             clock.now += 60
             length.came(10.0)
             length.tell(10.0, 8)
-        assert told(caplog) == [f"{count} passcodes wait on connection 'here'" for count in (101, 202, 404, 808)]
+        assert told(caplog) == [
+            f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 202, 404, 808)
+        ]
 
     def test_thousands_that_come_within_a_minute_are_told_of_once_then(
         self, clock: Clock, caplog: pytest.LogCaptureFixture
@@ -117,7 +119,7 @@ class TestRoundLength:
         length.tell(10.0, 8)
         clock.now += 600
         length.tell(10.0, 8)
-        assert told(caplog) == [f"{count} passcodes wait on connection 'here'" for count in (101, 5000)]
+        assert told(caplog) == [f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 5000)]
 
     def test_around_the_border_it_is_not_told_again_and_again(
         self, clock: Clock, caplog: pytest.LogCaptureFixture
