@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import unicodedata
 from decimal import Decimal
@@ -311,3 +312,33 @@ class TestSignatures:
             bind({"Born": ColumnRule(constant="2026-01-31")}),
         ]
         assert len({mapping.rules_signature() for mapping in signatures}) == len(signatures)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.datetimes()
+    | st.decimals() | st.fractions() | st.timedeltas() | st.complex_numbers() | st.uuids() | st.times(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3) | st.tuples(inner),
+    max_leaves=5,
+)  # fmt: skip
+EVERY = bind(
+    {
+        **{name: name for name in ("Points", "Born", "Phone", "Email", "Website", "Tags")},
+        "Name": {"template": "{Points} {Born}"},
+        "c7": "Name",
+    },
+    None,
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(EVERY.source_columns, ANYTHING)))
+def test_any_row_is_read_or_refused(row: dict[str, Any]) -> None:
+    refused: set[str] = set()
+    for read in (EVERY.key_of, EVERY.cells):
+        try:
+            found = read(row)
+        except InvalidRowError as error:
+            refused.update(cell.column for cell in error.cells)
+        else:
+            assert found is None or len(found) in (len(EVERY.key_source_columns), len(EVERY.column_ids))
+    assert refused <= {"id", *EVERY.column_names.values()}
+    assert repr(EVERY.raw_values(row)) == repr(EVERY.raw_values(copy.deepcopy(row)))
