@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from tests.unit.docs.glossary import EXCEPTIONS, RULES, UNFINISHED, faults
 from tests.unit.docs.texts import Text
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def every_text() -> tuple[Text, ...]:
     return tuple(texts.all_texts())
 
@@ -21,22 +20,22 @@ def found_in(words: str) -> list[str]:
     return list(faults([Text("a page", 1, words)]))
 
 
-def test_every_text_for_users_keeps_to_the_glossary() -> None:
-    found = list(faults(text for text in every_text() if not text.place.startswith(UNFINISHED)))
+def test_every_text_for_users_keeps_to_the_glossary(every_text: tuple[Text, ...]) -> None:
+    found = list(faults(text for text in every_text if not text.place.startswith(UNFINISHED)))
     assert not found, "\n".join(["", *found])
 
 
 @pytest.mark.parametrize("prefix", UNFINISHED)
-def test_what_is_unfinished_exists_and_has_faults(prefix: str) -> None:
+def test_what_is_unfinished_exists_and_has_faults(every_text: tuple[Text, ...], prefix: str) -> None:
     """What is rewritten leaves the table."""
-    assert list(faults(text for text in every_text() if text.place.startswith(prefix)))
+    assert list(faults(text for text in every_text if text.place.startswith(prefix)))
 
 
-def test_every_exception_is_needed() -> None:
+def test_every_exception_is_needed(every_text: tuple[Text, ...]) -> None:
     pages = {place for place, _ in EXCEPTIONS}
     found = {
         (text.place, found.strip().lower())
-        for text in every_text()
+        for text in every_text
         if text.place in pages
         for rule in RULES
         for found in rule.finds(text.words)
@@ -125,8 +124,8 @@ def test_what_no_user_reads_is_left_alone(tmp_path: Path, name: str) -> None:
     assert list(faults(read(path))) == []
 
 
-def test_texts_of_every_kind_of_file_are_read() -> None:
-    kinds = {Path(text.place).suffix or text.place for text in every_text()}
+def test_texts_of_every_kind_of_file_are_read(every_text: tuple[Text, ...]) -> None:
+    kinds = {Path(text.place).suffix or text.place for text in every_text}
     assert kinds >= {".py", ".md", ".svg", ".html", ".js", "Makefile"}
     assert (ROOT / "docs" / "index.md").is_file()
 
