@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.hooks.receiving import connection_of_reports, expected_connections
+from cpaas_provider.hooks.receiving import connection_of_reports, expected_connections, observe, observer
 
 EXTRA = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_spelled", "extra": EXTRA}
@@ -68,3 +68,9 @@ def test_list_names_those_in_the_environment_and_those_in_the_database(in_enviro
     found = set(expected_connections())
     assert {in_environment, in_database} <= found
     assert "spelled_warehouse" not in found
+
+
+def test_nothing_is_measured_where_no_metrics_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert observer() is None
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
+    assert observer() is observe

@@ -24,6 +24,9 @@ PORT_SECONDS = 5.0
 SWITCH_SECONDS = 0.0005
 """How long the thread that stores reports and the one that takes them let each other wait, where Python is busy."""
 
+OBJECTS = 5000
+"""How many more objects there are before garbage is looked for."""
+
 START_SECONDS = 120
 """How long a worker may take to answer its supervisor: importing Airflow takes long where much else goes on."""
 
@@ -85,7 +88,7 @@ def application() -> FastAPI:
     from cpaas_provider.hooks.receiving import (
         connection_of_reports,
         expected_connections,
-        observe,
+        observer,
         publish_metrics,
     )
 
@@ -100,7 +103,7 @@ def application() -> FastAPI:
     app = assemble(
         connection_of_reports,
         guard=None,
-        observe=observe,
+        observe=observer(),
         expected=expected_connections,
         prefix=prefix,
         described=described,
@@ -117,6 +120,8 @@ def _keep_out_of_collections() -> None:
 
     gc.collect()
     gc.freeze()
+    # Reports on their way are hundreds of objects that all live for a moment: each collection would look through them.
+    gc.set_threshold(OBJECTS, 10, 10)
 
 
 def _check(host: str, port: int) -> str:

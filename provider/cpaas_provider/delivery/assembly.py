@@ -46,7 +46,7 @@ def assemble(
     connections: Callable[[str], ProvesReports | None],
     *,
     guard: Callable[..., Any] | None,
-    observe: Observe,
+    observe: Observe | None,
     expected: Callable[[], Iterable[str]] = tuple,
     prefix: str = "",
     described: bool = False,

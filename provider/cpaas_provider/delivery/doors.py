@@ -57,7 +57,7 @@ class _Way:
 
     door: Door
 
-    def __init__(self, ring: KeyRing, desk: TakesArrivals, observe: Observe) -> None:
+    def __init__(self, ring: KeyRing, desk: TakesArrivals, observe: Observe | None) -> None:
         self._ring = ring
         self._desk = desk
         self._observe = observe
@@ -91,25 +91,30 @@ class _Way:
         arrival = Arrival(conn_id, self.door, ticket, read_report(body), text, datetime.now(UTC))
         kept = await posted.within(lambda: answers.ANSWER_SECONDS, self._desk.hand_in(arrival))
         self._refuse_where_not_stored(kept, conn_id)
-        self._observe("received", 1)
-        if kept is not Kept.NEW:
-            self._observe(kept.value, 1)
-        if told := told_at(body):
-            self._observe("lag", max(0.0, (datetime.now(UTC) - told).total_seconds()))
+        if self._observe is not None:
+            self._count("received")
+            if kept is not Kept.NEW:
+                self._count(kept.value)
+            if told := told_at(body):
+                self._observe("lag", max(0.0, (datetime.now(UTC) - told).total_seconds()))
         return STORED
 
     def _refuse_where_not_stored(self, kept: Kept, conn_id: str) -> None:
         if kept not in _NOT_STORED:
             return
         answer, why = _NOT_STORED[kept]
-        self._observe(kept.value, 1)
+        self._count(kept.value)
         complaints.say(kept.value, f"Refused delivery reports on connection {conn_id!r}: {why}")
         raise RefusalError(answer)
 
     def _refusal(self, error: Exception) -> Answer:
         answer = _answer_to(error)
-        self._observe(f"refused.{answer.status}", 1)
+        self._count(f"refused.{answer.status}")
         return answer
+
+    def _count(self, name: str) -> None:
+        if self._observe is not None:
+            self._observe(name, 1)
 
 
 class CallbackDoor(_Way):
@@ -118,7 +123,7 @@ class CallbackDoor(_Way):
     door = "callback"
 
     def __init__(
-        self, ring: KeyRing, desk: TakesArrivals, observe: Observe, store_name: Callable[[], Awaitable[str]]
+        self, ring: KeyRing, desk: TakesArrivals, observe: Observe | None, store_name: Callable[[], Awaitable[str]]
     ) -> None:
         super().__init__(ring, desk, observe)
         self._store_name = store_name

@@ -49,7 +49,7 @@ def receiver(
     store_name: Callable[[], str],
     check_database: Callable[[], None] = lambda: None,
     expected: Callable[[], Iterable[str]] = tuple,
-    observe: Observe,
+    observe: Observe | None,
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
@@ -62,7 +62,7 @@ def receiver(
     :param check_database: raises ``StoreError`` where no report could be stored; called in a thread
     :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
         called in a thread
-    :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds
+    :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` where nobody wants them
     :param prefix: path before all others, where nobody mounts it under one
     :param described: publish the description of the doors also without a guard
     """
