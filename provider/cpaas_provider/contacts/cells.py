@@ -25,6 +25,7 @@ CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
 """An empty cell on the wire."""
 _AS_IT_IS = ColumnRule()
 _ABOVE_NUMBERS = 10**20
+_LONGEST_NUMBER = 250
 
 FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
     "NUMBER": frozenset({"decimal", "thousands"}),
@@ -108,7 +109,8 @@ def _parse_text(value: Any) -> str:
 def _phone_parser(region: str | None) -> Parse:
     def read(value: Any) -> str:
         # Comparing before converting: a Decimal may stand for a gigabyte of digits.
-        if isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS:
+        absurd = isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS
+        if absurd or (type(value) is str and len(value) > _LONGEST_NUMBER):
             raise ValueError("is not a phone number")
         return normalise_msisdn(value, region)
 

@@ -80,6 +80,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
         ("0803", "is not a phone number"),
         ("2.348E+12", "lost its last digits"),
         ("None", "is the word"),
+        ("+234 803 123 4567" + " " * 300, "is not a phone number"),
         (True, "is not a phone number|must be text"),
         (-5, "is not a phone number"),
         (10**5_000, "is not a phone number"),
@@ -90,6 +91,7 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     ],
     "EMAIL": [
         ("ada", "is not an email address"),
+        ("a" * 1_001 + "@example.com", "is not an email address"),
         ("ada@example.com, bola@example.com", "is not an email address"),
         ("ada\0@example.com", "is not an email address"),
         (5, "must be text"),
