@@ -1,4 +1,4 @@
-"""What the sources have in common as arguments of an operator."""
+"""Checks of the sources' arguments, and their behaviour as an operator's argument."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from os import PathLike
 from typing import Any
 
 _FILLED_LATER = (
-    "A task's output does not go into a source: give it to the operator itself, or name it by a template such as "
-    "{{ ti.xcom_pull(task_ids='...') }} and order the tasks."
+    "A source cannot take a task's output. Give the output to the operator itself. Or use a template such as "
+    "{{ ti.xcom_pull(task_ids='...') }}, and order the tasks."
 )
 
 
 class Argument:
-    """An object that Airflow copies, compares and shows: equal by what it holds, shown by kind and place."""
+    """An object that Airflow copies, compares and shows. It is equal by its attributes, and shown by kind and place."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -44,7 +44,7 @@ def path(name: str, value: Any) -> Any:
 
 
 def is_path(value: Any) -> bool:
-    """Tell whether a value is a path object, of which Airflow's own is no ``PathLike``."""
+    """Return whether a value is a path object; Airflow's own is not a ``PathLike``."""
     if isinstance(value, PathLike):
         return True
     from airflow.sdk import ObjectStoragePath
@@ -53,12 +53,12 @@ def is_path(value: Any) -> bool:
 
 
 def is_task_output(value: Any) -> bool:
-    """Tell whether a value stands for what a task will return, as Airflow tells it."""
+    """Return whether a value is a reference to the output of a task."""
     return hasattr(value, "resolve") and not is_path(value)
 
 
 def one_character(name: str, value: Any) -> str | None:
-    """Return a single character that a line may hold, or ``None`` for none."""
+    """Return a single character that a line may contain, or ``None`` for none."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) != 1 or value in "\r\n\0":
@@ -74,7 +74,7 @@ def count_or_none(name: str, value: Any) -> int | None:
 
 
 def parameters(name: str, value: Any) -> Any:
-    """Return what fills the placeholders of a query: a mapping, a sequence or ``None``."""
+    """Return the values of a query's placeholders: a mapping, a sequence or ``None``."""
     if value is None or (isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))):
         return value
     raise ValueError(f"{name} must be a list or a mapping; {_is_instead(value)}")

@@ -1,4 +1,4 @@
-"""The source that is meant by what an author gives."""
+"""The source for a value that a DAG author gives."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _PARQUET = (".parquet", ".pq")
 
 
 def as_source(value: Any) -> Source:
-    """Return a source for what an author gives: a source, a path by its suffix, or items.
+    """Return the source for a value: a source itself, a path by its suffix, or a list of items.
 
-    :raises ValueError: where it cannot be told what is meant; the message shows nothing of the value
+    :raises ValueError: when the value fits none of these; the message shows nothing of the value
     """
     if isinstance(value, str) or arguments.is_path(value):
         return _by_suffix(value)
     if callable(getattr(value, "open", None)):
         return cast(Source, value)
     if arguments.is_task_output(value):
-        raise ValueError("This is a task's output before the task has run: give it to the operator itself.")
+        raise ValueError("This is a task's output before the task has run. Give it to the operator itself.")
     if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
         from cpaas_provider.sources.lists import ListSource
 
         return ListSource(value)
-    raise ValueError(f"No rows can be read from a {type(value).__name__}: give a list, a path or a source.")
+    raise ValueError(f"No rows can be read from a {type(value).__name__}. Give a list, a path or a source.")
 
 
 def _by_suffix(path: Any) -> Source:
@@ -37,7 +37,7 @@ def _by_suffix(path: Any) -> Source:
 
     if isinstance(path, str) and path.lstrip().startswith(("[", "{", "(")):
         raise ValueError(
-            "This is a list written as text, as a template makes it. Texts are not parsed: give the task's output "
+            "This is a list written as text, as a template renders it. Text is not parsed. Give the task's output "
             "itself (my_task.output), or set render_template_as_native_obj=True on the DAG."
         )
     suffixes = suffixes_of(path)
@@ -56,7 +56,7 @@ def _by_suffix(path: Any) -> Source:
 
         return ParquetSource(path)
     raise ValueError(
-        f"The path's suffix does not tell what it is ({', '.join(_TEXTS + _JSON_LINES + _PARQUET)} do, the texts also "
-        f"with {', '.join(_PACKED)}). Say it: CsvSource, JsonLinesSource or ParquetSource with the path; "
-        "SqlSource for a query; a list for a single recipient."
+        f"The path has no known suffix ({', '.join(_TEXTS + _JSON_LINES + _PARQUET)}; text files also with "
+        f"{', '.join(_PACKED)}). For a file, give CsvSource, JsonLinesSource or ParquetSource with the path. For a "
+        "query, give SqlSource. For a single recipient, give a list."
     )

@@ -1,4 +1,4 @@
-"""CSV files, as people and spreadsheets write them."""
+"""CSV files, as editors and spreadsheets write them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, mak
 class CsvSource(FileSource):
     """A CSV file whose first line names the columns; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
 
-    Cells are stripped, and empty ones are ``None``. Rows that cannot be read are set aside.
+    Cells are stripped, and empty ones are ``None``. Rows that cannot be read are invalid rows.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
-    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
-    :param encoding: its encoding, such as ``cp1252`` for Excel on Windows; default: what its byte order mark says,
-        else UTF-8
-    :param delimiter: what stands between cells; default: what Excel's ``sep=`` line says, else whichever of comma,
-        semicolon, tab and ``|`` the header has most of
-    :param quote: what cells are quoted with, ``None`` where quotes mean nothing
-    :param max_line_breaks: how many line breaks a cell may have. A cell with more of them, or one that holds what looks
-        like a row, has a quote too many: its row is set aside, and the lines behind it are read as rows. ``None`` takes
-        any cell as it stands
+    :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
+        (templated)
+    :param encoding: its encoding, such as ``cp1252`` for Excel on Windows; default: that of its byte order mark, else
+        UTF-8
+    :param delimiter: the character between cells; default: that of Excel's ``sep=`` line, else the most frequent of
+        comma, semicolon, tab and ``|`` in the header
+    :param quote: the character around quoted cells; ``None`` if quotes have no meaning
+    :param max_line_breaks: the most line breaks in a cell. A cell with more of them, or with a line that looks like a
+        row, has a quote too many. Its row is then invalid, and the lines after it are read as rows. ``None`` accepts
+        every cell unchanged
     """
 
     kind = "CSV file"
@@ -67,7 +68,7 @@ class CsvSource(FileSource):
             if first.strip().strip("\ufeff"):
                 break
         else:
-            raise SourceError(f"{self} is empty: its first line must name the columns.")
+            raise SourceError(f"{self} is empty. Its first line must name the columns.")
         first = first.removeprefix("\ufeff")
         delimiter = self.delimiter or said
         if delimiter in (None, self.quote):
@@ -112,7 +113,7 @@ def _fault(cells: list[str], text: str, width: int) -> str | None:
     if "\0" in text:
         return "contains NUL characters"
     if UNDECODABLE in text:
-        return "is not in the file's encoding; give it, e.g. encoding='cp1252' for Excel on Windows"
+        return "is not in the file's encoding; set it, e.g. encoding='cp1252' for Excel on Windows"
     if any(cell.strip() for cell in cells[width:]):
         return "has more cells than the header"
     return None

@@ -30,9 +30,9 @@ codecs.register_error("cpaas_provider.sources.undecodable", _mark)
 def lines_of(stream: io.BufferedReader[Any], encoding: str | None, source: object) -> Iterator[str]:
     r"""Return the lines of a file with their ends, which are ``\n``, ``\r\n`` or ``\r``, as an editor shows them.
 
-    A line that is longer than any record may be comes in parts.
+    A line that is longer than a record may be is returned in parts.
 
-    :param encoding: its encoding; default: what its byte order mark says, else UTF-8
+    :param encoding: its encoding; default: that of its byte order mark, else UTF-8
     :raises SourceError: when the encoding does not fit the file at all
     """
     if encoding is None:
@@ -44,5 +44,5 @@ def lines_of(stream: io.BufferedReader[Any], encoding: str | None, source: objec
             yield line
     except UnicodeError as error:
         raise SourceError(
-            f"{source} cannot be read as {encoding} ({type(error).__name__}): give its encoding."
+            f"{source} cannot be read as {encoding} ({type(error).__name__}). Set its encoding."
         ) from None

@@ -30,14 +30,14 @@ def records_of(
     *,
     max_line_breaks: int | None = MAX_LINE_BREAKS,
 ) -> Iterator[Record | InvalidRow]:
-    """Read lines as records, of which the first is the header. Blank lines are none.
+    """Read lines as records, of which the first is the header. Blank lines are skipped.
 
-    Where quotes do not match, each line of the record is set aside. Where a cell seems to have swallowed rows, the
-    record's first line is, and reading goes on at the next, so that nobody is lost.
+    If quotes do not match, each line of the record is an invalid row. If a cell seems to contain other rows, only the
+    record's first line is invalid. Reading goes on at the next line, so that no row is lost.
 
     :param first_number: the number of the first of the lines
     :param max_line_breaks: how many line breaks a cell may have; ``None`` for any number
-    :raises SourceError: when a record finds no end
+    :raises SourceError: when a record does not end
     """
     dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": delimiter != " "}
     dialect |= {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE, "quotechar": None}
@@ -82,7 +82,7 @@ def records_of(
         except csv.Error:
             reason = (
                 f"the quotes of the record that begins on line {number} do not match: "
-                "a quote inside a quoted cell is written twice, and nothing stands behind the last one"
+                "write a quote inside a quoted cell twice, and nothing between the last quote and the delimiter"
             )
             for place in range(number, number + len(held)):
                 yield InvalidRow(place, reason)
@@ -96,13 +96,13 @@ class _SwallowedError(Exception):
     """A cell goes on for too long, or over what look like rows."""
 
 
-_ABOUT_QUOTES = "a quote that is opened there seems to be closed in another row"
+_ABOUT_QUOTES = "a quote that opens there seems to close in another row"
 
 
 def _too_many(number: int, max_line_breaks: int) -> str:
     return (
         f"a cell of the record that begins on line {number} has more than {max_line_breaks} line breaks: "
-        f"{_ABOUT_QUOTES}; if it is all text, raise max_line_breaks"
+        f"{_ABOUT_QUOTES}; if the cell is correct, raise max_line_breaks"
     )
 
 
@@ -119,14 +119,14 @@ def _refuse_swallowed(
         parts = line.strip().split(delimiter)
         if width > 1 and len(parts) == width and any(_RECIPIENT.fullmatch(part.strip(" \"'")) for part in parts):
             raise _SwallowedError(
-                f"a cell of the record that begins on line {number} holds what looks like another row: "
-                f"{_ABOUT_QUOTES}; if it is all text, give max_line_breaks=None"
+                f"a cell of the record that begins on line {number} contains what looks like another row: "
+                f"{_ABOUT_QUOTES}; if the cell is correct, set max_line_breaks=None"
             )
 
 
 def _endless(source: object, number: int) -> str:
     return (
-        f"{source} has a record on line {number} that goes on for more than {LONGEST_RECORD} characters. "
-        "Is a quote opened there and never closed, or is it no CSV file? Mend the line, or give quote=None where "
-        "quotes mean nothing. The lines from there on were not read."
+        f"{source} has a record on line {number} with more than {LONGEST_RECORD} characters. The lines from there on "
+        "were not read. A quote may open there and never close, or the file is not CSV. Correct the line, or set "
+        "quote=None if quotes have no meaning."
     )

@@ -11,20 +11,22 @@ from cpaas_provider.sources.rows import Table
 
 
 class DeliveryEventSource(arguments.Argument):
-    """The recipients that a run concerns which one of ``cpaas_provider.assets`` started.
+    """The recipients in the delivery event that started a run (see ``cpaas_provider.assets``).
 
-    After ``campaign_finished`` those the campaign did not reach, as far as reports said so; after ``messages_failed``
-    those of this batch whose messages are still not delivered; after ``link_clicked`` and ``airtime_succeeded`` who
-    clicked or got airtime. Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``,
-    ``outcome``, ``status`` and ``reason``. Recipients the service does not name are left out.
+    After ``campaign_finished``: the recipients whose messages were reported as undelivered. After
+    ``messages_failed``: the recipients of this batch whose messages are still undelivered. After ``link_clicked`` and
+    ``airtime_succeeded``: the recipients that clicked or got airtime.
 
-    With ``contacts`` the rows are those of another source whose ``column`` is one of these recipients: a number does
-    not tell an email address, a list of customers does. Contacts that cannot be read are left out. All recipients
-    concerned are held in memory then.
+    Each row has the columns ``recipient`` (digits of a number, or an address), ``campaign``, ``outcome``, ``status``
+    and ``reason``. Recipients that the service does not name are left out.
+
+    With ``contacts``, the rows are those of another source whose ``column`` contains one of these recipients. Use it to
+    look up an email address by a number, for example. Contacts that cannot be read are left out. All recipients of the
+    event are then in memory.
 
     :param partition_key: ``"{{ dag_run.partition_key }}"``, or the reference of a campaign (templated)
     :param contacts: a path or a source of rows (templated)
-    :param column: the column of ``contacts`` that holds the number or address
+    :param column: the column of ``contacts`` with the number or address
     :param region: two-letter region of numbers that are not international, e.g. ``NG`` (templated)
     """
 
@@ -40,12 +42,12 @@ class DeliveryEventSource(arguments.Argument):
 
     def __str__(self) -> str:
         of = "" if self.contacts is None else " in a list of contacts"
-        return f"recipients{of} that {self.partition_key} concerns"
+        return f"recipients{of} of the delivery event {self.partition_key}"
 
     def open(self) -> AbstractContextManager[Table]:
         """Read the database for one reading.
 
-        :raises SourceError: when the key is none of ours, or the database cannot be read
+        :raises SourceError: when the key is not one of these assets, or the database cannot be read
         """
         from cpaas_provider.delivery.concerned import open_contacts, open_recipients
 

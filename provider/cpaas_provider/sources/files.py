@@ -19,7 +19,8 @@ class FileSource(arguments.Argument):
     """A file by its path.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
-    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
+        (templated)
     """
 
     template_fields = ("path", "conn_id")
@@ -34,7 +35,7 @@ class FileSource(arguments.Argument):
 
     @contextmanager
     def open_stored(self) -> Iterator[Any]:
-        """Open the file as it is stored; it can be read and, on most storages, be sought in."""
+        """Open the file as it is stored, for reading and, on most storages, seeking."""
         try:
             from airflow.sdk import ObjectStoragePath
 
@@ -49,7 +50,7 @@ class FileSource(arguments.Argument):
 
     @contextmanager
     def open_bytes(self) -> Iterator[io.BufferedReader[Any]]:
-        """Open the file as a stream of bytes, unpacked when its name says that it is compressed."""
+        """Open the file as a stream of bytes, unpacked when its suffix is that of a compressed file."""
         with self.open_stored() as stored:
             stream: io.BufferedReader[Any] = io.BufferedReader(_Careful(stored, self), _AT_ONCE)
             if (unpacked := _unpacked(stream, str(self.path))) is not None:
@@ -58,13 +59,13 @@ class FileSource(arguments.Argument):
 
 
 def suffixes_of(path: Any) -> list[str]:
-    """Return the suffixes of a path or URL from its last one, in small letters: ``[".gz", ".csv", ...]``."""
+    """Return the suffixes of a path or URL from its last one, in lower case: ``[".gz", ".csv", ...]``."""
     name = _without_query(str(path)).rpartition("/")[2].lower()
     return [f".{part}" for part in reversed(name.split(".")[1:])]
 
 
 def place_of(path: Any) -> str:
-    """Return a path for a log: without user, password and query, which may be keys."""
+    """Return a path for a log: without user, password and query, which may contain keys."""
     written = str(path)
     if "://" not in written:
         return written
@@ -76,18 +77,18 @@ def place_of(path: Any) -> str:
 
 
 def unreadable(source: object, error: Exception) -> SourceError:
-    """Return what an author is told about an error of a file or its storage."""
+    """Return the error for a failure of a file or its storage."""
     words = next((words for kind, words in _WHAT_TO_DO if isinstance(error, kind)), _ELSE)
     return SourceError(f"{source} cannot be read ({type(error).__name__}). {words}")
 
 
 _WHAT_TO_DO: tuple[tuple[type[Exception], str], ...] = (
-    (FileNotFoundError, "There is no such file where this task runs: check the path."),
-    (IsADirectoryError, "It is a folder: give the path of a file."),
-    (PermissionError, "The task may not read it: give the worker, or the connection of the storage, the right to."),
-    (EOFError, "It ends in the middle: it was not written or copied to its end."),
+    (FileNotFoundError, "The file does not exist where this task runs. Check the path."),
+    (IsADirectoryError, "It is a folder. Give the path of a file."),
+    (PermissionError, "The task may not read it. Give the worker, or the connection of the storage, permission."),
+    (EOFError, "It is incomplete: it was not written or copied to its end."),
 )
-_ELSE = "Check the path, conn_id, and that the Airflow provider of this storage is installed with its file system."
+_ELSE = "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file system."
 
 
 class _Careful(io.RawIOBase):

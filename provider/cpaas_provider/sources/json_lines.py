@@ -18,10 +18,11 @@ LONGEST_LINE = 1 << 20
 class JsonLinesSource(FileSource):
     """A file of JSON objects, each on a line of its own, in UTF-8; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
 
-    Values are what JSON says they are: texts, numbers, lists. Lines that are no object are set aside.
+    Values have their JSON types: text, numbers, lists. Lines that are not an object are invalid rows.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
-    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
+        (templated)
     """
 
     kind = "JSON Lines file"
@@ -31,7 +32,7 @@ class JsonLinesSource(FileSource):
         """Open it for one reading."""
         with self.open_bytes() as stream:
             if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise SourceError(f"{self} is in UTF-16. JSON Lines are UTF-8: have the file written in UTF-8.")
+                raise SourceError(f"{self} is in UTF-16. JSON Lines must be UTF-8. Write the file in UTF-8.")
             if stream.peek(3).startswith(codecs.BOM_UTF8):
                 stream.read(len(codecs.BOM_UTF8))
             yield _JsonLinesTable(stream)
@@ -61,7 +62,7 @@ class _JsonLinesTable:
                 if b"\\ud" in line or b"\\uD" in line:
                     _check_encodable(values)
             except UnicodeError:
-                yield InvalidRow(number, "is not UTF-8, or holds half a character: have the file written in UTF-8")
+                yield InvalidRow(number, "is not UTF-8, or contains half a character; write the file in UTF-8")
             except (ValueError, RecursionError):
                 # Not the decoder's own words: they may quote what is there.
                 yield InvalidRow(number, "is not a JSON object on a line of its own")

@@ -1,4 +1,4 @@
-"""Rows that are already there: a list, or what a task returned."""
+"""Rows that are in memory: a list, or the output of a task."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from cpaas_provider.sources.rows import InvalidRow, Row, Table
 class ListSource(arguments.Argument):
     """Items that are rows: mappings of column names to values, or bare numbers and addresses.
 
-    A bare item stands in the first of the columns that are asked for.
+    A bare item is the value of the first requested column.
 
-    :param items: anything that can be gone through more than once; given to an operator it is not rendered
+    :param items: anything that can be iterated more than once; as an operator's argument it is not rendered
     """
 
     def __init__(self, items: Iterable[Any]) -> None:
         if arguments.is_task_output(items):
-            raise ValueError("A task's output does not go into ListSource: give it to the operator itself.")
+            raise ValueError("ListSource cannot take a task's output. Give the output to the operator itself.")
         if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
-            raise ValueError(f"ListSource takes a list of rows; this is of type {type(items).__name__}.")
+            raise ValueError(f"ListSource takes a list of rows, not a value of type {type(items).__name__}.")
         if isinstance(items, Iterator):
             raise ValueError(
-                f"ListSource goes through its rows more than once, which a {type(items).__name__} does not allow: "
-                "give a list."
+                f"ListSource reads its rows more than once, which a {type(items).__name__} does not allow. Give a list."
             )
         self.items = items
 

@@ -16,12 +16,13 @@ _BUFFER = 1 << 18
 
 
 class ParquetSource(FileSource):
-    """A Parquet file, of which only the columns that are asked for are read.
+    """A Parquet file. Only the columns that the campaign needs are read.
 
     Needs the extra: ``pip install 'airflow-provider-cpaas[parquet]'``.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
-    :param conn_id: the Airflow connection of its storage; default: what the path or its storage says (templated)
+    :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
+        (templated)
     """
 
     kind = "Parquet file"
@@ -43,7 +44,7 @@ class ParquetSource(FileSource):
             except Exception as error:  # noqa: BLE001 - what Arrow or a storage raises may quote either
                 raise unreadable(self, error) from None
             if len(set(columns)) < len(columns):
-                raise SourceError(f"{self} has several columns of one name. Have it written with one of each.")
+                raise SourceError(f"{self} has several columns of one name. Write the file with unique column names.")
             yield _ParquetTable(self, arrow, file, columns)
 
 
@@ -66,9 +67,7 @@ class _ParquetTable:
             for place, values in enumerate(zip(*columns, strict=True) if wanted else [()] * batch.num_rows):
                 number += 1
                 if place in broken:
-                    yield InvalidRow(
-                        number, "holds a value that is no text in UTF-8 or lies outside of what Python knows"
-                    )
+                    yield InvalidRow(number, "contains a value that is not UTF-8 text, or is out of Python's range")
                 else:
                     yield make_row((number, values))
 

@@ -1,4 +1,4 @@
-"""What a source is and what comes out of it."""
+"""The protocol of a source, and the rows that it yields."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Row(NamedTuple):
-    """What one row holds, in the order in which columns were asked for; ``None`` where it holds nothing.
+    """The values of one row, in the order of the requested columns; ``None`` for an empty cell.
 
-    ``number`` is where a person finds it: the line on which it begins in a text file, else its place counted from 1.
+    ``number`` is its position for a reader: in a text file the line on which it begins, else its place counted from 1.
     """
 
     number: int
@@ -23,36 +23,36 @@ make_row: Callable[[tuple[int, tuple[Any, ...]]], Row] = partial(tuple.__new__, 
 
 
 class InvalidRow(NamedTuple):
-    """A row that cannot be read, and why, in words that show nothing of what it holds."""
+    """A row that cannot be read, and the reason, which shows nothing of its content."""
 
     number: int
     reason: str
 
 
 class SourceError(Exception):
-    """A source cannot be read as a whole, or not on from some row, in words for a DAG author.
+    """A source cannot be read, or reading stopped at some row. The message is for the DAG author.
 
-    It shows nothing of what the source holds, and no credentials.
+    It shows nothing of the source's content, and no credentials.
     """
 
 
 class Table(Protocol):
-    """A source that was opened.
+    """An open source.
 
-    ``columns`` are its columns' names, ``None`` where each row has its own.
+    ``columns`` are the names of its columns, ``None`` if each row has its own.
     """
 
     columns: tuple[str, ...] | None
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Read all rows once, as a stream; a wanted column that is not there gives ``None``.
+        """Read all rows once, as a stream; a requested column that does not exist gives ``None``.
 
-        :raises SourceError: when the source cannot be read on
+        :raises SourceError: when the source cannot be read further
         """
 
 
 class Source(Protocol):
-    """Where rows come from. It may be opened again, for another reading."""
+    """A source of rows. It may be opened again, for another reading."""
 
     def open(self) -> AbstractContextManager[Table]:
         """Open it for one reading.
@@ -61,4 +61,4 @@ class Source(Protocol):
         """
 
     def __str__(self) -> str:
-        """Return kind and place for a log, without credentials and without what a query says."""
+        """Return kind and place for a log, without credentials and without the text of a query."""

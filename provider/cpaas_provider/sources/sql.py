@@ -1,4 +1,4 @@
-"""Queries on any database Airflow has a connection to."""
+"""Queries on any database that Airflow has a connection to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
 class SqlSource(arguments.Argument):
-    """The rows of one query. They are streamed; on PostgreSQL by a cursor of the server. Nothing is committed.
+    """The rows of one query. They are streamed, on PostgreSQL by a server-side cursor. Nothing is committed.
 
     Needs the extra: ``pip install 'airflow-provider-cpaas[sql]'``, and the Airflow provider of the database.
 
     :param conn_id: the Airflow connection of the database (templated)
     :param sql: one statement that has a result (templated)
-    :param parameters: what fills its placeholders, written as other SQL operators on this database have them, such as
-        ``%s`` or ``%(name)s`` on PostgreSQL and ``?`` or ``:name`` on SQLite (templated)
+    :param parameters: values of its placeholders (templated). The notation is that of other SQL operators on this
+        database: ``%s`` or ``%(name)s`` on PostgreSQL, ``?`` or ``:name`` on SQLite
     """
 
     template_fields = ("conn_id", "sql", "parameters")
@@ -45,7 +45,7 @@ class SqlSource(arguments.Argument):
         if self.parameters is None and not _CURSOR.search(self.sql):
             return self
         if self.parameters is not None and not isinstance(self.parameters, Mapping):
-            raise SourceError(f"{self} takes no cursor: its parameters must be a mapping of names to values.")
+            raise SourceError(f"{self} cannot take a cursor. Its parameters must be a mapping of names to values.")
         return SqlSource(self.conn_id, self.sql, {**(self.parameters or {}), "cursor": cursor})
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class SqlSource(arguments.Argument):
                 raise self._failed(error) from None
             columns = tuple(result.keys())
             if len(set(columns)) < len(columns):
-                raise SourceError(f"{self} gives several columns of one name. Name them apart by AS.")
+                raise SourceError(f"{self} returns several columns of one name. Rename them with AS.")
             yield _SqlTable(self, result, columns)
 
     def _hook(self) -> Any:
@@ -80,11 +80,11 @@ class SqlSource(arguments.Argument):
             hook = BaseHook.get_connection(self.conn_id).get_hook()
         except Exception as error:  # noqa: BLE001 - an error of a connection may quote it
             raise SourceError(
-                f"{self} cannot be run ({type(error).__name__}). Is there such a connection, and is the Airflow "
-                "provider of its database installed?"
+                f"{self} cannot be run ({type(error).__name__}). Check that the connection exists, and that the "
+                "Airflow provider of its database is installed."
             ) from None
         if not isinstance(hook, DbApiHook):
-            raise SourceError(f"{self} cannot be run: this connection is of no SQL database.")
+            raise SourceError(f"{self} cannot be run. The connection is not of a SQL database.")
         return hook
 
     def _result(self, hook: Any, opened: ExitStack) -> CursorResult[Any]:
@@ -100,14 +100,14 @@ class SqlSource(arguments.Argument):
         given = dict(given) if isinstance(given, Mapping) else tuple(given) if given else None
         result: CursorResult[Any] = connection.exec_driver_sql(self.sql, given)
         if not result.returns_rows:
-            raise SourceError(f"{self} has no result: give a statement that selects rows. Nothing was committed.")
+            raise SourceError(f"{self} has no result. Nothing was committed. Give a statement that selects rows.")
         return result
 
     def _failed(self, error: Exception) -> SourceError:
         kind = type(getattr(error, "orig", None) or error).__name__
         return SourceError(
-            f"{self} failed ({kind}). Try the statement on the database itself: "
-            "its words are not shown here, as they may hold personal data."
+            f"{self} failed ({kind}). The database's message is not shown here, because it may contain personal data. "
+            "Run the statement on the database itself to see it."
         )
 
 

@@ -142,5 +142,5 @@ def test_a_task_s_output_is_refused_and_the_way_is_shown(make: Callable[[Any], A
     def upstream() -> str:
         return ""
 
-    with pytest.raises(ValueError, match="name it by a template"):
+    with pytest.raises(ValueError, match="use a template such as"):
         make(upstream())

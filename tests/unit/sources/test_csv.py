@@ -59,7 +59,7 @@ def test_a_compressed_file_that_is_cut_off_or_none_is_said_to_be(
     made: Make, suffix: str, pack: Callable[[bytes], bytes]
 ) -> None:
     whole = pack(b"phone\n" + b"".join(b"%d\n" % number for number in range(1000)))
-    with pytest.raises(SourceError, match=r"It ends in the middle"):
+    with pytest.raises(SourceError, match=r"It is incomplete"):
         read(made(whole[:-20], "a.csv" + suffix), "phone")
     with pytest.raises(SourceError, match=r"CSV file .*cannot be read"):
         read(made("phone\n1\n", "b.csv" + suffix), "phone")
@@ -96,7 +96,7 @@ def test_a_connection_may_be_named(made: Make) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/nowhere/a.csv", "There is no such file"),
+        ("/nowhere/a.csv", "The file does not exist"),
         ("/", "It is a folder"),
         ("nosuch://bucket/a.csv", "Check the path"),
         ("s3://key:secret@bucket/a.csv", r"CSV file s3://bucket/a.csv cannot be read"),
@@ -157,7 +157,7 @@ def test_utf_16_that_breaks_off_is_set_aside(made: Make) -> None:
 
 
 def test_an_encoding_that_does_not_fit_at_all_is_said(made: Make) -> None:
-    with pytest.raises(SourceError, match=r"cannot be read as utf-16 .* give its encoding"):
+    with pytest.raises(SourceError, match=r"cannot be read as utf-16 .* Set its encoding"):
         read(made("phone\n1\n", encoding="utf-16"), "phone")
 
 

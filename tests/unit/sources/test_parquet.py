@@ -108,7 +108,7 @@ def test_several_columns_of_one_name_are_said(made: Make) -> None:
 
 def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    with pytest.raises(SourceError, match="There is no such file"):
+    with pytest.raises(SourceError, match="The file does not exist"):
         read(ParquetSource(path), "phone")
     for content in (b"", b"phone\n1\n", b"PAR1" * 10):
         path.write_bytes(content)

@@ -118,7 +118,7 @@ def test_several_statements_are_refused(sqlite: Path) -> None:
 
 @pytest.mark.usefixtures("sqlite")
 def test_several_columns_of_one_name_are_said() -> None:
-    with pytest.raises(SourceError, match="Name them apart by AS"):
+    with pytest.raises(SourceError, match="Rename them with AS"):
         read(SqlSource("people", "SELECT phone, name AS phone FROM people"), "phone")
 
 
@@ -143,16 +143,16 @@ def test_rows_come_before_the_query_ends() -> None:
 
 
 def test_a_connection_that_is_not_there_is_said() -> None:
-    with pytest.raises(SourceError, match="Is there such a connection"):
+    with pytest.raises(SourceError, match="Check that the connection exists"):
         read(SqlSource("nowhere", "SELECT 1"), "x")
 
 
 def test_a_connection_of_another_kind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", '{"conn_type": "cpaas", "password": "secret"}')
-    with pytest.raises(SourceError, match="of no SQL database"):
+    with pytest.raises(SourceError, match="not of a SQL database"):
         read(SqlSource("other", "SELECT 1"), "x")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", '{"conn_type": "nosuch", "password": "secret"}')
-    with pytest.raises(SourceError, match="provider of its database installed") as told:
+    with pytest.raises(SourceError, match="provider of its database is installed") as told:
         read(SqlSource("other", "SELECT 1"), "x")
     assert "secret" not in str(told.value)
 
