@@ -1,7 +1,7 @@
-"""What this provider adds to Airflow's API server, under ``/cpaas``.
+"""The web application that this provider adds to Airflow's API server, under ``/cpaas``.
 
-Airflow imports this module in every process that loads plugins, task processes included, so it builds the web
-application only where somebody asks for it: in the API server.
+Airflow imports this module in every process that loads plugins, task processes included. The web application is
+therefore built on first access, which happens in the API server only.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ URL_PREFIX = "/cpaas"
 
 
 class CpaasPlugin(AirflowPlugin):
-    """Mounts the receiver of delivery reports on the API server, which starts DAGs on them from then on."""
+    """Mounts the receiver of delivery reports on the API server, which then publishes delivery events."""
 
     name = "cpaas"
 
     @functools.cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow's is a plain list
-        """The applications to mount; built when the API server asks."""
+        """The applications to mount; built on first access."""
         return [{"app": _receiver(), "url_prefix": URL_PREFIX, "name": "CPaaS"}]
 
     @functools.cached_property
     def fastapi_root_middlewares(self) -> list[dict[str, Any]]:  # type: ignore[override]  # as above
-        """What keeps callback tokens out of the access log, also of requests that miss our applications."""
+        """The middleware that removes callback tokens from the access log, also for requests to other applications."""
         from cpaas_provider.delivery.hidden_tokens import HidesTokens
 
-        return [{"middleware": HidesTokens, "name": "CPaaS: callback tokens out of the access log"}]
+        return [{"middleware": HidesTokens, "name": "CPaaS: no callback tokens in the access log"}]
 
 
 def _receiver() -> Any:
-    """Build the application. But for the two doors, nothing on it answers without an Airflow login."""
+    """Build the application. All of it but the two endpoints needs an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
     from cpaas_provider.assets.teller import telling

@@ -1,8 +1,8 @@
-"""Assets of delivery: what a DAG is scheduled on to start when a campaign is finished, a message fails, and so on.
+"""Assets of delivery events: a DAG scheduled on one starts when a campaign finishes, a message fails, and so on.
 
-Light to import. A run's ``dag_run.partition_key`` names what it is about; ``triggering_asset_events`` hold counts and
-references, never a number or an address. ``cpaas_provider.sources.DeliveryEventSource`` reads
-the recipients.
+Light to import. A run's ``dag_run.partition_key`` identifies its delivery event. ``triggering_asset_events`` hold
+counts and references, never a number or an address. ``cpaas_provider.sources.DeliveryEventSource`` reads the
+recipients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the assets of delivery are called: one name for authors' DAGs, and for those who tell them."""
+"""The names of the assets: the same for DAGs that are scheduled on them and for the publisher."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SINGLE_MESSAGES = ("with", "single_messages")
 
 
 class AssetName(NamedTuple):
-    """What an asset stands for.
+    """The meaning of an asset.
 
-    :param kind: what happens
-    :param conn_id: on which connection; ``None`` for all
-    :param by_campaign: each campaign is told of by itself
-    :param include_single_messages: so are requests that belong to no campaign
+    :param kind: the kind of delivery event
+    :param conn_id: the connection; ``None`` for all
+    :param by_campaign: whether each campaign has events of its own
+    :param include_single_messages: whether requests that belong to no campaign have events too
     """
 
     kind: str
@@ -44,7 +44,7 @@ class AssetName(NamedTuple):
 
 
 def read_uri(uri: str) -> AssetName | None:
-    """Return what an asset of ours stands for; ``None`` for any other."""
+    """Return the meaning of an asset of this provider; ``None`` for any other."""
     parts = urlsplit(uri)
     if parts.scheme != SCHEME:
         return None

@@ -1,4 +1,4 @@
-"""What the DAGs on an asset are told of what happened."""
+"""The content of the asset events that are published for delivery events."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_NAMED = 100
 
 
 def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
-    """Return what an asset's DAGs are told: each campaign by itself, or each batch as a whole.
+    """Return the asset events to publish: one for each campaign, or one for each batch.
 
-    :param happenings: batches whole, the oldest first
+    :param happenings: the delivery events, batches whole, the oldest first
     """
     mine = [one for one in happenings if one.kind == name.kind and name.conn_id in (None, one.conn_id)]
     if not name.include_single_messages:

@@ -1,4 +1,4 @@
-"""Who waits for assets of ours, and how they are told, in Airflow's own database."""
+"""The DAGs scheduled on our assets, and the publishing of asset events in Airflow's database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MISSED_AT_MOST = timedelta(days=30)
 class Subscription:
     """An asset of ours that a DAG is scheduled on.
 
-    :param since: since when
+    :param since: the time from which a DAG is scheduled on it
     """
 
     asset_id: int
@@ -43,9 +43,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an asset's DAGs are told: one run for each key.
+    """An asset event to publish: one run for each key.
 
-    :param made: when it was found; it cannot have been told before
+    :param made: when the delivery event was found; it cannot have been published before
     """
 
     key: str
@@ -57,7 +57,7 @@ class News:
 class Listener:
     """A DAG that is not paused, on an asset of ours.
 
-    :param since: since when it is scheduled on it
+    :param since: the time from which it is scheduled on the asset
     """
 
     asset_id: int
@@ -80,11 +80,11 @@ def subscriptions() -> list[Subscription]:
 
 
 def tell(subscription: Subscription, news: Sequence[News], going_on: Callable[[], bool] = lambda: True) -> int | None:
-    """Start the runs of whoever is scheduled on an asset, for what they were not told of yet; return of how much.
+    """Publish asset events that were not published yet, which starts the runs of the asset's DAGs; return their number.
 
-    Whether they were is found out in the same transaction, under a lock: two who tell at a time tell once.
+    The check for published events is in the same transaction, under a lock. Two publishers at a time publish once.
 
-    :param going_on: asked between transactions; ``None`` is returned where it says no before all is told
+    :param going_on: called between transactions; if it returns false before all are published, ``None`` is returned
     """
     told = 0
     for start in range(0, len(news), AT_ONCE):
@@ -131,11 +131,11 @@ def listeners() -> set[Listener]:
 
 
 def tell_missed(listener: Listener, going_on: Callable[[], bool] = lambda: True) -> int:
-    """Start the runs of a DAG for events that were made while it was paused; return for how many.
+    """Start the runs of a DAG for events that were published while it was paused; return their number.
 
-    To Airflow an event is over once it is made, and whoever was paused then never hears of it.
+    Airflow handles an event only when it is published. A DAG that is paused then gets no run for it.
 
-    :param going_on: asked between transactions
+    :param going_on: called between transactions
     """
     told, after = 0, 0
     while going_on():

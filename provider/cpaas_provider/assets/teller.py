@@ -1,8 +1,8 @@
-"""Starts DAGs on delivery: sees in the store what happened, and tells Airflow, which knows what waits for it.
+"""Starts DAGs on delivery: finds delivery events in the provider's database, and publishes them to Airflow.
 
-It runs in a thread of the API server, wherever that mounts the receiver, as that is where both databases are at hand.
-Each word is kept in the store before it is told, and noted as told after; in between, who tells again finds the event
-in Airflow's database. So nothing is lost and nothing told twice, whichever process ends when.
+The publisher runs in a thread of the API server that mounts the receiver, which has access to both databases. Each
+delivery event is stored before it is published, and recorded as published afterwards. In between, a second publisher
+finds the asset event in Airflow's database. So no event is lost or published twice, whichever process ends when.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STOP_WITHIN = 5.0
 
 
 def telling(app: FastAPI) -> FastAPI:
-    """Have an application start DAGs for as long as it is served, and return it."""
+    """Run the publisher for as long as an application is served, and return the application."""
     inner = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
@@ -68,7 +68,7 @@ def telling(app: FastAPI) -> FastAPI:
 
 
 class Teller:
-    """Looks again and again, in a thread of its own."""
+    """The publisher: looks for delivery events periodically, in a thread of its own."""
 
     def __init__(self) -> None:
         self._ending = threading.Event()
@@ -80,11 +80,11 @@ class Teller:
         self._failures = 0
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the transaction under way, which is waited for some seconds."""
+        """End after the current transaction, for which it waits some seconds."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(STOP_WITHIN)
@@ -92,10 +92,10 @@ class Teller:
             self._database.close()
 
     def look(self) -> int | None:
-        """See what happened since the last look, and tell whoever waits for it.
+        """Find delivery events since the last look, and publish them.
 
-        :return: how many asset events were made; ``None`` where no DAG waits for any
-        :raises StoreError: when the store cannot be used
+        :return: the number of asset events published; ``None`` if no DAG is scheduled on any
+        :raises StoreError: when the database cannot be used
         """
         wanted = subscriptions()
         if not wanted:
@@ -124,18 +124,22 @@ class Teller:
         return made
 
     def _tell_missed(self, *, all_of_them: bool) -> None:
-        """Have DAGs that are paused no longer run for what happened meanwhile.
+        """Start the runs that DAGs missed while they were paused.
 
-        :param all_of_them: ask for all DAGs, as one may have been paused between two looks
+        :param all_of_them: check all DAGs, as one may have been paused between two looks
         """
         listening = listeners()
         for listener in listening if all_of_them else listening - self._listeners:
             if missed := tell_missed(listener, self._goes_on):
-                log.info("DAG %s was told of %s asset events made while it was paused.", listener.dag_id, missed)
+                log.info(
+                    "Started runs of DAG %s for %s asset events that were published while it was paused.",
+                    listener.dag_id,
+                    missed,
+                )
         self._listeners = listening
 
     def _since_when(self, now: datetime) -> datetime | None:
-        """Return when was last looked, ``None`` when it is time to look at all campaigns."""
+        """Return the time of the last look, ``None`` when it is time to look at all campaigns."""
         if self._looked_at_all is None or now - self._looked_at_all > LOOK_AT_ALL:
             self._looked_at_all = now
             return None
@@ -163,7 +167,7 @@ class Teller:
                 pause = IDLE_PAUSE if made is None else PAUSE
                 self._failures = 0
                 if made:
-                    log.info("Airflow was told of what reports say by %s asset events.", made)
+                    log.info("Published %s asset events for delivery events.", made)
             except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next look may succeed
                 self._looked_at_all = None
                 self._failures += 1
@@ -175,10 +179,10 @@ class Teller:
         reason = error if isinstance(error, StoreError) else f"{type(error).__name__}."
         if self._failures == 1:
             log.warning(
-                "DAGs could not be started on delivery: %s Nothing is lost: it is tried again until it succeeds.",
+                "Delivery events could not be published: %s No DAG was started. No event is lost. Publishing is retried.",
                 reason,
             )
-        log.debug("Look number %s failed.", self._failures, exc_info=error)
+        log.debug("Failed attempt %s to publish delivery events.", self._failures, exc_info=error)
 
 
 def _since(wanted: list[Subscription]) -> dict[str, datetime]:

@@ -1,4 +1,4 @@
-"""From a task that sends to the page that says how far its delivery is."""
+"""The link from a task that sends to the page with its delivery counts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 MOST = 100
-"""References one link names; a URL has its bounds."""
+"""The most references in one link; a URL has a limited length."""
 
 
 class DeliveryLink(BaseOperatorLink):
-    """Leads to the counts of what the task sent; of a task without ``callback_url`` on its connection, nowhere.
+    """A link to the delivery counts of what the task sent. It is empty if the connection has no ``callback_url``.
 
-    While a campaign is sent it is there already, and says how far that is.
+    The link of a campaign is available while the campaign is being sent.
     """
 
     name = "Delivery"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the page's address as the task noted it."""
+        """Return the page's address as the task recorded it."""
         link: str = operator.__dict__.get("_delivery_link", "")
         return link
 
@@ -41,11 +41,11 @@ def page_url(references: Iterable[str]) -> str:
 
 
 def lead(operator: Any, references: Iterable[str]) -> None:
-    """Have a task's link lead to what it sent; Airflow stores it when the task succeeds."""
+    """Set a task's link to what it sent; Airflow stores the link when the task succeeds."""
     operator.__dict__["_delivery_link"] = page_url(references)
 
 
 def lead_at_once(operator: Any, context: Any, references: Iterable[str]) -> None:
-    """Have the link of a task that goes on for long lead there from now on."""
+    """Set the link of a long task, and store it at once."""
     lead(operator, references)
     context["ti"].xcom_push(key=DeliveryLink().xcom_key, value=operator.__dict__["_delivery_link"])

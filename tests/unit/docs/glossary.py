@@ -110,7 +110,6 @@ EXCEPTIONS = {
 
 UNFINISHED = (
     "docs/pictures/campaign-log.svg",
-    "provider/cpaas_provider/assets/",
     "provider/cpaas_provider/hooks/",
     "provider/cpaas_provider/operators/contacts.py",
 )

@@ -141,7 +141,7 @@ def _is_documented(path: Path) -> bool:
 
 def _lines(text: str) -> str:
     """Join wrapped lines; an item of a list, a cell of a table and a parameter begin a line."""
-    marked = _MARK.sub("\0", text.replace("\n\n", "\0"))
+    marked = _MARK.sub("\0", text).replace("\n\n", "\0")
     return "\n".join(filter(None, (" ".join(part.split()) for part in marked.split("\0"))))
 
 
