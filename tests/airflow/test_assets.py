@@ -325,13 +325,13 @@ class TestServing:
         folder.write_text("in the way")
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
         with TestClient(teller.telling(FastAPI())):
-            wait_for(lambda: "Delivery events could not be published" in caplog.text)
+            wait_for(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()
             with open_store() as store:
                 finished(store, "spring")
             wait_for(lambda: runs_of(dag_id))
-        assert caplog.text.count("Delivery events could not be published") == 1
+        assert caplog.text.count("Delivery events were not published") == 1
 
 
 class TestNames:

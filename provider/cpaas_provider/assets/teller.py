@@ -179,7 +179,7 @@ class Teller:
         reason = error if isinstance(error, StoreError) else f"{type(error).__name__}."
         if self._failures == 1:
             log.warning(
-                "Delivery events could not be published: %s No DAG was started. No event is lost. Publishing is retried.",
+                "Delivery events were not published: %s No DAG was started. No event is lost. Publishing is retried.",
                 reason,
             )
         log.debug("Failed attempt %s to publish delivery events.", self._failures, exc_info=error)

@@ -239,8 +239,8 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
             description=(
                 "Delete the record that a task instance sent a campaign with an idempotency_key. Use it when the task "
                 "refuses to send because the database lacks the campaign, and the database that had it is lost for "
-                "good. After a clear, the task sends again to every recipient that [cpaas] database does not have. "
-                "Exit status: 0 on success, 1 on failure."
+                "good. After a clear, the task sends again to every recipient that the provider's database "
+                "(AIRFLOW__CPAAS__DATABASE) does not have. Exit status: 0 on success, 1 on failure."
             ),
             func=lazy_load_command("cpaas_provider.cli.forget.cpaas_journal_forget"),
             args=(*_INSTANCE, ARG_YES, ARG_VERBOSE),
