@@ -9,13 +9,13 @@
 
   const wordsOf = (text) => text.toLowerCase().match(/[a-z0-9_]+/g) ?? [];
 
-  // A word counts the more the fewer messages have it.
+  // A word counts the more the fewer messages have it, and most if none has it: the query is then about another thing.
   const weights = (messages) => {
     const counts = new Map();
     for (const message of messages) {
       for (const word of new Set(message.words)) counts.set(word, (counts.get(word) ?? 0) + 1);
     }
-    return (word) => (counts.has(word) ? Math.log(1 + messages.length / counts.get(word)) : 0);
+    return (word) => Math.log(1 + messages.length / (counts.get(word) ?? 1));
   };
 
   const sum = (words, weigh) => [...words].reduce((total, word) => total + weigh(word), 0);

@@ -40,6 +40,7 @@ _NOT_DONE = re.compile(r"\bNothing was (?:sent|done|changed)\b")
 _SHORTEST_SENTENCE = 20
 _LONGEST_TITLE = 90
 _FEWEST_WORDS = 3
+_FEWEST_WORDS_OF_A_TITLE = 5
 
 EFFECTS = {
     "warning": "A warning in the log. The task continues.",
@@ -111,9 +112,12 @@ class Message:
     @property
     def title(self) -> str:
         """The first words."""
-        first = re.split(r"(?<=[.:;]) ", self.text)[0].rstrip(".:; ")
-        if len(re.findall(r"[A-Za-z_]{2,}", _NOT_DONE.sub("", first))) < _FEWEST_WORDS:
-            first = self.text.rstrip(".")
+        first, *others = re.split(r"(?<=[.:;]) ", self.text)
+        for other in others:
+            if len(re.findall(r"[A-Za-z_]{2,}", _NOT_DONE.sub("", first))) >= _FEWEST_WORDS_OF_A_TITLE:
+                break
+            first += f" {other}"
+        first = first.rstrip(".:; ")
         if len(first) > _LONGEST_TITLE:
             first = first[:_LONGEST_TITLE].rpartition(" ")[0] + " ..."
         return first

@@ -60,7 +60,8 @@ def test_the_first_words_of_every_message_find_its_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["metrics", "delivery sensor", "what happens when a worker dies", "erase a phone number"]
+    "query",
+    ["metrics", "delivery sensor", "what happens when a worker dies", "erase a phone number", "connection refused"],
 )
 def test_other_words_find_no_message(query: str) -> None:
     assert links([query]) == [[]]
