@@ -28,7 +28,7 @@ FAST = -m "not slow and not system" -n $(WORKERS) --dist loadfile $(if $(SEED),-
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-rate bench-million bench-waiting bench-receiver docs pictures lint format types check torture constraints constraints-floors clean
+.PHONY: help setup demo demo-stop test test-slow test-system test-all test-tiers slowest test-floors bench-journal bench-campaign bench-contacts bench-rate bench-million bench-waiting bench-receiver docs pictures lint format types check torture constraints constraints-floors clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ bench-journal: setup ## Measure a single send with and without the journal
 bench-campaign: setup ## Measure the throughput of campaigns (ARGS="--rounds 3" shortens it)
 	@$(PIP) --no-deps --upgrade --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
 	@$(RUN) $(BIN)/python -m tests.benchmarks.campaign $(ARGS)
+
+bench-contacts: setup ## Measure contact syncs beside a bare loop and peers (ARGS="--rows 100000" shortens it)
+	@$(PIP) --no-deps --upgrade --target $(VENV)/peers -r tests/benchmarks/campaign/peers.txt
+	@$(RUN) $(BIN)/python -m tests.benchmarks.contacts $(ARGS)
 
 bench-rate: setup ## Measure the rate limit of campaigns, in one task and in four partitions
 	@$(RUN) $(BIN)/python -m tests.benchmarks.rate_limit

@@ -144,7 +144,9 @@ class KeyMap:
         found: dict[bytes, bytes] = {}
         with self.database.reading() as connection:
             for some in batched(key_hashes):
-                found.update((bytes(key), bytes(raw)) for key, raw in connection.execute(self._raw, {"hashes": some}))
+                found.update(
+                    (bytes(key), bytes(raw)) for key, raw in connection.execute(self._raw, {"hashes": some}).all()
+                )
         return found
 
     def entries(self, key_hashes: Iterable[bytes]) -> dict[bytes, MapEntry]:

@@ -1,0 +1,1 @@
+"""What a contact sync costs, beside its peers: ``make bench-contacts``."""
