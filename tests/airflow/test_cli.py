@@ -50,7 +50,7 @@ class TestPing:
     def test_a_good_connection_is_told_and_costs_nothing(self, ping: Airflow, sandbox: Sandbox) -> None:
         done = ping()
         assert done.returncode == 0, done.stderr
-        assert f"Connected to {sandbox.url}; the API key is accepted" in done.stdout
+        assert f"Connected to {sandbox.url}. The API key is accepted" in done.stdout
         assert sandbox.counters()["accepted"] == {"get_contact_table": 1}
         assert sandbox.counters()["charged"] == 0
 

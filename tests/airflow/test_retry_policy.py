@@ -71,7 +71,7 @@ def test_a_dag_with_it_can_be_stored(played: Stage) -> None:
 def test_what_must_not_be_repeated_keeps_its_retries(played: Stage, scene: str, sent: int) -> None:
     assert played.outcome(scene) == ("failed", 1)
     assert len(played.arrived("sms", digits(scene))) == sent
-    assert "might act twice" in played.log(scene)
+    assert "could act twice" in played.log(scene)
 
 
 def test_the_service_s_word_is_the_delay(played: Stage) -> None:

@@ -1,4 +1,4 @@
-"""From an Airflow connection to the settings of a client; one pure reading for sync and async."""
+"""From an Airflow connection to the settings of a client, the same for sync and async code."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 @dataclasses.dataclass(frozen=True)
 class CpaasConnection:
-    """What a connection of type ``cpaas`` says.
+    """The settings of a connection of type ``cpaas``.
 
-    ``options`` are those of ``ClientSettings``; the rest are defaults for operators.
+    ``options`` are those of ``ClientSettings``. The rest are defaults for operators.
     """
 
     base_url: str
@@ -46,22 +46,22 @@ class CpaasConnection:
 
     @property
     def journal_secrets(self) -> tuple[str, ...]:
-        """What hashes at rest may be keyed with: the first for new ones, all for those that are there."""
+        """The secrets that key stored hashes: the first one keys new hashes, each of them can read old ones."""
         return *self.callback_secret, self.api_key
 
     @property
     def settings(self) -> ClientSettings:
-        """What a client of the connection is set up with, its defaults filled in."""
+        """The settings of a client of this connection, with defaults filled in."""
         from cpaas_provider.api.settings import ClientSettings
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
 
     def without_retries(self) -> CpaasConnection:
-        """Return the same for a single attempt, as a check of the connection wants it."""
+        """Return the same connection for clients that make a single attempt."""
         return dataclasses.replace(self, options={**self.options, "max_retries": 0})
 
     def shared_among(self, tasks: int) -> CpaasConnection:
-        """Return the same with an equal share of rate and concurrency for each of several tasks at once."""
+        """Return the same connection with an equal share of rate and concurrency for each of several tasks."""
         settings = self.settings
         shares: ClientOptions = {
             "requests_per_second": settings.requests_per_second / tasks,
@@ -77,14 +77,14 @@ class CpaasConnection:
 def read_connection(connection: Connection) -> CpaasConnection:
     """Read an Airflow connection (docs: reference/connection).
 
-    An extra that is empty counts as not given; one the provider does not know is named in a warning and goes nowhere.
+    An empty extra counts as not given. An unknown extra is ignored, with a warning that names it.
 
-    :raises CpaasConfigurationError: when host, key or an extra cannot be used; never shows a secret
+    :raises CpaasConfigurationError: when host, key or an extra cannot be used. The error shows no secret
     """
     extras = _extras(connection)
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning(
-            "Connection %r has extras nobody reads: %s.", connection.conn_id, ", ".join(map(_with_guess, unknown))
+            "Ignoring unknown extras on connection %r: %s.", connection.conn_id, ", ".join(map(_with_guess, unknown))
         )
     read = {
         name: _convert(connection.conn_id, name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()
@@ -109,7 +109,7 @@ _SECRET_FIELDS = tuple(name for name, field in CONNECTION_FIELDS.items() if _is_
 
 
 def secrets_of(connection: Connection) -> list[str]:
-    """Return the extras nobody must read in a log; the password is masked by Airflow itself."""
+    """Return the extras that logs must mask. Airflow itself masks the password."""
     extras = _extras(connection)
     given = (extras.get(name) for name in _SECRET_FIELDS)
     parts = (value if isinstance(value, list) else str(value or "").split(",") for value in given)
@@ -129,7 +129,7 @@ def _extras(connection: Connection) -> Mapping[str, Any]:
 
 
 def _with_guess(name: str) -> str:
-    # Needed where somebody mistyped, and not by every parse of a DAG.
+    # Needed after a typing error only, and not by every parse of a DAG.
     import difflib
 
     close = difflib.get_close_matches(name, CONNECTION_FIELDS, n=1)

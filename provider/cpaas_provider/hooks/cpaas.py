@@ -1,4 +1,4 @@
-"""The hook: a connection in, a client of the service out, sync and async."""
+"""The hook: it makes sync and async clients of the service from a connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CpaasHook(BaseHook):
-    """Gives DAG code a client of the service.
+    """Make a client of the service for code in a DAG.
 
     .. code-block:: python
 
@@ -41,9 +41,9 @@ class CpaasHook(BaseHook):
         self._client: CpaasClient | None = None
 
     def get_connection_settings(self) -> CpaasConnection:
-        """Return what the connection says, read once.
+        """Return the settings of the connection. They are read once per hook.
 
-        :raises CpaasConfigurationError: when it cannot be used
+        :raises CpaasConfigurationError: when the connection cannot be used
         """
         from cpaas_provider.hooks.connection import read_connection, secrets_of
 
@@ -53,7 +53,7 @@ class CpaasHook(BaseHook):
                 mask_secret(secret)
             with self._named():
                 read = read_connection(connection)
-                # What is out of bounds is told here, where the connection's name is known.
+                # What is out of bounds is refused here, where the connection's name is known.
                 _ = read.settings
             self._connection = read
         return self._connection
@@ -70,14 +70,14 @@ class CpaasHook(BaseHook):
             raise CpaasConfigurationError(str(error) if name in str(error) else f"C{name}: {error}") from None
 
     async def aget_connection_settings(self) -> CpaasConnection:
-        """Return what the connection says, for code on an event loop.
+        """Return the settings of the connection, for code on an event loop.
 
-        Read in a thread: Airflow's own asynchronous reading masks secrets in a way that may block before 3.3.2.
+        They are read in a thread, because Airflow's own asynchronous reading can block before 3.3.2.
         """
         return await asyncio.to_thread(self.get_connection_settings)
 
     def get_conn(self) -> CpaasClient:
-        """Return the client, made once per hook; close it, or use it in a ``with`` block.
+        """Return the client, made once per hook. Close it, or use it in a ``with`` block.
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
@@ -91,7 +91,7 @@ class CpaasHook(BaseHook):
     async def get_async_conn(self) -> AsyncCpaasClient:
         """Return a new client for the running event loop, for use in an ``async with`` block.
 
-        Reading a CA bundle takes tens of milliseconds, so the client is made off the loop.
+        The client is made outside of the loop, because reading a CA bundle takes tens of milliseconds.
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
@@ -99,9 +99,9 @@ class CpaasHook(BaseHook):
         return await asyncio.to_thread(async_client, connection)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask for the contact table, which changes and costs nothing, and say in words what came of it.
+        """Test the connection by reading the contact table, which changes nothing and costs nothing.
 
-        :return: whether the connection works, and a sentence that tells a wrong key from a wrong host and a wrong path
+        :return: whether the connection works, and a sentence that distinguishes a wrong key, host and path
         """
         from cpaas_provider.api.client import CpaasClient
         from cpaas_provider.api.errors import CpaasError
@@ -135,7 +135,7 @@ def async_client(connection: CpaasConnection) -> AsyncCpaasClient:
 
 
 def _success(connection: CpaasConnection, columns: int) -> str:
-    return f"Connected to {connection.base_url}; the API key is accepted; the contact table has {columns} columns."
+    return f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
 
 
 def _diagnosis(error: CpaasError) -> str:
@@ -145,15 +145,15 @@ def _diagnosis(error: CpaasError) -> str:
     if isinstance(error, errors.CpaasConfigurationError):
         return str(error)
     if isinstance(error, errors.CpaasAuthenticationError):
-        return f"Wrong API key: the host answers and refuses it (HTTP {error.status}). Check password and auth_scheme."
+        return f"Wrong API key: the host responds and rejects it (HTTP {error.status}). Check password and auth_scheme."
     if isinstance(error, (errors.CpaasRateLimitedError, errors.CpaasUnavailableError)):
-        return f"The host answers but wants to be asked later (HTTP {error.status}). {error}"
+        return f"The host responds, but accepts requests only later (HTTP {error.status}). {error}"
     if isinstance(error, errors.CpaasNotSentError):
-        return f"Wrong host, or no way to it: {error}"
+        return f"Wrong host, or the host is not reachable: {error}"
     if error.status is None:
-        return f"A server is there, but it gave no answer: {error}"
+        return f"A server is reachable, but it sent no response: {error}"
     redirected = 300 <= error.status < 400
     unreadable = isinstance(error, errors.CpaasUnknownOutcomeError) and error.status < 500
     if isinstance(error, errors.CpaasNotFoundError) or redirected or unreadable:
-        return f"Wrong path: a server answers, but not as the service at this base URL. {error}"
-    return f"The service answers, but not with the contact table: {error}"
+        return f"Wrong path: a server responds, but not as the service at this base URL. {error}"
+    return f"The service responds, but not with the contact table: {error}"

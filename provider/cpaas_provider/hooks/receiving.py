@@ -1,4 +1,4 @@
-"""What a receiver of delivery reports needs of Airflow: connections by their id, and somewhere to count."""
+"""What a receiver of delivery reports needs of Airflow: connections by their id, and metrics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _IN_ENVIRONMENT = "AIRFLOW_CONN_"
 
 
 def connection_of_reports(conn_id: str) -> CpaasConnection | None:
-    """Read a connection as it is now; ``None`` where there is none of type ``cpaas``.
+    """Read a connection as it is now, ``None`` without one of type ``cpaas``.
 
-    Where a secrets backend takes one name for another, as the environment does with capitals, one spelling alone has a
-    webhook: whoever has a signed report could otherwise have it counted once for each spelling.
+    A secrets backend may treat several spellings as one name, as the environment does with capitals. Then only one
+    spelling has a webhook. Otherwise a signed report could be sent again and counted once for each spelling.
 
     It blocks. A secrets backend may raise anything.
 
@@ -62,7 +62,7 @@ def _in_database() -> list[str]:
 
 
 def observe(name: str, value: int | float) -> None:
-    """Publish a measurement among Airflow's metrics, under ``cpaas.delivery``: an ``int`` counts, a ``float`` lasts."""
+    """Publish a metric under ``cpaas.delivery``: an ``int`` as a counter, a ``float`` as a timer in seconds."""
     from airflow.observability import stats
 
     if isinstance(value, float):
@@ -79,7 +79,7 @@ def observer() -> Callable[[str, int | float], None] | None:
 
 
 def publish_metrics() -> None:
-    """Have ``observe`` publish where Airflow's configuration says, in a process that is none of Airflow's own."""
+    """Set up Airflow's metrics for ``observe``, in a process that Airflow did not start."""
     from airflow.configuration import conf
     from airflow.observability import stats
     from airflow.observability.metrics.stats_utils import get_stats_factory

@@ -1,4 +1,4 @@
-"""A retry policy for ``@task`` functions that use the hook: only what may be repeated is retried."""
+"""A retry policy for ``@task`` functions that use the hook: it retries only requests that are safe to retry."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class CpaasRetryPolicy(RetryPolicy):
-    """Decide a task's retry by what became of its request.
+    """Decide about a task's retry by the outcome of its request.
 
-    * a request the service rejected, or whose outcome is unknown and which must not simply be repeated: the task
-      fails at once and keeps its retries;
-    * a request that did nothing: retried, after as long as the service asked;
-    * anything else: the task's own ``retries`` and ``retry_delay``.
+    * If the service rejected the request, the task fails without a retry.
+    * If the outcome is unknown and a retry could act twice, the task fails without a retry.
+    * If the request was not sent, the task is retried after the time that the service asked for.
+    * After any other error, the task's own ``retries`` and ``retry_delay`` apply.
 
-    Of an ``ExceptionGroup``, as an ``asyncio.TaskGroup`` raises it, every error counts, and so does what an error was
-    raised from. Where one of them must not be repeated, the task fails.
+    In an ``ExceptionGroup``, as ``asyncio.TaskGroup`` raises it, every error counts. The cause of an error counts,
+    too. If one of them must not be retried, the task fails.
 
     .. code-block:: python
 
@@ -38,7 +38,7 @@ class CpaasRetryPolicy(RetryPolicy):
         found = [error for error in _with_all_behind(exception) if isinstance(error, CpaasError)]
         for error in found:
             if not error.retryable:
-                reason = f"{type(error).__name__}: repeating it would not help, or might act twice"
+                reason = f"{type(error).__name__}: a retry would not help, or could act twice"
                 return RetryDecision.fail(reason=reason)
         longest = max(found, key=lambda error: error.retry_after or 0, default=None)
         if longest is None or not longest.retry_after:

@@ -1,1 +1,1 @@
-"""Waiting on the triggerer. Triggers only read; what they start again after a restart does no harm."""
+"""Triggers, which wait on the triggerer. They only read, so a restart of the triggerer does no harm."""

@@ -1,4 +1,4 @@
-"""Waiting on the triggerer for messages to be delivered (docs/guides/delivery-tracking.md)."""
+"""The trigger that waits for the delivery of messages (docs/guides/delivery-tracking.md)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from cpaas_provider.triggers._delivery_poller import DeliveryPoller, DeliveryWai
 from cpaas_provider.triggers._shared import WaitEndedError
 
 LAST_LOOK = 10.0
-"""Seconds the last look at the store may take, at the deadline."""
+"""Seconds that the last read of the database may take, at the deadline."""
 
 _STORE = "delivery reports"
 
 
 class DeliveryTrigger(BaseTrigger):
-    """Wait until what was sent is delivered, can no longer be, or the deadline has come. Only reads.
+    """Wait until messages are delivered, can no longer be delivered, or the deadline is over. It only reads.
 
-    All triggers of a process share one poller of the store: one query a round, whatever their number.
+    All triggers of a process share one poller of the database, which makes one query a round for all of them.
 
-    Fires one event, plain JSON: ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}`` with
-    the outcome ``done``, ``missed`` or ``timed_out``; or ``{"outcome": "error", "message"}`` where the store keeps no
-    reports.
+    It fires one event, plain JSON:
+
+    * ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}``, where the outcome is
+      ``done``, ``missed`` or ``timed_out``
+    * ``{"outcome": "error", "message"}``, if the database has no reports
 
     :param campaigns: references of campaigns, and of requests that belong to none
-    :param expected: to how many was surely sent
-    :param min_delivered: the share of them to be delivered, above 0 and up to 1, or ``None``
-    :param deadline: absolute end of the wait, ISO 8601 with offset; a restarted triggerer keeps it
-    :param poke_interval: seconds between two rounds, at least 1; the smallest of all who wait counts
-    :param unknown: those of ``campaigns`` that are requests of unknown outcome: ``expected`` does not count them
+    :param expected: the number of recipients the service accepted
+    :param min_delivered: share of them that must be delivered, above 0 and up to 1, or ``None``
+    :param deadline: absolute end of the wait, ISO 8601 with offset. It stays the same if the triggerer restarts
+    :param poke_interval: seconds between two rounds, at least 1. The smallest value of all waiting triggers counts
+    :param unknown: those of ``campaigns`` that are requests of unknown outcome. ``expected`` does not count them
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class DeliveryTrigger(BaseTrigger):
         self.unknown = list(unknown)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what the triggerer needs to make this trigger again."""
+        """Return the path and arguments from which the triggerer makes this trigger again."""
         return "cpaas_provider.triggers.delivery.DeliveryTrigger", {
             "campaigns": self.campaigns,
             "expected": self.expected,
@@ -67,7 +69,7 @@ class DeliveryTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Have the store read until there is something to tell."""
+        """Wait, and yield the event."""
         try:
             result = await self._wait()
         except WaitEndedError as ended:

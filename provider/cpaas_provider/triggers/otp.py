@@ -1,4 +1,4 @@
-"""Waiting for a person to enter a passcode."""
+"""The trigger that waits for a passcode to be verified."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ERROR = "error"
 
 @dataclass(frozen=True)
 class OtpWatch:
-    """How a passcode is watched; one judgement for the sensor and the trigger.
+    """How a passcode is judged, by the sensor and the trigger alike.
 
-    :param expires_in: minutes the code is valid, or ``None`` where only the service's word counts
-    :param success_statuses: ``status_desc`` words that mean verified, or ``None`` for the usual one
-    :param failure_statuses: ``status_desc`` words that end the wait, or ``None`` for the usual ones
+    :param expires_in: minutes for which the code is valid, or ``None`` if only the status counts
+    :param success_statuses: values of ``status_desc`` that mean verified, or ``None`` for the usual one
+    :param failure_statuses: values of ``status_desc`` that end the wait, or ``None`` for the usual ones
     """
 
     expires_in: int | None = None
@@ -38,10 +38,10 @@ class OtpWatch:
     failure_statuses: Sequence[str] | None = None
 
     def judge(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
-        """Return what became of the passcode as plain JSON, or ``None`` while it is open.
+        """Return the outcome of the passcode as plain JSON, or ``None`` while it is pending.
 
-        The result is ``{"outcome", "id", "status", "status_desc"}``, with ``"by": "clock"`` where the service still
-        calls the passcode open although its time is over.
+        The result is ``{"outcome", "id", "status", "status_desc"}``, with ``"by": "clock"`` if the passcode expired
+        and its status is still pending.
         """
         from cpaas_provider.api.models.otp import FAILURE_STATUSES, SUCCESS_STATUSES, OtpOutcome
 
@@ -57,19 +57,22 @@ class OtpWatch:
 
 
 class OtpStatusTrigger(BaseTrigger):
-    """Read a passcode's record until it is final, its time is over, or the deadline has come. Only reads.
+    """Read a passcode's record until its status is final, it expires, or the deadline is over. It only reads.
 
-    All triggers of a process that wait on one connection share a client and its rate: each passcode is read once a
-    round, which takes as long as there are passcodes for the rate, the soonest to expire first.
+    All triggers of a process on one connection share a client and its rate. Each passcode is read once a round, the
+    soonest to expire first. A round takes longer if there are more passcodes than the rate allows.
 
-    Fires one event, plain JSON without code or number: ``{"outcome", "id", "status", "status_desc"}``, or
-    ``{"outcome": "timed_out", "id"}``, or ``{"outcome": "error", "id", "message"}``.
+    It fires one event, plain JSON without code or number:
+
+    * ``{"outcome", "id", "status", "status_desc"}``
+    * ``{"outcome": "timed_out", "id"}``
+    * ``{"outcome": "error", "id", "message"}``
 
     :param cpaas_conn_id: the connection to use
     :param otp_id: the passcode's id
-    :param deadline: absolute end of the wait, ISO 8601 with offset; a restarted triggerer keeps it
+    :param deadline: absolute end of the wait, ISO 8601 with offset. It stays the same if the triggerer restarts
     :param poke_interval: seconds between two reads, at least 1
-    :param expires_in: minutes the code is valid, or ``None``
+    :param expires_in: minutes for which the code is valid, or ``None``
     :param success_statuses: see ``OtpStatusSensor``
     :param failure_statuses: see ``OtpStatusSensor``
     """
@@ -94,7 +97,7 @@ class OtpStatusTrigger(BaseTrigger):
         self.failure_statuses = failure_statuses
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what the triggerer needs to make this trigger again."""
+        """Return the path and arguments from which the triggerer makes this trigger again."""
         return "cpaas_provider.triggers.otp.OtpStatusTrigger", {
             "cpaas_conn_id": self.cpaas_conn_id,
             "otp_id": self.otp_id,
@@ -106,7 +109,7 @@ class OtpStatusTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Have the passcode read until there is something to tell."""
+        """Wait, and yield the event."""
         try:
             result = await self._wait()
         except WaitEndedError as ended:
@@ -116,7 +119,7 @@ class OtpStatusTrigger(BaseTrigger):
         yield TriggerEvent(result or {"outcome": TIMED_OUT, "id": self.otp_id})
 
     async def _wait(self) -> dict[str, Any] | None:
-        """Return what became of the passcode, or ``None`` where it is open at the deadline."""
+        """Return the outcome of the passcode, or ``None`` if it is pending at the deadline."""
         watch = OtpWatch(self.expires_in, self.success_statuses, self.failure_statuses)
         deadline = datetime.fromisoformat(self.deadline)
         waiter = OtpWaiter(self.otp_id, watch, self.poke_interval, deadline)

@@ -1,4 +1,4 @@
-"""Let time pass without holding a worker slot."""
+"""The trigger that waits for a time without a worker slot."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LONGEST_SLEEP = 60.0
 
 
 class WaitTrigger(BaseTrigger):
-    """Fire at a moment; a restarted triggerer waits for the same moment.
+    """Fire at a time. If the triggerer restarts, the trigger fires at the same time.
 
-    :param until: the moment, ISO 8601 with offset
+    :param until: the time, ISO 8601 with offset
     """
 
     def __init__(self, until: str) -> None:
@@ -24,11 +24,11 @@ class WaitTrigger(BaseTrigger):
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what the triggerer needs to make this trigger again."""
+        """Return the path and arguments from which the triggerer makes this trigger again."""
         return "cpaas_provider.triggers.wait.WaitTrigger", {"until": self.until}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, in naps, because the wall clock may be set meanwhile."""
+        """Wait in short sleeps, because the wall clock may be set in between."""
         until = datetime.fromisoformat(self.until)
         while (left := (until - timezone.utcnow()).total_seconds()) > 0:  # noqa: ASYNC110 - time itself is what is awaited
             await asyncio.sleep(min(left, _LONGEST_SLEEP))

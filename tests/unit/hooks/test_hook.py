@@ -62,7 +62,7 @@ class TestConnectionTest:
     async def test_right(self, connect: Connect, sandbox: Sandbox) -> None:
         works, words = await checked(connect())
         assert works
-        assert words == f"Connected to {sandbox.url}; the API key is accepted; the contact table has 8 columns."
+        assert words == f"Connected to {sandbox.url}. The API key is accepted. The contact table has 8 columns."
 
     async def test_it_costs_and_changes_nothing(self, connect: Connect, sandbox: Sandbox) -> None:
         await checked(connect())
@@ -73,7 +73,7 @@ class TestConnectionTest:
     async def test_wrong_key(self, connect: Connect) -> None:
         works, words = await checked(connect(password="sk_wrong"))
         assert not works
-        assert words.startswith("Wrong API key: the host answers and refuses it (HTTP 401).")
+        assert words.startswith("Wrong API key: the host responds and rejects it (HTTP 401).")
         assert "sk_wrong" not in words
 
     async def test_no_key(self, connect: Connect) -> None:
@@ -85,12 +85,12 @@ class TestConnectionTest:
         with closed_port() as url:
             works, words = await checked(connect(host=url))
         assert not works
-        assert words.startswith("Wrong host, or no way to it: ")
+        assert words.startswith("Wrong host, or the host is not reachable: ")
 
     async def test_a_host_that_does_not_exist(self, connect: Connect) -> None:
         works, words = await checked(connect(host="https://cpaas.invalid"))
         assert not works
-        assert words.startswith("Wrong host, or no way to it: ")
+        assert words.startswith("Wrong host, or the host is not reachable: ")
 
     async def test_plain_http_to_elsewhere(self, connect: Connect) -> None:
         works, words = await checked(connect(host="http://api.example.com"))
@@ -114,7 +114,7 @@ class TestConnectionTest:
         with answering(status, body, **headers) as url:
             works, words = await checked(connect(host=url))
         assert not works
-        assert words.startswith("Wrong path: a server answers, but not as the service at this base URL.")
+        assert words.startswith("Wrong path: a server responds, but not as the service at this base URL.")
 
     async def test_a_path_too_much(self, connect: Connect, sandbox: Sandbox) -> None:
         works, words = await checked(connect(host=f"{sandbox.url}/v9"))
@@ -124,11 +124,11 @@ class TestConnectionTest:
     @pytest.mark.parametrize(
         ("kind", "params", "words"),
         [
-            ("rate_limit", {"retry_after": 300}, "The host answers but wants to be asked later (HTTP 429)."),
-            ("unavailable", {"retry_after": 300}, "The host answers but wants to be asked later (HTTP 503)."),
-            ("error_500", {}, "The service answers, but not with the contact table: "),
-            ("cut_before", {}, "A server is there, but it gave no answer: "),
-            ("latency", {"ms": 3000}, "A server is there, but it gave no answer: "),
+            ("rate_limit", {"retry_after": 300}, "The host responds, but accepts requests only later (HTTP 429)."),
+            ("unavailable", {"retry_after": 300}, "The host responds, but accepts requests only later (HTTP 503)."),
+            ("error_500", {}, "The service responds, but not with the contact table: "),
+            ("cut_before", {}, "A server is reachable, but it sent no response: "),
+            ("latency", {"ms": 3000}, "A server is reachable, but it sent no response: "),
         ],
     )
     async def test_a_service_in_trouble(
