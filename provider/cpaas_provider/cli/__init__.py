@@ -194,12 +194,13 @@ def _database_commands() -> tuple[ActionCommand, ...]:
         ),
         ActionCommand(
             name="erase",
-            help="Erase a recipient from delivery reports",
+            help="Erase a recipient from delivery reports and contact maps",
             description=(
                 "Delete a recipient's phone number or email address, and every delivery report that contains it in "
                 "any form. Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is "
-                "also removed from a SQLite file. A report that arrives later is stored again. Exit status: 0 on "
-                "success, 1 on failure."
+                "also removed from a SQLite file. A report that arrives later is stored again. The recipient's entries "
+                "in contact maps are removed too; the contact list and the source still hold it, so remove it there "
+                "first. Exit status: 0 on success, 1 on failure."
             ),
             func=_command("cpaas_provider.cli.db.cpaas_db_erase"),
             args=(_RECIPIENT, _REGION, ARG_VERBOSE),

@@ -50,6 +50,37 @@ _REPLACE = Arg(
     help="Let the file win where the map has another row id for a key, or another key for a row",
 )
 _DRY_RUN = Arg(("--dry-run",), action="store_true", help="Check the file against the map, and write nothing")
+_SAMPLE = Arg(
+    ("--sample",),
+    type=positive_int(allow_zero=False),
+    default=100,
+    help="Check this number of rows, chosen at random (default: %(default)s)",
+)
+_ALL_ROWS = Arg(("--all",), action="store_true", help="Check all rows")
+_MEND = Arg(
+    ("--mend",),
+    action="store_true",
+    help="Have the next sync send the cells that differ, and create the rows that are gone",
+)
+_MAX_GONE = Arg(
+    ("--max-gone",),
+    type=positive_int(allow_zero=True),
+    default=100,
+    help="With --mend, stop and mend none of them when more rows are gone (default: %(default)s)",
+)
+_KEY = Arg(
+    ("--key",),
+    action="append",
+    metavar="VALUE",
+    help="Key of the row, as the source has it; give it again for each further part of the key. - reads a part from "
+    "standard input, so that no list of processes and no shell history has it",
+)
+_ROW_NUMBER = Arg(("--row-number",), type=int, help="Number of the row in the source, as status shows it")
+_ALL_CREATIONS = Arg(("--all",), action="store_true", help="All unknown creations; only with --not-created")
+_CREATED = Arg(("--created",), metavar="ROW_ID", help="The contact list has the row, and this is its id")
+_NOT_CREATED = Arg(
+    ("--not-created",), action="store_true", help="The contact list has no such row; the next sync creates it"
+)
 
 
 def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[ActionCommand, ...]:
@@ -91,6 +122,33 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
             ),
             func=command("cpaas_provider.cli.contact_files.cpaas_contacts_import_map"),
             args=(_CONN_ID, _MAP, _FILE, _KEY_COLUMN, _ROW_ID_COLUMN, _REPLACE, _DRY_RUN, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="verify",
+            help="Compare rows of the contact list with the key map",
+            description=(
+                "Read rows of the contact list, and compare their cells with what the key map knows of them. Shows "
+                "how many rows are equal, different and gone, and which columns differ; never a value. The "
+                "connection's rate and concurrency hold. Exit status 0 when nothing differs or all of it is mended, "
+                "1 if not."
+            ),
+            func=command("cpaas_provider.cli.contact_checks.cpaas_contacts_verify"),
+            args=(_CONN_ID, _MAP, _SAMPLE, _ALL_ROWS, _MEND, _MAX_GONE, ARG_OUTPUT, ARG_VERBOSE),
+        ),
+        ActionCommand(
+            name="resolve",
+            help="Decide what an unknown creation came to",
+            description=(
+                "Decide what creations of unknown outcome came to, as the contact list itself shows: a row that is "
+                "there gets its key (--created), and a row that is not there is created by the next sync "
+                "(--not-created). The row id is read first, and refused if another key has it. Exit status 0 when it "
+                "is decided, 1 if not."
+            ),
+            func=command("cpaas_provider.cli.contact_checks.cpaas_contacts_resolve"),
+            args=(
+                *(_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED),
+                *(ARG_YES, ARG_VERBOSE),
+            ),
         ),
         ActionCommand(
             name="forget-map",

@@ -33,20 +33,35 @@ def cpaas_db_prune(args: Any) -> None:
 
 
 def cpaas_db_erase(args: Any) -> None:
-    """Erase a recipient from delivery reports, and print how many rows named it."""
+    """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
+    from cpaas_provider.contacts.erasure import erase_entries
     from cpaas_provider.delivery.erasure import erase
-    from cpaas_provider.delivery.mentions import UnknownRecipientError
+    from cpaas_provider.delivery.mentions import UnknownRecipientError, find
 
     recipient = sys.stdin.readline().strip() if args.recipient == "-" else args.recipient
     with _database() as database:
         try:
-            erased = erase(database, recipient, args.region)
+            wanted = find(recipient, args.region)
         except UnknownRecipientError as error:
             _fail(str(error))
+        # Before the reports: what is deleted is overwritten at their end.
+        entries = erase_entries(database, recipient, args.region, wanted.keys)
+        if entries.removed:
+            _say(
+                f"Removed {counted(entries.removed, 'entry', 'entries')} from {counted(entries.maps, 'contact map')}. "
+                "The contact list and the source still hold the recipient. Remove it there too, or the next sync "
+                "creates its row again."
+            )
+        erased = erase(database, recipient, args.region)
     _say(
         f"Erased the recipient, read as {erased.read_as}, from {counted(erased.rows, 'row')}. Delivery counts are "
         "unchanged, except that messages in flight count as undelivered."
     )
+    if entries.busy:
+        _fail(
+            f"{counted(entries.busy, 'entry', 'entries')} of contact maps were left, because a task syncs these rows "
+            "now. Run the same command again after it."
+        )
     if erased.leftovers:
         _fail(
             "The database file may still hold deleted data. It could not be cleaned, because another process reads it "

@@ -17,10 +17,10 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.hashes import ContactHashes
-from cpaas_provider.contacts.key_map import IMPORTING, REQUESTED, Change, KeyMap, Lease, MapEntry, find_map, open_map
+from cpaas_provider.contacts.key_map import IMPORTING, REQUESTED, Change, KeyMap, Lease, MapEntry, find_map
 from cpaas_provider.contacts.list_files import Faults, read_list
 from cpaas_provider.contacts.map_files import Progress, RenewedLease, open_export
-from cpaas_provider.contacts.maps import KEY_COLUMNS, owner_of, released
+from cpaas_provider.contacts.maps import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.staging import Staging
 from cpaas_provider.sources.files import FileSource
 from cpaas_provider.sources.rows import Source
@@ -156,16 +156,15 @@ def _map_of(target: Target) -> KeyMap | None:
     :raises MapMismatchError: when it is of another list
     """
     try:
-        find_map(target.database, conn_id=target.conn_id, name=target.name)
+        return checked_map(
+            target.database,
+            conn_id=target.conn_id,
+            base_url=target.base_url,
+            table_id=target.table_id,
+            name=target.name,
+        )
     except NoMapError:
         return None
-    return open_map(
-        target.database,
-        conn_id=target.conn_id,
-        base_url=target.base_url,
-        table_id=target.table_id,
-        name=target.name,
-    )
 
 
 def _counting(rows: Iterator[tuple[int, MapEntry]], progress: Progress) -> Iterator[tuple[int, MapEntry]]:

@@ -14,8 +14,9 @@ from typing import Any
 from sqlalchemy import select
 
 from cpaas_provider.contacts.hashes import BUCKETS
-from cpaas_provider.contacts.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState, find_map, open_map
 from cpaas_provider.store.batches import batched
+from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import StoreError
 from cpaas_provider.store.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
@@ -163,6 +164,17 @@ def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:
             )
             found.update((row_id, bytes(key_hash)) for row_id, key_hash in connection.execute(query))
     return found
+
+
+def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> KeyMap:
+    """Return a key map that is there, and of the list that its connection leads to.
+
+    :raises NoMapError: when there is none
+    :raises MapMismatchError: when it belongs to another service or table
+    :raises StoreError: when the database cannot be used
+    """
+    find_map(database, conn_id=conn_id, name=name)
+    return open_map(database, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
 
 
 def owner_of(command: str) -> str:

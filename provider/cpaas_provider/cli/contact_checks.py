@@ -1,0 +1,176 @@
+"""``airflow cpaas contacts verify | resolve``: the contact list itself, beside what the key map knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from airflow.utils.cli import suppress_logs_and_warning
+from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.counting import counted
+from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.cli.contact_files import PROGRESS_SECONDS
+from cpaas_provider.cli.contacts import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
+from cpaas_provider.contacts import maps
+from cpaas_provider.contacts.errors import ContactsError
+from cpaas_provider.contacts.key_map import KeyMap, MapEntry
+from cpaas_provider.contacts.resolution import (
+    find_by_key,
+    find_by_row_number,
+    resolve_created,
+    resolve_not_created,
+)
+from cpaas_provider.contacts.verify import Verification, VerifyReport
+from cpaas_provider.hooks.connection import CpaasConnection
+from cpaas_provider.hooks.cpaas import async_client
+from cpaas_provider.store.database import Database
+from cpaas_provider.store.errors import StoreError
+
+
+class ChecksLeft:
+    """Shows on the standard error how many rows were checked, and the time left, at most every ten seconds.
+
+    :param clock: counts seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._last = clock()
+
+    def __call__(self, checked: int, total: int) -> None:
+        """Show progress, where it is time."""
+        now = self._clock()
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            left = (now - self._began) / checked * (total - checked)
+            say(f"Checked {checked:,} of {counted(total, 'row')}, about {_duration(left)} left.", sys.stderr)
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_verify(args: Namespace) -> None:
+    """Compare rows of the contact list with a key map."""
+    with opened_database() as database:
+        connection = connection_of(args.conn_id)
+        report = VerifyReport()
+        failed: Exception | None = None
+        try:
+            with until_stopped("The check was stopped."):
+                try:
+                    asyncio.run(_verify(args, database, connection, report))
+                except (ContactsError, CpaasError, StoreError) as error:
+                    failed = error
+        finally:
+            if report.total:
+                print_lines(_lines(report), args.output)
+        if failed is not None:
+            raise failed
+    beside = aside(args)
+    drifted = report.different + report.gone
+    if report.mended:
+        say(f"The next sync mends {counted(report.mended, 'row')}.", beside)
+    if drifted > report.mended:
+        raise SystemExit(
+            f"{counted(drifted - report.mended, 'row')} of the contact list differ from the key map. With --mend the "
+            "next sync mends them."
+        )
+    if report.unreadable:
+        raise SystemExit(f"{counted(report.unreadable, 'row')} could not be read. Run the command again.")
+
+
+async def _verify(args: Namespace, database: Database, connection: CpaasConnection, report: VerifyReport) -> None:
+    async with await asyncio.to_thread(async_client, connection) as client:
+        table = await client.get_contact_table()
+        verification = Verification(
+            _map_of(args, database, connection, table.id),
+            client,
+            table,
+            report,
+            default_region=client.settings.default_region,
+            mend=args.mend,
+            max_gone=args.max_gone,
+        )
+        await verification.run(None if args.all else args.sample, ChecksLeft())
+
+
+def _map_of(args: Namespace, database: Database, connection: CpaasConnection, table_id: str) -> KeyMap:
+    return maps.checked_map(
+        database, conn_id=args.conn_id, base_url=connection.base_url, table_id=table_id, name=args.map_name
+    )
+
+
+def _lines(report: VerifyReport) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for name in ("equal", "different", "gone", "unknown", "changed", "unreadable", "not_checked", "mended"):
+        lines.append({"result": name, "column": None, "rows": getattr(report, name)})
+        if name == "different":
+            found = sorted(report.columns.items(), key=lambda one: (-one[1], one[0]))
+            lines += [{"result": name, "column": column, "rows": rows} for column, rows in found]
+    return lines
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def cpaas_contacts_resolve(args: Namespace) -> None:
+    """Decide unknown creations."""
+    chosen = [args.key is not None, args.row_number is not None, args.all]
+    if sum(chosen) != 1:
+        raise SystemExit("Give one of --key, --row-number and --all. Nothing was changed.")
+    if (args.created is not None) == args.not_created:
+        raise SystemExit("Give either --created ROW_ID or --not-created. Nothing was changed.")
+    if args.all and not args.not_created:
+        raise SystemExit("--all goes with --not-created alone: a row id belongs to one key. Nothing was changed.")
+    with opened_database() as database:
+        connection = connection_of(args.conn_id)
+        with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+            key_map = _map_of(args, database, connection, client.get_contact_table().id)
+            entries = _chosen(args, key_map)
+            if not entries:
+                say("The contact map has no unknown creations.", sys.stdout)
+                return
+            if not args.yes:
+                _confirm(args, entries)
+            if args.created is not None:
+                resolve_created(key_map, entries[0], args.created, client)
+                say("Resolved: the key has this row now. The next sync sends all its cells once.", sys.stdout)
+                return
+            changed = resolve_not_created(key_map, entries)
+    resolved = counted(len(entries) - changed, "creation")
+    say(f"Resolved as not created: {resolved}. The next sync creates the row of each one.", sys.stdout)
+    if changed:
+        raise SystemExit(f"{counted(changed, 'creation')} changed meanwhile and were left. Run the command again.")
+
+
+def _chosen(args: Namespace, key_map: KeyMap) -> list[MapEntry]:
+    if args.all:
+        return list(maps.unknown_creations(key_map))
+    if args.row_number is not None:
+        return [find_by_row_number(key_map, args.row_number)]
+    parts = [sys.stdin.readline().strip() if part == "-" else part for part in args.key]
+    return [find_by_key(key_map, parts)]
+
+
+def _confirm(args: Namespace, entries: list[MapEntry]) -> None:
+    for entry in entries[:20]:
+        since = "at an unknown time" if entry.requested is None else f"{entry.requested:%Y-%m-%d %H:%M:%S} UTC"
+        say(f"  row {entry.source_row or 'unknown'} of the source, requested {since}", sys.stdout)
+    if len(entries) > 20:
+        say(f"  and {len(entries) - 20:,} more", sys.stdout)
+    if args.created is not None:
+        confirm("Resolve as created? The key gets this row.")
+    else:
+        confirm("Resolve as not created? The next sync creates these rows, so that rows that exist are there twice.")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
