@@ -351,7 +351,7 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *campaign.ids)
-        assert (said.status, "changed in the meantime" in said.err) == (1, True)
+        assert (said.status, "is no longer as it was read" in said.err) == (1, True)
         assert len(campaign.in_state("unknown")) == 2
 
     def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:

@@ -278,7 +278,7 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *send.ids)
-        assert (said.status, "changed in the meantime" in said.err) == (1, True)
+        assert (said.status, "is no longer as it was read" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])

@@ -159,7 +159,7 @@ class TestRefused:
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *ids(run))
-        assert (said.status, "changed in the meantime. Nothing was changed." in said.err) == (1, True)
+        assert (said.status, "is no longer as it was read. Nothing was changed." in said.err) == (1, True)
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
 
     @pytest.mark.parametrize("state", ["running", "deferred"])

@@ -118,7 +118,7 @@ class CampaignJournals:
         except CampaignTakenError as error:
             raise JournalError(str(error)) from None
         except CampaignChangedError as error:
-            raise JournalError(f"{error} {UNTOUCHED} Look at it again.") from None
+            raise JournalError(f"{error} {UNTOUCHED} Check it again.") from None
 
     def _opened(self) -> Database:
         if self._unusable is not None:
@@ -165,4 +165,4 @@ class CampaignJournals:
 
 
 def _unreadable(instance: Instance, error: StoreError) -> JournalError:
-    return JournalError(f"The campaign of task instance {instance}: {error} {UNTOUCHED}")
+    return JournalError(f"The campaign of task instance {instance} could not be read. {error} {UNTOUCHED}")

@@ -94,7 +94,9 @@ def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided
                     campaigns.change(expected, decide(expected.journal).values)
                 return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
-                raise JournalError(f"The journal of {instance} changed in the meantime. {UNTOUCHED} Look at it again.")
+                raise JournalError(
+                    f"The journal of {instance} is no longer as it was read. {UNTOUCHED} Check it again."
+                )
             for key, value in decide(expected.journal).values.items():
                 get_state_backend().set(instance.scope, key, json.dumps(value), expires_at=None, session=session)
     except (JournalError, CannotDecideError):

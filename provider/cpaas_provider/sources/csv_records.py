@@ -93,7 +93,7 @@ def records_of(
 
 
 class _SwallowedError(Exception):
-    """A cell goes on for too long, or over what look like rows."""
+    """A cell is too long, or contains what looks like other rows."""
 
 
 _ABOUT_QUOTES = "a quote that opens there seems to close in another row"

@@ -105,7 +105,7 @@ class CampaignState:
         def work(connection: Connection) -> None:
             self._taken(connection, self._clock())
             if any(self._stored(connection, key) != value for key, value in seen.items()):
-                raise CampaignChangedError("The journal of this campaign changed in the meantime.")
+                raise CampaignChangedError("The journal of this campaign is no longer as it was read.")
             for key, text in texts.items():
                 self._store(connection, key, text)
             connection.execute(update(campaigns).where(self._row).values(owner=None, until=None))

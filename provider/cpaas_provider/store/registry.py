@@ -120,7 +120,7 @@ def _change_partitions(connection: Connection, key: CampaignKey, before: int, co
     if owner is not None:
         raise CampaignTakenError(
             f"Another task is starting this campaign in {_partitions(before)}: {owner}. This task would use "
-            f"{_partitions(count)}."
+            f"{_partitions(count)}. Use the same number in both, or try again when that task has ended."
         )
     # Who had one before, and comes back from the dead, must not write to it.
     connection.execute(update(campaigns).where(parts).values(term=campaigns.c.term + 1, owner=None, until=None))
