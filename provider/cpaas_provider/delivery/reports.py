@@ -185,7 +185,13 @@ def _identifier(value: Any) -> str | None:
 
 
 def _reason(value: Any) -> str | None:
-    text = _text(value) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    # Of a long text the beginning tells, where it is long enough by itself and need not be changed.
+    beginning = value[: 2 * MAX_REASON].strip()
+    if len(beginning) >= MAX_REASON and beginning.isprintable():
+        return beginning[:MAX_REASON]
+    text = _text(value)
     return text[:MAX_REASON] if text else None
 
 

@@ -121,6 +121,23 @@ class TestFields:
     def test_the_reason(self, name: str) -> None:
         assert read_report({name: "absent subscriber"}).reason == "absent subscriber"
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "why " * 500,
+            " \n why" + "x" * 2000,
+            "\x01 why" + "x" * 2000,
+            "why" + " " * 2000,
+            " " * 2000 + "why",
+            "x" * 310 + "\n" * 2000,
+            "x" * 299 + "\x00\x00" + "x" * 2000,
+            "x" * 700 + "\ud800" * 5,
+        ],
+    )
+    def test_long_reason_is_cut_as_if_all_of_it_was_read(self, text: str) -> None:
+        whole = "".join(letter if letter.isprintable() else " " for letter in text).strip()[:MAX_REASON]
+        assert read_report({"reason": text}).reason == whole
+
     @pytest.mark.parametrize(("channel", "kind"), [("sms", "sms"), ("TEXT", "sms"), ("email", "email"), ("fax", None)])
     def test_the_kind_by_the_channel(self, channel: str, kind: str | None) -> None:
         assert read_report({"channel": channel}).kind == kind

@@ -23,6 +23,13 @@ def test_it_is_base64_of_hmac_sha512_over_the_raw_body() -> None:
     assert sign(RAW, "secret") == base64.b64encode(hmac.new(b"secret", RAW, hashlib.sha512).digest()).decode()
 
 
+@pytest.mark.parametrize("length", [2046, 2047, 2048, 4094, 4095, 10_000])
+def test_long_body_is_signed_whole(length: int) -> None:
+    raw = bytes(number % 251 for number in range(length))
+    assert sign(raw, "secret") == base64.b64encode(hmac.digest(b"secret", raw, "sha512")).decode()
+    assert not verify(raw[:-1] + b"?", sign(raw, "secret"), "secret")
+
+
 def test_a_published_vector() -> None:
     """RFC 4231, test case 2."""
     known = (

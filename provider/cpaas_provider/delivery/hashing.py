@@ -1,0 +1,27 @@
+"""Hashes of what a report says, made without letting other threads run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+PIECE = 2047
+"""Bytes that Python hashes at a time without letting other threads run."""
+
+
+class Hashed(Protocol):
+    """A hash that is being made."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take in what comes next."""
+
+
+def feed(hashed: Hashed, data: bytes) -> None:
+    """Have a hash take in any number of bytes.
+
+    For more than a piece Python gives way to other threads, and waits longer for its next turn than the hash takes.
+    """
+    if len(data) <= PIECE:
+        hashed.update(data)
+        return
+    for start in range(0, len(data), PIECE):
+        hashed.update(data[start : start + PIECE])
