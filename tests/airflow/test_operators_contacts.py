@@ -264,7 +264,7 @@ class TestUpsert:
         assert rows[result["row_id"]][NAME] == "Upserted"
 
     def test_a_row_that_went_is_said_to_be_gone(self, played: Stage) -> None:
-        assert "The list has no row of this id any more; the provider creates a new one." in played.log("upsert_gone")
+        assert "The list no longer has a row with this id. Creating a new one." in played.log("upsert_gone")
 
     def test_unless_only_what_exists_may_be_changed(self, played: Stage) -> None:
         assert played.outcome("upsert_strict") == ("failed", 1)

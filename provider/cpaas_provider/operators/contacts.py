@@ -26,9 +26,8 @@ _NO_ROW = frozenset({"", "None", "null"})
 class GetContactTableOperator(CpaasOperator):
     """Read the contact table's columns.
 
-    Returns ``{"id", "columns": [{"id", "name", "type"}]}``.
-
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ``{"id", "columns": [{"id", "name", "type"}]}``
     """
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
@@ -41,12 +40,13 @@ class GetContactTableOperator(CpaasOperator):
 class GetContactRowOperator(CpaasOperator):
     """Read one row.
 
-    Returns ``{"row_id", "columns": {name: value}}``. The cells are personal data and stand in the XCom;
-    ``return_fields`` narrows them. Fails at once when there is no row of that id.
+    The cells are personal data, and the XCom contains them. ``return_fields`` narrows them. The task fails at once if
+    there is no row with that id.
 
     :param row_id: the row's id (templated)
-    :param return_fields: the column names to return; default: all
+    :param return_fields: the column names to return. Default: all
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ``{"row_id", "columns": {name: value}}``
     """
 
     template_fields = ("row_id", "cpaas_conn_id")
@@ -122,31 +122,38 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
 
 
 class CreateContactRowOperator(_CreatingOperator):
-    """Add a row.
+    """Create a row, at most once per task instance, across retries, crashes and clears.
 
-    Returns ``{"row_id", "created": true, "unknown_recipients", "unknown_references"}``. A task instance adds one row,
-    whatever ends a try. Fails at once when a column is unknown or a value does not fit its type, and, unless
-    ``on_unknown`` says otherwise, when nobody can find out whether the row was created (``unknown_recipients`` is then
-    1, and there is no id).
+    The task fails at once if a column is unknown or a value does not fit its type. It also fails at once if the
+    outcome of the creation is unknown, unless ``on_unknown`` is ``skip`` or ``resend``.
 
     :param columns: cells by column name; ``None`` or blank text leaves a cell empty (templated)
-    :param empty_cell_value: what an empty cell is on the wire: ``null`` or ``empty`` (an empty string)
+    :param empty_cell_value: how an empty cell is sent: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the row's id, and whether it is known:
+
+        | Key | Value |
+        |---|---|
+        | ``row_id`` | Id of the row, null if the outcome is unknown. |
+        | ``created`` | True if the row was created, false if the outcome is unknown. |
+        | ``unknown_recipients`` | 1 if the outcome is unknown, only with ``on_unknown="skip"``. Otherwise 0. |
+        | ``unknown_references`` | Reference of the request of unknown outcome. |
     """
 
     template_fields = ("columns", "cpaas_conn_id")
 
 
 class UpdateContactRowOperator(_WriteContactRowOperator):
-    """Change cells of a row; the others are kept.
+    """Update cells of a row. The other cells do not change.
 
-    Returns ``{"row_id", "created": false}``. Fails at once when there is no row of that id, when a column is unknown,
-    or when a value does not fit its type. Repeating an update is safe, so the task's retries may.
+    The task fails at once if there is no row with that id. It also fails at once if a column is unknown, or if a value
+    does not fit its type. An update is idempotent, so the task's retries send it again.
 
     :param row_id: the row's id (templated)
     :param columns: cells by column name; ``None`` or blank text clears a cell (templated)
-    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ``{"row_id", "created": false}``
     """
 
     template_fields = ("row_id", "columns", "cpaas_conn_id")
@@ -161,24 +168,30 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
 
 
 class UpsertContactRowOperator(_CreatingOperator):
-    """Change a row, or create it where there is none yet.
+    """Update a row, or create it if there is none yet.
 
-    With ``key`` the provider finds the row in the key map that ``SyncContactsOperator`` uses, sends only cells that
-    changed, and creates the row once, whatever run or task asks for it. Without ``key`` the DAG has to store the row's
-    id, because the service lists no rows; a task instance then creates one row at most.
+    With ``key`` the provider finds the row in the key map that ``SyncContactsOperator`` uses. It sends only cells that
+    changed, and creates the row once, across all runs and tasks. Without ``key`` the DAG must store the row's id,
+    because the service cannot list rows. A task instance then creates at most one row.
 
-    Returns ``{"row_id", "created", "unknown_recipients", "unknown_references"}``. Fails at once when a column is
-    unknown or a value does not fit its type. Fails at once, too, when the outcome of a creation is unknown, unless
-    ``on_unknown`` says otherwise (``unknown_recipients`` is then 1, and there is no id).
+    The task fails at once if a column is unknown or a value does not fit its type. It also fails at once if the
+    outcome of a creation is unknown, unless ``on_unknown`` is ``skip`` or ``resend``.
 
     :param columns: cells by column name; ``None`` clears a cell (templated)
-    :param key: the key of the row in the key map: a value, or a list of the values of several key columns (templated)
+    :param key: the row's key in the key map: a value, or a list of values for several key columns (templated)
     :param map_name: the key map, as of ``SyncContactsOperator`` (templated)
-    :param row_id: the row's id, instead of a key; none, or an empty one, creates a row (templated)
-    :param create_if_missing: create a row when the one of ``row_id`` or ``key`` is not there; otherwise that fails the
-        task
-    :param empty_cell_value: what clears a cell on the wire: ``null`` or ``empty`` (an empty string)
+    :param row_id: the row's id, instead of a key. Without an id, or with an empty one, a row is created (templated)
+    :param create_if_missing: create a row if the one of ``row_id`` or ``key`` does not exist. Otherwise the task fails
+    :param empty_cell_value: how a cleared cell is sent: ``null`` or ``empty`` (an empty string)
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: the row's id, and whether it was created:
+
+        | Key | Value |
+        |---|---|
+        | ``row_id`` | Id of the row, null if the outcome is unknown. |
+        | ``created`` | Whether the row was created. |
+        | ``unknown_recipients`` | 1 if the outcome is unknown, only with ``on_unknown="skip"``. Otherwise 0. |
+        | ``unknown_references`` | Reference of the request of unknown outcome. Empty with ``key``. |
     """
 
     template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
@@ -222,7 +235,7 @@ class UpsertContactRowOperator(_CreatingOperator):
             except CpaasNotFoundError:
                 if not self.create_if_missing:
                     raise
-                self.log.info("The list has no row of this id any more; the provider creates a new one.")
+                self.log.info("The list no longer has a row with this id. Creating a new one.")
             else:
                 return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
         return super().carry_out(context, client, connection, give_up_at)
@@ -251,14 +264,15 @@ class UpsertContactRowOperator(_CreatingOperator):
 
 
 class DeleteContactRowOperator(CpaasOperator):
-    """Remove a row.
+    """Delete a row.
 
-    Returns ``{"row_id", "deleted": true}``. Fails at once when there is no row of that id, or skips with
-    ``skip_if_missing``. Repeating a deletion is safe, so the task's retries may.
+    The task fails at once if there is no row with that id, or is skipped with ``skip_if_missing``. A deletion is
+    idempotent, so the task's retries send it again.
 
     :param row_id: the row's id (templated)
-    :param skip_if_missing: skip the task when there is no such row, instead of failing it
+    :param skip_if_missing: skip the task if there is no such row, instead of failing it
     :param cpaas_conn_id: the connection to use (templated)
+    :returns: ``{"row_id", "deleted": true}``
     """
 
     template_fields = ("row_id", "cpaas_conn_id")
@@ -276,6 +290,6 @@ class DeleteContactRowOperator(CpaasOperator):
             client.delete_contact_row(self.row_id)
         except CpaasNotFoundError:
             if self.skip_if_missing:
-                raise AirflowSkipException("There is no row of this id: nothing to delete.") from None
+                raise AirflowSkipException("There is no row with this id. Nothing was deleted.") from None
             raise
         return {"row_id": self.row_id, "deleted": True}

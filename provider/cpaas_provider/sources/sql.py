@@ -25,8 +25,8 @@ class SqlSource(arguments.Argument):
 
     :param conn_id: the Airflow connection of the database (templated)
     :param sql: one statement that has a result (templated)
-    :param parameters: values of its placeholders (templated). The notation is that of other SQL operators on this
-        database: ``%s`` or ``%(name)s`` on PostgreSQL, ``?`` or ``:name`` on SQLite
+    :param parameters: values of its placeholders. The notation is that of other SQL operators on this database:
+        ``%s`` or ``%(name)s`` on PostgreSQL, ``?`` or ``:name`` on SQLite (templated)
     """
 
     template_fields = ("conn_id", "sql", "parameters")
