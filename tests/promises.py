@@ -431,6 +431,7 @@ TASKS: Mapping[str, str] = {
     "SmsCampaignOperator": (
         f"{_AIRFLOW}test_campaign_tries.py::TestOneTry::test_everybody_gets_their_own_words_in_one_request"
     ),
+    "SyncContactsOperator": f"{_AIRFLOW}test_contact_sync.py::test_second_sync_sends_only_changed_cells",
     "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
     "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
     "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",

@@ -24,7 +24,7 @@ _GUIDES = (
 )
 
 _NAME = "CPaaS"
-_MODULES = ("sms", "email", "otp", "airtime", "contacts", "lookup")
+_MODULES = ("sms", "email", "otp", "airtime", "contact_sync", "contacts", "lookup")
 
 
 def _text(label: str, description: str, **schema: object) -> dict[str, object]:

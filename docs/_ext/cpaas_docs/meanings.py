@@ -6,17 +6,20 @@ A name without a meaning here fails the build.
 from __future__ import annotations
 
 COLUMNS = {
-    "row": "Number of the row in the source, from 1. 0 is a test recipient.",
+    "row": "Number of the row in the source, from 1. 0 is a test recipient. Empty for one gone from the source.",
     "recipient": "The phone number as international digits, or the email address. Empty for a row that cannot be used.",
     "outcome": "One of the values below.",
     "reference": "Reference of the request. Logs, errors and the journal use the same.",
     "message_id": "The service's id of the message.",
     "pages": "Billable pages (SMS segments) of the message. Empty for email.",
-    "reason": "Why the recipient was rejected or left out, or the reason in a delivery report.",
+    "reason": "Why the recipient or row was rejected or left out, or the reason in a delivery report.",
     "campaign": "Reference of the campaign, or of the request where it belongs to no campaign.",
     "status": "The service's word in the delivery report.",
     "conflict": "Whether there are reports of both: delivered and not delivered.",
     "reported": "The time in the report.",
+    "key": "The key of the row, its parts joined by ` / `. Empty where only its hash is known.",
+    "row_id": "The service's id of the row in the contact list.",
+    "columns": "The list columns that the request set, joined by commas.",
 }
 
 CAMPAIGN_OUTCOMES = {
@@ -32,6 +35,17 @@ CAMPAIGN_OUTCOMES = {
     9: "The phone lookup failed, and `on_lookup_error` is `skip`.",
 }
 """By the value of the member, which is stored and so never changes."""
+
+CONTACT_OUTCOMES = {
+    "created": "The service created a row.",
+    "updated": "The service updated the row.",
+    "deleted": "The service deleted the row.",
+    "rejected": "The service rejected the row, in this run or unchanged in an earlier one.",
+    "invalid_row": "The row cannot be used. A cell does not fit, or the key is blank or of another row.",
+    "unknown": "The provider cannot determine whether the service created a row.",
+    "not_sent": "No request for this row was accepted yet. A retry sends it.",
+}
+"""By the value of the member."""
 
 DELIVERY_OUTCOMES = {
     0: "Nothing final is reported yet.",

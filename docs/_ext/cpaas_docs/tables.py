@@ -79,7 +79,9 @@ def values(path: str, said: str) -> Iterator[str]:
     yield "| Value | Meaning |"
     yield "|---|---|"
     for member in find(path):
-        yield f"| `{member.name.lower()}` | {getattr(meanings, said)[member.value]} |"
+        # A file has a number's name, and text as it is.
+        word = member.value if isinstance(member.value, str) else member.name.lower()
+        yield f"| `{word}` | {getattr(meanings, said)[member.value]} |"
     yield ""
 
 

@@ -42,7 +42,7 @@ def refuse_other_database(database: Database) -> None:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise AirflowFailException(
             "Another database stores the campaigns with an idempotency_key and the contact maps, and this worker uses "
-            f"{database.url_for_people}. What was accepted there would be sent again. Nothing was sent. Set "
+            f"{database.url_for_people}. Requests that were accepted there would be sent again. Nothing was sent. Set "
             "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
             f"replaced the other one for good, run the following and then clear the task: {commands}"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.contacts.decisions import SyncRules
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.rules import parse_mapping
@@ -303,12 +304,16 @@ def _from_cursor(source: Source, cursor: Any) -> Source:
 
 def _done(report: Mapping[str, Any]) -> str:
     """Return the last line of a sync: its counts."""
-    names = (
-        "created", "updated", "deleted", "unchanged", "rejected", "rejected_before", "invalid_rows", "unknown",
-        "not_sent", "remaining", "missing",
-    )  # fmt: skip
-    counts = ", ".join(f"{report[name]:,} {name.replace('_', ' ')}" for name in names)
-    return f"Contact sync of {report['rows']:,} rows: {counts}; {report['requests']:,} requests."
+    left_out = ", ".join(
+        f"{report[name]:,} {name.replace('_', ' ')}"
+        for name in ("rejected", "rejected_before", "invalid_rows", "unknown", "not_sent", "remaining", "not_in_mode")
+    )
+    return (
+        f"Contact sync ended. The source has {counted(report['rows'], 'row')}. In the contact list "
+        f"{report['created']:,} were created, {report['updated']:,} updated, {report['deleted']:,} deleted, and "
+        f"{report['unchanged']:,} are unchanged. Left out: {left_out}. Gone from the source: {report['missing']:,}. "
+        f"{counted(report['requests'], 'request')}."
+    )
 
 
 def _storage_path(path: Any) -> Any:

@@ -57,7 +57,7 @@ class SyncContactsOperator(CpaasOperator):
         source column whose name is a list column
     :param mode: ``upsert`` creates and updates rows, ``insert`` only creates, ``update`` only updates
     :param on_missing: for rows that are gone from the source: ``keep`` them, ``delete`` them, ``clear`` the cells of
-        ``clear_columns``, or a mapping of list columns to values to set
+        ``clear_columns``, or a mapping of list columns to values to set (templated)
     :param clear_columns: the list columns that ``on_missing="clear"`` empties
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. More stop the sync before its

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.contacts.dispatcher import Counts
+from cpaas_provider.contacts.progress import SyncProgress
+from cpaas_provider.contacts.spool import Outcome
 from cpaas_provider.delivery.arrivals import Kept
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS
+from cpaas_provider.operators._contact_sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
 from cpaas_provider.sending.campaign.outcomes import OF_A_CAMPAIGN
 from cpaas_provider.sending.campaign.plan import Fate
@@ -163,9 +167,12 @@ def test_every_command_and_option_has_an_entry(program: str) -> None:
 
 
 def test_metrics_are_those_that_are_published() -> None:
-    """Of a campaign every figure; of the receiver every kind of report, and what it counts beside."""
+    """Of campaigns and syncs every figure; of the receiver every kind of report, and what it counts beside."""
     progress = Progress(10, sent=1)
     figures = {f"{metrics.CAMPAIGN}.{name}" for name in progress.figures(1.0, 2.0)}
+    synced: dict[str, float] = {}
+    SyncProgress(10.0, synced.update).publish(Counts(), 1, 2.0)
+    figures |= {f"{metrics.CONTACTS}.{name}" for name in synced}
     counted = {kept.value for kept in Kept if kept is not Kept.NEW} | {"received", "lag", "refused.<status>"}
     table = [metric.name for metric in metrics.METRICS]
     assert set(table) == figures | {f"{metrics.DELIVERY}.{name}" for name in counted}
@@ -176,12 +183,13 @@ def test_metrics_are_those_that_are_published() -> None:
 
 def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
     text = text_of(DOCS / "reference" / "results-file.md")
-    for column in (*OF_A_CAMPAIGN, *COLUMNS):
+    for column in (*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS):
         assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
-    assert set(meanings.COLUMNS) == {*OF_A_CAMPAIGN, *COLUMNS}
-    for member in (*Fate, *State):
-        assert re.search(rf"^\| `{member.name.lower()}` \| \S", text, re.M), member
+    assert set(meanings.COLUMNS) == {*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS}
+    for word in (*(member.name.lower() for member in (*Fate, *State)), *Outcome):
+        assert re.search(rf"^\| `{word}` \| \S", text, re.M), word
     assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in Fate}
+    assert set(meanings.CONTACT_OUTCOMES) == {*Outcome}
     assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in State}
 
 
