@@ -231,3 +231,14 @@ def test_change_is_published_as_an_asset_event(stage: Stage) -> None:
     assert events() == before + 1
     sync(stage, people(2), "event").once()
     assert events() == before + 1
+
+
+def test_column_that_no_row_has_is_refused_before_the_first_request(stage: Stage) -> None:
+    rows = [{name: cell for name, cell in row.items() if name != "plan"} for row in people(5)]
+    before = all_requests(stage)
+    ended = sync(stage, rows, "absent").once()
+    assert ended.state == "failed"
+    assert "No row of the source has 'plan', which the mapping reads. Nothing was sent" in ended.error
+    assert all_requests(stage) - before == 1
+    with_none = [*rows, {**rows[0], "id": "c-9", "name": "Person 9", "plan": None}]
+    assert sync(stage, with_none, "absent").once().result["created"] == 6

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.counting import counted
+from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.errors import TooManyChangesError
 from cpaas_provider.contacts.hashes import bucket_of
@@ -137,6 +138,7 @@ class Planner:
         while some := list(islice(rows, _AT_ONCE)):
             self._group(some, wanted)
             self._pause()
+        self._refuse_absent(table)
         self.plan.mapped = sum(
             count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
         )
@@ -148,6 +150,15 @@ class Planner:
             else:
                 self._gone()
         return self.plan
+
+    def _refuse_absent(self, table: Table) -> None:
+        """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
+        absent = [name for name in self._mapping.source_columns if name in table.absent]
+        if absent and self.plan.rows > self.plan.unreadable:
+            raise CpaasInvalidRequestError(
+                f"No row of the source has {' or '.join(map(repr, absent))}, which the mapping reads. Nothing was "
+                "sent. Correct the name in columns. A row without a value has None there."
+            )
 
     def _group(self, rows: Sequence[Row | InvalidRow], wanted: Sequence[str]) -> None:
         plan, hashes, secret = self.plan, self._map.hashes, self._row_secret

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.sources.rows import InvalidRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, Source, SourceError, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -66,6 +67,7 @@ def _is_one_of(wanted: set[Any], region: str | None) -> Callable[[Any], bool]:
 
 
 class _Concerned:
+    absent = NONE_ABSENT
     columns: tuple[str, ...] | None = COLUMNS
 
     def __init__(self, connection: Connection, query: Select[Any]) -> None:
@@ -82,6 +84,11 @@ class _Contacts:
     def __init__(self, table: Table, column: str, is_one: Callable[[Any], bool]) -> None:
         self.columns = table.columns
         self._table, self._column, self._is_one = table, column, is_one
+
+    @property
+    def absent(self) -> AbstractSet[str]:
+        """Return what no contact had."""
+        return self._table.absent
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read those contacts that are concerned; of rows that cannot be read it cannot be told."""

@@ -13,7 +13,7 @@ from cpaas_provider.sources.csv_header import column_names, likely_delimiter, na
 from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
 from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, records_of
 from cpaas_provider.sources.files import FileSource, suffixes_of
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 
 
 class CsvSource(FileSource):
@@ -83,6 +83,8 @@ class CsvSource(FileSource):
 
 
 class _CsvTable:
+    absent = NONE_ABSENT
+
     def __init__(self, columns: tuple[str, ...], records: Iterator[Record | InvalidRow]) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._names = columns

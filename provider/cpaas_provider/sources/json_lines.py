@@ -43,10 +43,12 @@ class _JsonLinesTable:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self.absent: set[str] = set()
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all lines once."""
         decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
+        self.absent = absent = set(wanted)
         for number, line in enumerate(self._lines(), 1):
             if line is None:
                 yield InvalidRow(number, f"is longer than {LONGEST_LINE} bytes")
@@ -58,6 +60,8 @@ class _JsonLinesTable:
                 found, end = decode(text)
                 if end < len(text) or type(found) is not dict:
                     raise ValueError("more, or other, than one object")
+                if absent:
+                    absent.difference_update(found)
                 values = tuple([found.get(name) for name in wanted])
                 if b"\\ud" in line or b"\\uD" in line:
                     _check_encodable(values)

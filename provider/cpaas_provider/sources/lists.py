@@ -44,12 +44,16 @@ class _ListTable:
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
+        self.absent: set[str] = set()
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all items once."""
         others = (None,) * (len(wanted) - 1)
+        self.absent = absent = set(wanted)
         for number, item in enumerate(self._items, 1):
             if isinstance(item, Mapping):
+                if absent:
+                    absent.difference_update(item)
                 yield Row(number, tuple([item.get(name) for name in wanted]))
             elif isinstance(item, (str, int, float)) and not isinstance(item, bool):
                 yield Row(number, (item, *others) if wanted else ())

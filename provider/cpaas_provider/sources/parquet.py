@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cpaas_provider.sources.files import FileSource, unreadable
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 
 _ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
@@ -49,6 +49,8 @@ class ParquetSource(FileSource):
 
 
 class _ParquetTable:
+    absent = NONE_ABSENT
+
     def __init__(self, source: ParquetSource, arrow: Any, file: Any, columns: tuple[str, ...]) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._source = source

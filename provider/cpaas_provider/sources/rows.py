@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,9 @@ class Row(NamedTuple):
     number: int
     values: tuple[Any, ...]
 
+
+NONE_ABSENT: AbstractSet[str] = frozenset()
+"""What is absent of a source that has columns of its own: it tells them when it is opened."""
 
 make_row: Callable[[tuple[int, tuple[Any, ...]]], Row] = partial(tuple.__new__, Row)
 """Makes a row out of its two fields in half the time, which is what a million of them are worth."""
@@ -43,6 +47,13 @@ class Table(Protocol):
     """
 
     columns: tuple[str, ...] | None
+
+    @property
+    def absent(self) -> AbstractSet[str]:
+        """Return the requested columns that no row had, not even with an empty value, once all rows are read.
+
+        Of a source that has columns of its own it is empty.
+        """
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all rows once, as a stream; a requested column that does not exist gives ``None``.

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
@@ -112,6 +112,8 @@ class SqlSource(arguments.Argument):
 
 
 class _SqlTable:
+    absent = NONE_ABSENT
+
     def __init__(self, source: SqlSource, result: CursorResult[Any], columns: tuple[str, ...]) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._source = source

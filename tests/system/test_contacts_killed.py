@@ -1,0 +1,66 @@
+"""The list is the source, whatever is killed while it is synced: nothing twice, nothing lost but what is named."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.killing_contacts.oracle import cells_of, violations
+from tests.system.killing_contacts.rounds import Killing
+from tests.system.killing_contacts.sources import Contact
+from tests.unit.store.conftest import postgres_url as postgres_url
+
+SEED = 11
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def killing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killing]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    with Killing(tmp_path, SEED, url) as running:
+        yield running
+    assert running.airflow.remaining() == []
+
+
+@pytest.mark.parametrize("killing", ["postgres"], indirect=True)
+def test_sample_of_kills_leaves_the_list_equal_to_the_source(killing: Killing) -> None:
+    killing.round("whole", size=600, kills=2, foul=False)
+    killing.round("whole", size=600, kills=1, foul=True)
+    killing.round("parted", size=600, kills=2, foul=True)
+    assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)
+    assert killing.outcome.died >= 3
+
+
+@pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
+@pytest.mark.timeout(3_600)
+def test_100_kills_leave_the_list_equal_to_the_source(killing: Killing, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random()
+    while killing.outcome.died < 50 and not killing.outcome.wrongs:
+        killing.round(chance.choice(("whole", "parted")), size=5_000, kills=12, foul=chance.random() < 0.5)
+    with capsys.disabled():
+        print(f"\n{killing.outcome}")
+    assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)
+
+
+ADA, BO = Contact("1", "Ada", "234", "gold", 1), Contact("2", "Bo", "235", "basic", 2)
+
+
+@pytest.mark.parametrize(
+    ("listed", "unknown", "seen"),
+    [
+        ({"a": ADA, "b": BO}, (), None),
+        ({"a": ADA}, ("Bo",), None),
+        ({"a": ADA, "b": BO}, ("Bo",), None),
+        ({"a": ADA}, (), "not in the list"),
+        ({"a": ADA, "b": BO, "c": BO}, ("Bo",), "more than once"),
+        ({"a": ADA, "b": Contact("2", "Bo", "235", "gold", 2)}, (), "other cells"),
+        ({"a": ADA, "b": BO, "c": Contact("3", "Cy", "236", "gold", 3)}, (), "gone from the source"),
+    ],
+)
+def test_oracle_tells_a_list_that_is_not_the_source(listed: Any, unknown: Any, seen: str | None) -> None:
+    found = violations([ADA, BO], {row_id: cells_of(one) for row_id, one in listed.items()}, unknown)
+    assert found == [] if seen is None else any(seen in wrong for wrong in found)
