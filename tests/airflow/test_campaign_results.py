@@ -14,6 +14,7 @@ from tests.airflow.campaigns import TEXT, accept_all, counts, digits, lines, out
 from tests.airflow.deeds import FailsAfterwards
 from tests.airflow.stage import ATTEMPTS, Stage, fault
 from tests.airflow.tries import Run, new_dag
+from tests.unit.docs.results import documented_keys
 
 FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
 
@@ -113,6 +114,7 @@ def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(stage: Sta
     run = sms(stage, rows(20), post_execute=FailsAfterwards(1))
     *_, second = run.to_the_end()
     assert len(json.dumps(second.result)) < 1000
+    assert set(second.result) == documented_keys(SmsCampaignOperator)
     assert (second.result["requests"], second.result["charge"], second.result["sent"]) == (10, 80.0, 20)
     assert second.result["balance"] == stage.sandbox.counters()["balance"]
 

@@ -34,6 +34,7 @@ from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.stage import Stage, digits, on_stage
 from tests.sandbox import Sandbox
 from tests.unit.delivery.arriving import kept, report
+from tests.unit.docs.results import documented_keys
 from tests.unit.triggers.test_delivery import asked
 
 MODES = ("poke", "reschedule", "deferrable")
@@ -169,6 +170,7 @@ class TestOutcomes:
             "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
             "results_path": None,
         }  # fmt: skip
+        assert set(played.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_share_that_is_reached_is_enough(self, played: Stage, mode: str) -> None:

@@ -11,6 +11,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from tests.airflow.answering import answering
 from tests.airflow.stage import Stage, balance, busy, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
 
 DEPRECATED = "The service has deprecated airtime purchases and may remove them."
 UNKNOWN = {
@@ -93,7 +94,7 @@ class TestResult:
     def test_it_is_the_purchase_without_the_number(self, played: Stage) -> None:
         (purchase,) = played.arrived("airtime", digits("by_params"))
         result = played.xcom("rendered")
-        assert set(result) == {
+        assert set(result) == documented_keys(BuyAirtimeOperator) == {
             "id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
             "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip

@@ -10,6 +10,7 @@ from airflow.sdk import task
 from cpaas_provider.operators.email import SendEmailOperator
 from tests.airflow.stage import Stage, address, balance, busy, fault, on_stage
 from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
 
 NOT_SENT = {"rate_limit": [busy("send_email")], "unavailable": [busy("send_email", "unavailable")]}
 UNKNOWN = {
@@ -140,7 +141,7 @@ class TestResult:
     def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
         (message,) = played.arrived("email", address("by_params"))
         result = played.xcom("rendered")
-        assert set(result) == {
+        assert set(result) == documented_keys(SendEmailOperator) == {
             "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
             "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip

@@ -10,6 +10,7 @@ from airflow.sdk import task
 from cpaas_provider.operators.lookup import PhoneLookupOperator
 from tests.airflow.stage import Stage, balance, busy, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
 
 # What was charged and cannot be read, and is not charged again.
 PAID = {
@@ -65,6 +66,7 @@ def test_the_record_is_the_result_number_included(played: Stage) -> None:
         "ported": False,
         "dnd": True,
     }
+    assert set(played.xcom("rendered")) == documented_keys(PhoneLookupOperator)
 
 
 def test_return_fields_narrow_it_in_the_order_given(played: Stage) -> None:

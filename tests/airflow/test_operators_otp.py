@@ -17,6 +17,7 @@ from cpaas_provider.operators.otp import (
 )
 from tests.airflow.stage import Stage, balance, busy, digits, fault, on_stage, phone, setting
 from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
 
 RECORD = {"id", "status", "status_desc", "outcome", "created_datetime"}
 UNKNOWN = {
@@ -134,6 +135,7 @@ class TestRequest:
         (passcode,) = played.arrived("otp", digits("by_params"))
         result = played.xcom("rendered")
         assert set(result) == RECORD | {"expires_at", "unknown_recipients", "unknown_references"}
+        assert set(result) == documented_keys(RequestOtpOperator)
         assert (result["id"], result["status_desc"], result["outcome"]) == (passcode["id"], "SENT", "pending")
         assert result["expires_at"] == passcode["expires_datetime"]
 
@@ -197,7 +199,7 @@ class TestVerify:
     @pytest.mark.parametrize("scene", ["verify", "verify_strict"])
     def test_the_right_code_verifies(self, played: Stage, scene: str) -> None:
         result = played.xcom(scene)
-        assert set(result) == RECORD | {"verified"}
+        assert set(result) == documented_keys(VerifyOtpOperator) == RECORD | {"verified"}
         assert (result["verified"], result["status_desc"], result["outcome"]) == (True, "VERIFIED", "verified")
 
     def test_a_wrong_code_fails_at_once_and_uses_up_one_attempt(self, played: Stage) -> None:
@@ -246,7 +248,7 @@ class TestVerify:
 class TestGetAndFind:
     def test_a_record_is_read_by_its_id(self, played: Stage) -> None:
         result = played.xcom("get")
-        assert set(result) == RECORD
+        assert set(result) == documented_keys(GetOtpOperator) == RECORD
         assert result["outcome"] == "verified"
 
     def test_reading_again_is_harmless(self, played: Stage) -> None:
@@ -273,6 +275,7 @@ class TestRevoke:
         (passcode,) = played.arrived("otp", digits(f"to_{scene}"))
         assert passcode["status_desc"] == "REVOKED"
         assert played.xcom(scene) == {"id": passcode["id"], "revoked": True}
+        assert documented_keys(RevokeOtpOperator) == {"id", "revoked"}
 
     def test_a_passcode_that_is_not_there_fails_at_once(self, played: Stage) -> None:
         assert played.outcome("revoke_nobody") == ("failed", 1)

@@ -10,6 +10,7 @@ from airflow.sdk import task
 from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.stage import Stage, balance, busy, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
 
 # How a first try may fail although surely nothing was sent.
 NOT_SENT = {
@@ -186,7 +187,7 @@ class TestResult:
     def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
         (message,) = played.arrived("sms", digits("two_pages"))
         result = played.xcom("two_pages")
-        assert set(result) == {
+        assert set(result) == documented_keys(SendSmsOperator) == {
             "id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
             "references", "delivery_reports", "unknown_recipients", "unknown_references",
         }  # fmt: skip

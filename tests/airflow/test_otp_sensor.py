@@ -27,6 +27,7 @@ from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.airflow.stage import ATTEMPTS, Stage, digits, fault, on_stage, setting
 from tests.sandbox import Sandbox, connection_json
+from tests.unit.docs.results import documented_keys
 
 MODES = ("poke", "reschedule", "deferrable")
 # What a sensor that does not succeed says.
@@ -147,7 +148,7 @@ class TestOutcomes:
     def test_on_request_it_succeeds_with_the_status_to_branch_on(self, played: Stage, name: str, mode: str) -> None:
         assert played.outcome(f"{name}_{mode}_told") == ("success", 1)
         result = played.xcom(f"{name}_{mode}_told")
-        assert set(result) == {"outcome", "id", "status", "status_desc"}
+        assert set(result) == documented_keys(OtpStatusSensor) == {"outcome", "id", "status", "status_desc"}
         assert result["outcome"] == ("expired" if name == "expired_by_clock" else name)
         assert MESSAGES[name] in played.log(f"{name}_{mode}_told")
 

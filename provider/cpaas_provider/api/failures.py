@@ -70,9 +70,11 @@ def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = 
         if changes
         else "The request may have been charged. A retry may be charged again."
     )
+    # The status belongs to the first sentence, which the journal's errors quote alone.
+    cause, stop, rest = what.partition(". ")
     where = f" (HTTP {status})" if status is not None else ""
     return errors.CpaasUnknownOutcomeError(
-        f"{endpoint.operation}: {what}{where}. {advice}",
+        f"{endpoint.operation}: {cause}{where}{stop}{rest}. {advice}",
         operation=endpoint.operation,
         status=status,
         maybe_sent=changes,

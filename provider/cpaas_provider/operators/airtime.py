@@ -61,7 +61,7 @@ class BuyAirtimeOperator(SendOperator):
         | ``amount`` | Amount bought, in the account's currency. |
         | ``charge`` | Cost, in the account's currency. |
         | ``balance`` | Balance after the purchase, in the account's currency. |
-        | ``refunded`` | Amount refunded, as the service reports it. |
+        | ``refunded`` | Whether the charge was refunded, as the service reports it. |
         | ``created_datetime`` | ISO 8601 time at which the service made the purchase. |
         | ``references`` | The provider's reference of the accepted request. |
         | ``delivery_reports`` | Their endpoint: ``callback``, ``webhook``, or null if none can arrive. |
