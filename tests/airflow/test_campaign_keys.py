@@ -150,7 +150,7 @@ class TestDatabases:
         use_database(monkeypatch, tmp_path / "of_another_worker.db")
         failed = sms(stage, rows(3), **KEY).once()
         assert (failed.state, reached(stage)) == ("failed", Counter(digits(3)))
-        assert "another database" in failed.error
+        assert "Another database" in failed.error
         assert "airflow variables delete cpaas_campaign_database." in failed.error
 
     def test_also_a_retry_on_a_worker_with_a_database_of_its_own_is_refused(
