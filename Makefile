@@ -92,7 +92,7 @@ docs: setup ## Build the documentation site into build/docs; warnings are errors
 	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
 
-pictures: setup ## Make the pictures of README and docs from a demo run; needs chromium and chromedriver
+pictures: setup ## Make the pictures of README and docs from a demo run (the inbox needs chromium and chromedriver)
 	@$(RUN) $(BIN)/python -m tests.system.pictures
 
 lint: setup ## Check style, formatting and import contracts

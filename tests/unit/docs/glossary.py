@@ -108,9 +108,6 @@ EXCEPTIONS = {
 }
 """What a rule finds and may stay: (file, the words found), and why."""
 
-UNFINISHED = ("docs/pictures/campaign-log.svg",)
-"""Where texts are not rewritten yet: files, and folders with a slash at their end."""
-
 MOST_WORDS = 25
 _WORD = re.compile(r"[\w…'-]*[A-Za-z…][\w…'-]*")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:])[\s)\"*]+|\n")
