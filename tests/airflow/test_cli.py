@@ -15,6 +15,7 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import delete
 
+from cpaas_provider.api.client import CpaasClient
 from tests.sandbox import Sandbox
 
 Airflow = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -115,3 +116,27 @@ class TestProviders:
 
         ours = [str(one) for one in self.listed(airflow, "widgets") if "cpaas" in str(one)]
         assert [name for name in CONNECTION_FIELDS if not any(name in one for one in ours)] == []
+
+
+def test_contact_list_is_adopted_and_verified(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
+    with CpaasClient(sandbox.url, sandbox.api_key, allow_http=True) as client:
+        rows = [client.create_contact_row({"col_7f3a01": f"Person {number}"}).row.id for number in range(3)]
+    (tmp_path / "list.csv").write_text("customer_id,row_id\n" + "".join(f"{id_},{id_}\n" for id_ in rows))
+    environment = {
+        "AIRFLOW_CONN_CPAAS_DEFAULT": json.dumps(sandbox.connection),
+        "AIRFLOW__CPAAS__DATABASE": f"sqlite:///{tmp_path}/cpaas.db",
+    }
+
+    def contacts(*arguments: str) -> subprocess.CompletedProcess[str]:
+        done = airflow("cpaas", "contacts", *arguments, **environment)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        return done
+
+    assert "Added 3 entries" in contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id").stdout
+    (line,) = json.loads(contacts("status", "--output", "json").stdout)
+    assert (line["counts"]["synced"], line["values"]) == (3, {"key_columns": ["customer_id"]})
+    found = json.loads(contacts("verify", "--all", "--output", "json").stdout)
+    assert {one["result"]: one["rows"] for one in found}["unknown"] == 3
+    contacts("export-map", str(tmp_path / "map.csv"))
+    assert "Removed contact map 'default'" in contacts("forget-map", "--yes").stdout
+    assert "Added 3 entries" in contacts("import-map", str(tmp_path / "map.csv")).stdout

@@ -59,8 +59,8 @@ def cpaas_db_erase(args: Any) -> None:
     )
     if entries.busy:
         _fail(
-            f"{counted(entries.busy, 'entry', 'entries')} of contact maps were left, because a task syncs these rows "
-            "now. Run the same command again after it."
+            f"Not removed from contact maps: {counted(entries.busy, 'entry', 'entries')}, because a task syncs these "
+            "rows now. Run the same command again after it."
         )
     if erased.leftovers:
         _fail(

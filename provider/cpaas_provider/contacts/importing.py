@@ -234,11 +234,14 @@ class _Import:
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
         current = lease.key_map.entries(entry.key_hash for _, entry in page)
         wanted = {entry.key_hash: entry for _, entry in page}
-        changes = [
-            Change(current.get(key_hash) or MapEntry(key_hash), entry)
-            for key_hash, entry in wanted.items()
-            if key_hash not in current or not self._is_there(current[key_hash], entry)
-        ]
+        leased = lease.key_map.leased()
+        changes = []
+        for key_hash, entry in wanted.items():
+            before = current.get(key_hash)
+            if before is None or self._gives_way(before, entry, leased):
+                changes.append(Change(before or MapEntry(key_hash), entry))
+            elif not self._is_there(before, entry):
+                self._report.changed += 1
         for key_hash, now in lease.write(changes).items():
             if now is None or not self._is_there(now, wanted[key_hash]):
                 self._report.changed += 1
@@ -280,12 +283,18 @@ class _Import:
             self._report.added += 1
         elif self._is_there(before, entry):
             self._report.present += 1
+        elif self._gives_way(before, entry, leased):
+            self._report.replaced += 1
         elif before.state in REQUESTED and before.fencing_token in leased:
             faults.add("A task has a request for the key under way", line)
-        elif self._replaces or (before.row_id is None and entry.row_id is not None):
-            self._report.replaced += 1
         else:
             faults.add("The map has another row id or other hashes for the key", line)
+
+    def _gives_way(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
+        """Return whether the file's entry takes the place of another one."""
+        if self._is_there(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
+            return False
+        return self._replaces or (before.row_id is None and entry.row_id is not None)
 
     def _go_on(self, lease: RenewedLease | None, done: int) -> None:
         if lease is not None:
