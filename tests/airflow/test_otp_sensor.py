@@ -302,4 +302,4 @@ class TestTriggerer:
         assert {entry.event.payload["outcome"] for entry in runner.events} == {"revoked"}
         # How long a round takes concerns the triggerer, and no single task's log.
         assert bound == [None]
-        assert "30 passcodes wait on connection 'cpaas_default'" in caplog.text
+        assert "30 sensors wait for passcodes on connection 'cpaas_default'" in caplog.text
