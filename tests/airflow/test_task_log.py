@@ -46,7 +46,7 @@ class TestACampaign:
         done = sms(stage, rows(3), max_charge=1_000_000, max_recipients=5000, price_per_page=4.5).once()
         line = logged(done.log, "SmsCampaignOperator begins")
         for words in (
-            "connection 'cpaas_default'", "at most 100 recipients a request", "50 requests a second", "2 at a time",
+            "connection 'cpaas_default'", "at most 100 recipients per request", "50 requests per second", "2 at a time",
             "max_recipients 5,000", "max_charge 1,000,000", "price_per_page 4.5", "on_unknown fail",
         ):  # fmt: skip
             assert words in line

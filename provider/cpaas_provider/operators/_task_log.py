@@ -6,6 +6,7 @@ Never a number, an address, a code or a text. Only the fields listed here are lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.counting import counted
@@ -52,8 +53,8 @@ def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, par
     """Return the first line of a campaign: its source, its rates and its limits."""
     settings = connection.settings
     words = [
-        f"at most {counted(connection.recipients_per_request, 'recipient')} a request",
-        f"{settings.requests_per_second:g} requests a second",
+        f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
+        f"{settings.requests_per_second:g} requests per second",
         f"{settings.max_concurrency} at a time",
         *_named({name: getattr(operator, name) for name in _BOUNDS}),
     ]
@@ -61,7 +62,7 @@ def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, par
         zone = operator.timezone or f"by column {operator.timezone_column}"
         words.append(f"send_window {' to '.join(map(str, operator.send_window))} {zone}")
     if getattr(operator, "skip_dnd", False):
-        words.append(f"skip_dnd (lookups cached for {operator.__dict__['lookup_ttl']})")
+        words.append(f"skip_dnd (lookups cached for {_span(operator.__dict__['lookup_ttl'])})")
     if partition.of > 1:
         words.append(f"partition {partition.part + 1} of {partition.of}")
     words += _given(operator)
@@ -144,7 +145,12 @@ def _written(name: str, value: Any) -> str:
         return shown(float(value))
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
-    return str(value)
+    return _span(value) if isinstance(value, timedelta) else str(value)
+
+
+def _span(value: timedelta) -> str:
+    """``30 days``, or with hours, minutes and seconds where it has any."""
+    return str(value) if value % timedelta(days=1) else counted(value.days, "day")
 
 
 def _is_number(value: Any) -> bool:
