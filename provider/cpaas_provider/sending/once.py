@@ -307,7 +307,7 @@ def in_doubt(entries: Sequence[Entry]) -> str:
     count = len(members_of(entries))
     # What comes after the first sentence is advice that the caller gives itself.
     reasons = sorted({entry.reason.split(". ")[0].rstrip(".") for entry in entries if entry.reason})
-    why = f" Cause: {'; '.join(reasons[:2])}." if reasons else ""
+    why = "; ".join(reasons[:2]) or "not recorded"
     noun = "row" if all(entry.operation == "create_contact_row" for entry in entries) else "recipient"
     which = "request" if len(references) == 1 else f"{len(references)} requests"
-    return f"Outcome unknown: {which} {named(references)} ({counted(count, noun)}).{why}"
+    return f"Outcome unknown: {which} {named(references)} ({counted(count, noun)}). Cause: {why}."

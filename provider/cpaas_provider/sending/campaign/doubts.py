@@ -129,12 +129,12 @@ class Doubts:
         reasons = sorted({doubt.reason.split(". ")[0].rstrip(".") for doubt in doubts if doubt.reason})
         if self._lost:
             reasons.insert(0, self._lost)
-        why = f" Cause: {'; '.join(reasons[:2])}." if reasons else ""
+        why = "; ".join(reasons[:2]) or "not recorded"
         which = "request" if len(references) == 1 else f"{len(references)} requests"
         recipients = counted(self.people(), "recipient")
         if not references:
-            return f"Outcome unknown: {recipients}.{why}"
-        return f"Outcome unknown: {which} {named(references)} ({recipients}).{why}"
+            return f"Outcome unknown: {recipients}. Cause: {why}."
+        return f"Outcome unknown: {which} {named(references)} ({recipients}). Cause: {why}."
 
     def _entry(self, doubt: Doubt) -> Entry:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
