@@ -71,7 +71,7 @@ def test_reports_appear_and_change_while_the_page_is_open(
 ) -> None:
     sandbox.control("PUT", "clock", {"frozen": True})
     browser.open(f"{sandbox.url}/#reports")
-    until(lambda: browser.texts("#empty") == ["No delivery report has been booked."])
+    until(lambda: browser.texts("#empty") == ["There are no delivery reports."])
     browser.run("window.loadedOnce = true")
     receiver.answers = [503]
     record = sandbox.sms(callback=receiver.url, external_ref=EVIL, is_trackable=True).json()
