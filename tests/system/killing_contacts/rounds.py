@@ -31,6 +31,8 @@ ENDED = ("success", "failed")
 WRITES = ("create_contact_row", "update_contact_row", "delete_contact_row")
 PAUSES = (0.3, 4.0)
 SUPERVISORS = 0.25
+WHILE_STARTING = 0.2
+MOST_WRITES = 300
 FIRST = {"whole": 10_000_000, "parted": 20_000_000}
 ROOM = 1_000_000
 CONNECTION = {"timeout": 3, "requests_per_second": 150, "max_concurrency": 8}
@@ -133,7 +135,7 @@ class Killing:
     def _kill(self, name: str, run_id: str, kills: int) -> Counter[str]:
         """Strike at random moments until the run has ended."""
         struck: Counter[str] = Counter()
-        due = time.monotonic() + self._chance.uniform(*PAUSES)
+        due, writes = self._moment()
         deadline = time.monotonic() + ROUND_WITHIN
         look, busy = 0.0, time.monotonic()
         while time.monotonic() < deadline:
@@ -148,18 +150,29 @@ class Killing:
             if now - busy > STUCK_SECONDS:
                 self.airflow.replace_scheduler()
                 busy = now
-            if running and now >= due and struck.total() < kills:
+            if running and struck.total() < kills and now >= due and self._writes() >= writes:
                 supervisor, (instance, task) = self._chance.choice(list(running.items()))
                 victim = SUPERVISOR if self._chance.random() < SUPERVISORS and self.airflow.runs(instance) else TASK
                 with contextlib.suppress(psutil.NoSuchProcess):
                     (supervisor if victim == SUPERVISOR else task).kill()
                     struck[victim] += 1
-                due = now + self._chance.uniform(*PAUSES)
+                due, writes = self._moment()
             time.sleep(0.05)
         # What a dead supervisor left goes on alone: its requests must be over before the list is looked at.
         wait_for("the last task to end", lambda: not self.airflow.task_processes() or None, 120.0)
         self.outcome.strikes += struck
         return struck
+
+    def _moment(self) -> tuple[float, int]:
+        """Return when to strike next: from when on, and after how many requests that write; mostly while it sends."""
+        later = time.monotonic() + self._chance.uniform(*PAUSES)
+        if self._chance.random() < WHILE_STARTING:
+            return later, 0
+        return 0.0, self._writes() + self._chance.randrange(1, MOST_WRITES)
+
+    def _writes(self) -> int:
+        requests = self.sandbox.counters()["requests"]
+        return sum(int(requests.get(operation, 0)) for operation in WRITES)
 
     def _weather(self, foul: bool) -> None:
         self.sandbox.control("DELETE", "faults")
