@@ -177,6 +177,18 @@ class TestVerify:
         assert "Traceback" not in said.err
         assert service.sandbox.api_key not in said.err
 
+    def test_ctrl_c_shows_what_was_found(
+        self, contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(self: object, checked: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        service.write("17", row_id=service.created(**{NAME: "Ada"}))
+        monkeypatch.setattr(ChecksLeft, "__call__", stop)
+        said = contacts("verify", "--output", "json")
+        assert (said.status, said.err) == (130, "The check was stopped.\n")
+        assert {one["result"]: one["rows"] for one in said.lines}["unknown"] == 1
+
     def test_no_map(self, contacts: CommandLine, service: Service) -> None:
         said = contacts("verify")
         assert (said.status, "has no contact map 'default'" in said.err) == (1, True)
