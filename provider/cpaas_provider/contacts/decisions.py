@@ -83,7 +83,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.REJECTED_BEFORE)
     if entry.row_id is None:
         return creation
-    if rules.mode == "insert":
+    if rules.mode == "insert" and entry.state is not RowState.DELETING:
         return Decision(Action.NOT_IN_MODE)
     known = CellHashes.unpack(entry.cell_hashes)
     changed = {
@@ -107,7 +107,7 @@ def _missing(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.FORGET)
     if rules.on_missing == "delete":
         return Decision(Action.DELETE)
-    if entry.missing_hash == missing_hash(rules, hashes) or entry.state is RowState.DELETING:
+    if entry.missing_hash == missing_hash(rules, hashes):
         return Decision(Action.NOTHING)
     known = CellHashes.unpack(entry.cell_hashes)
     changed = {
@@ -147,10 +147,22 @@ def requested(
         # Until the response is there, the list may have these cells or those from before.
         known = CellHashes.unpack(before.cell_hashes).without(decision.cells)
         return replace(
-            before, state=RowState.UPDATING, raw_hash=None, cell_hashes=known.pack(), fencing_token=fencing_token
+            before,
+            state=RowState.UPDATING,
+            raw_hash=None,
+            missing_hash=None,
+            cell_hashes=known.pack(),
+            fencing_token=fencing_token,
         )
     if decision.action is Action.DELETE:
-        return replace(before, state=RowState.DELETING, raw_hash=None, cell_hashes=None, fencing_token=fencing_token)
+        return replace(
+            before,
+            state=RowState.DELETING,
+            raw_hash=None,
+            missing_hash=None,
+            cell_hashes=None,
+            fencing_token=fencing_token,
+        )
     return None
 
 

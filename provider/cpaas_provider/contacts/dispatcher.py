@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cpaas_provider.contacts.decisions import Action, Decision, SyncRules, decide, in_step, requested
-from cpaas_provider.contacts.errors import LeaseLostError, NotSyncedError, StoppedError, TooManyFailuresError
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    NotSyncedError,
+    SpoolError,
+    StoppedError,
+    TooManyFailuresError,
+)
 from cpaas_provider.contacts.key_map import Change, Lease, MapEntry, RowState
 from cpaas_provider.contacts.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool, WorkItem
@@ -25,10 +31,12 @@ log = logging.getLogger(__name__)
 
 _FAILURES_IN_A_ROW = 5
 _REJECTIONS_IN_A_ROW = 20
+_REJECTIONS_AT_ONCE = 200
 _BUSY_ROUNDS = 30
 _BUSY_SECONDS = 1.0
 _RENEWAL_SECONDS = 60.0
-_WRITE_PAUSES = (0.5, 1.0, 2.0)
+_WRITE_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""How long to wait between attempts to record results: a database server needs about a minute to fail over."""
 
 
 class StopSignal(Protocol):
@@ -105,6 +113,7 @@ class Dispatcher:
         self.out_of_time = False
         self._end: Exception | None = None
         self._place = (-1, 0)
+        self._moved = 0
         self._exhausted = False
         self._again: deque[WorkItem] = deque()
         self._busy: dict[bytes, int] = {}
@@ -113,7 +122,9 @@ class Dispatcher:
         self._in_flight: dict[asyncio.Task[Result], Pending] = {}
         self._finished: list[Result] = []
         self._failures = 0
-        self._rejections: list[Result] = []
+        self._rejections = 0
+        self._in_a_row: list[Result] = []
+        self._to_reject: list[Result] = []
         self._changed = asyncio.Event()
         self._renewed = time.monotonic()
 
@@ -134,8 +145,9 @@ class Dispatcher:
                 task.cancel()
             await asyncio.gather(watcher, *self._in_flight, return_exceptions=True)
             self.counts.requests = self._requests.count
-        if len(self._rejections) >= _REJECTIONS_IN_A_ROW:
-            await self._withdraw()
+        if self._rejections < _REJECTIONS_IN_A_ROW:
+            self._to_reject += self._in_a_row
+            await self._record_rejections()
         if self._end is not None:
             raise self._end
 
@@ -145,13 +157,16 @@ class Dispatcher:
         if self._end is not None or self.out_of_time:
             self._give_back()
         finished, self._finished = self._finished, []
+        moved = self._moved
         begun = await self._begin()
         changes = [change for result in finished if (change := self._recorded(result)) is not None]
         changes += [Change(before or MapEntry(item.key_hash), after) for item, _, before, after in begun]
         if changes:
             await self._write(changes, finished, begun)
+            if len(self._to_reject) >= _REJECTIONS_AT_ONCE:
+                await self._record_rejections()
             return True
-        if finished:
+        if finished or self._moved != moved:
             return True
         nothing_left = self._exhausted and not self._again and not self._waiting
         if not self._pending and (self._is_ended or nothing_left):
@@ -204,6 +219,8 @@ class Dispatcher:
                 begun.append((item, decision, entry, None))
             else:
                 self._left(item, decision)
+        # Another task may have dealt with all of them: the next ones are due at once.
+        self._moved += len(items)
         return begun
 
     def _known(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
@@ -212,7 +229,11 @@ class Dispatcher:
     async def _next(self, count: int) -> list[WorkItem]:
         items: list[WorkItem] = []
         if not self._exhausted:
-            items = self._spool.work(self._place, count)
+            try:
+                items = self._spool.work(self._place, count)
+            except SpoolError as error:
+                self._finish(error)
+                return []
             if items:
                 self._place = (int(items[-1].is_missing), items[-1].seq)
             self._exhausted = len(items) < count
@@ -259,17 +280,17 @@ class Dispatcher:
                 self._unrecorded(finished)
                 return
             except StoreError as error:
-                if pause is None or self._stop.requested:
+                if pause is None or self._stop.requested or isinstance(self._end, StoreError):
                     self._finish(error)
                     self._unrecorded(finished)
                     return
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
-                await asyncio.sleep(pause)
+                await self._let_pass(pause)
         self._renewed = time.monotonic()
         for result in finished:
             self._count(result)
         for item, decision, before, after in begun:
-            if item.key_hash in changed:
+            if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
                 self._again.append(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
                 self.counts.recorded += 1
@@ -278,6 +299,22 @@ class Dispatcher:
                 intent = replace(after, version=(before.version if before else 0) + 1)
                 self._queue.append(Pending(item, decision, before, intent))
         self._send()
+
+    def _is_written(self, now: MapEntry | None, before: MapEntry | None, after: MapEntry | None) -> bool:
+        """Tell whether an earlier attempt to write was carried out although its connection broke."""
+        if now is None or after is None:
+            return now is after
+        mine = (after.state, after.fencing_token, after.row_id, (before.version if before else 0) + 1)
+        return mine == (now.state, now.fencing_token, now.row_id, now.version)
+
+    async def _let_pass(self, seconds: float) -> None:
+        """Let time pass; a stop ends it."""
+        until = time.monotonic() + seconds
+        while not self._stop.requested and (left := until - time.monotonic()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        self._changed.set()
 
     def _send(self) -> None:
         """Let requests leave, as many at a time as the connection allows."""
@@ -308,11 +345,12 @@ class Dispatcher:
             self._finish(result.fatal)
         if result.response is Response.ACCEPTED:
             self._failures = 0
-            self._rejections.clear()
+            if self._rejections < _REJECTIONS_IN_A_ROW:
+                self._rejections = 0
         elif result.response is Response.REJECTED:
             self._failures = 0
-            self._rejections.append(result)
-            if len(self._rejections) >= _REJECTIONS_IN_A_ROW:
+            self._rejections += 1
+            if self._rejections >= _REJECTIONS_IN_A_ROW:
                 self._finish(
                     TooManyFailuresError(
                         f"The service rejected {_REJECTIONS_IN_A_ROW} rows in a row, so the cause is likely the same "
@@ -339,39 +377,61 @@ class Dispatcher:
                 return Change(intent, None)
             known = before if before is not None else MapEntry(item.key_hash)
             return Change(intent, in_step(item, known, result.row_id, self._rules, self._map.hashes))
-        if response is Response.UNKNOWN:
-            if pending.decision.action is Action.CREATE:
-                return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
-            return Change(intent, replace(intent, fencing_token=None))
+        if response is Response.NOT_BEGUN:
+            return Change(intent, _restored(before))
         if response is Response.NOT_FOUND and not self._reports_deleted(item):
             return Change(intent, None)
-        if response is Response.NOT_SENT:
-            return Change(intent, _restored(before))
-        # Rejected: the list is as it was. What repeats a creation of unknown outcome says nothing about that one.
-        if before is not None and before.state in (RowState.UNKNOWN, RowState.CREATING):
-            return Change(intent, _restored(before))
-        if before is None or before.row_id is None:
-            return Change(intent, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash))
-        return Change(intent, replace(before, rejected_hash=item.raw_hash or None, fencing_token=None))
+        if response is Response.NOT_FOUND:
+            return Change(intent, replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None))
+        if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
+            return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
+        return Change(intent, self._undone(pending))
 
-    async def _withdraw(self) -> None:
-        """Have rows count as not rejected where all were rejected alike: the next run sends them again."""
-        changes = [
-            # With the result recorded, the entry is one version on.
-            Change(
-                MapEntry(result.pending.item.key_hash, version=result.pending.intent.version + 1),
-                _restored(result.pending.before),
-            )
-            for result in self._rejections
-        ]
-        with contextlib.suppress(LeaseLostError, StoreError):
-            await asyncio.to_thread(self._lease.write, changes)
+    @staticmethod
+    def _undone(pending: Pending) -> MapEntry | None:
+        """Return the entry of a row whose request was not accepted.
+
+        A creation is never repeated by the client, so the list is as it was. An update or a deletion may be: what was
+        rejected or not sent in the end may have been carried out before. Its cells stay unknown until one is accepted.
+        """
+        if pending.decision.action is Action.CREATE:
+            return _restored(pending.before)
+        return replace(pending.intent, fencing_token=None)
+
+    async def _record_rejections(self) -> None:
+        """Have rejected rows count as rejected, unless all were rejected alike: then the next run sends them again.
+
+        It is recorded once other rows were accepted, or at the end, so that a crash leaves no row behind that a
+        failure of the whole service rejected.
+        """
+        rejected, self._to_reject = self._to_reject, []
+        changes: list[Change] = []
+        for result in rejected:
+            undone = self._undone(result.pending)
+            item = result.pending.item
+            # With the result recorded, the entry is one version on, or there is none.
+            version = 0 if undone is None else result.pending.intent.version + 1
+            here = MapEntry(item.key_hash, version=version)
+            if undone is None:
+                changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
+            elif undone.state in (RowState.UNKNOWN, RowState.CREATING):
+                # What repeats a creation of unknown outcome says nothing about that one.
+                continue
+            else:
+                changes.append(Change(here, replace(undone, rejected_hash=item.raw_hash or None)))
+        if changes:
+            # What cannot be recorded is sent once more, and rejected once more.
+            with contextlib.suppress(LeaseLostError, StoreError):
+                await asyncio.to_thread(self._lease.write, changes)
 
     def _reports_deleted(self, item: WorkItem) -> bool:
         return not item.is_missing and (self._rules.on_deleted_row == "report" or self._rules.mode == "update")
 
     def _count(self, result: Result) -> None:
         """Count a result that is recorded, and write its line of the results file."""
+        if result.response is Response.NOT_BEGUN:
+            # One of the rows that remain, as those that the spool still has.
+            return
         item, action, counts = result.pending.item, result.pending.decision.action, self.counts
         columns = ", ".join(map(self._names, result.pending.decision.cells)) or None
         response = result.response
@@ -386,8 +446,12 @@ class Dispatcher:
             name = {Action.CREATE: Outcome.CREATED, Action.UPDATE: Outcome.UPDATED}.get(action, Outcome.DELETED)
             self._line(item, name, result.row_id, columns)
             setattr(counts, name.value, getattr(counts, name.value) + 1)
+            self._to_reject += self._in_a_row
+            self._in_a_row.clear()
         elif response in (Response.REJECTED, Response.NOT_FOUND):
             counts.rejected += 1
+            if response is Response.REJECTED:
+                self._in_a_row.append(result)
             self._line(item, Outcome.REJECTED, result.pending.intent.row_id, columns, result.reason)
         elif response is Response.UNKNOWN and action is Action.CREATE:
             counts.unknown += 1
@@ -401,15 +465,20 @@ class Dispatcher:
         for result in finished:
             accepted = result.response is Response.ACCEPTED
             reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
-            self._line(result.pending.item, Outcome.UNKNOWN, result.row_id, None, reason)
-            self.counts.unknown += 1
-        self._queue.clear()
+            if result.pending.decision.action is Action.CREATE:
+                self._line(result.pending.item, Outcome.UNKNOWN, result.row_id, None, reason)
+                self.counts.unknown += 1
+            else:
+                self._line(result.pending.item, Outcome.NOT_SENT, result.row_id, None, reason)
+                self.counts.not_sent += 1
+        if isinstance(self._end, LeaseLostError):
+            # Nothing can be recorded of what has not left yet.
+            self._queue.clear()
 
     def _give_back(self) -> None:
-        """Have rows that wait for their request count as not sent."""
+        """Have rows that wait for their request be as they were before their intent."""
         while self._queue:
-            pending = self._queue.popleft()
-            self._finished.append(Result(pending, Response.NOT_SENT, reason="the sync ended before its request"))
+            self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
 
     def _line(
         self,
@@ -419,7 +488,11 @@ class Dispatcher:
         columns: str | None = None,
         reason: str | None = None,
     ) -> None:
-        self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
+        try:
+            self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
+        except SpoolError as error:
+            # Responses that are on their way are still recorded in the map.
+            self._finish(error)
 
     def _finish(self, error: Exception) -> None:
         """Begin nothing further; the first reason counts."""

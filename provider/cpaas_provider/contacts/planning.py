@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts._parsing.values import is_blank
 from cpaas_provider.contacts.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.errors import TooManyChangesError
 from cpaas_provider.contacts.hashes import bucket_of
@@ -214,6 +217,9 @@ class Planner:
                 cells = self._mapping.cells(values)
             except InvalidRowError as error:
                 self._invalid(number, name, str(error))
+                entry = entries.get(key_hash)
+                if entry is not None and entry.state in (RowState.CREATING, RowState.UNKNOWN):
+                    self._count_unknown(entry, number, name)
                 continue
             item = WorkItem(0, key_hash, number, name, raw_hash, cells)
             action = self._count(item, entries.get(key_hash))
@@ -243,6 +249,7 @@ class Planner:
         self._invalid(number, name, f"its key is that of row {first_number}, {_DUPLICATES[rule]}")
         if rule == "none" and (removed := self._spool.remove_work(key_hash)) is not None:
             self._add(Action(removed), -1)
+            self._invalid(first_number, name, "another row of the source has its key, so none of them is used")
 
     def _unreadable(self, number: int, reason: str) -> None:
         self.plan.unreadable += 1
@@ -271,8 +278,14 @@ class Planner:
             absent = set(self._spool.unseen([entry.key_hash for entry in page]))
             for entry in page:
                 if entry.key_hash in absent:
-                    self._count(WorkItem(0, entry.key_hash, None, None, b"", {}), entry)
+                    self._count_unknown(entry)
             self._pause()
+
+    def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
+        """Count a creation of unknown outcome, unless another task has it under way."""
+        if entry.state is RowState.UNKNOWN or entry.fencing_token not in self._others:
+            self._add(Action.UNKNOWN, 1)
+            self._unknown(entry, number, name)
 
     def _gone(self) -> None:
         """Put rows that are gone from the source into the spool."""
@@ -288,7 +301,7 @@ class Planner:
                 action = decide(item, entry, self._rules, hashes, self._others).action
                 if action in _FOR_LATER:
                     self._add(action, 1)
-                    self.plan.missing_changes += action is not Action.FORGET
+                    self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)
                     work.append(Work(action.value, entry.key_hash, None, None, b"", {}))
             self._spool.add_work(work)
             self._pause()
@@ -297,8 +310,11 @@ class Planner:
         """Tell whether a row is at the cursor or behind it, and move the cursor."""
         name, stored = self._cursor or ("", None)
         value = cells[name]
-        if value is None:
+        if is_blank(value):
             self._unreadable(number, f"{name} is blank, and it is the cursor column")
+            return False
+        if isinstance(value, bool) or not isinstance(value, _CURSOR_TYPES) or not _is_finite(value):
+            self._unreadable(number, f"{name} is no text, number, date or time, and it is the cursor column")
             return False
         try:
             if stored is not None and value < stored:
@@ -331,19 +347,34 @@ def refuse_too_many(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> No
     :param max_deletes: the same for rows that are gone from the source, which would be deleted or cleared
     :raises TooManyChangesError: when it would
     """
+    if plan.missing_changes and not plan.rows:
+        raise TooManyChangesError(
+            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
+            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
+            "and remove the map with: airflow cpaas contacts forget-map"
+        )
     for name, limit, count, what in (
         ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
         ("max_changes", max_changes, plan.requests, "change"),
     ):
         if limit is None:
             continue
-        most = int(limit * plan.mapped) if isinstance(limit, float) else limit
+        # 0.29 of 100 is 28.999999999999996.
+        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
         if count > most:
             share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
             raise TooManyChangesError(
                 f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
                 f"See that the source is complete. To let it happen, raise {name} for one run."
             )
+
+
+_CURSOR_TYPES = (str, int, float, Decimal, date)
+"""What a cursor may be; a datetime is a date."""
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (str, date)) or math.isfinite(value)
 
 
 def cursor_to_json(value: Any) -> Any:
@@ -363,7 +394,5 @@ def cursor_from_json(stored: Any) -> Any:
         return stored
     ((kind, text),) = stored.items()
     if kind == "number":
-        from decimal import Decimal
-
         return Decimal(text)
     return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Response(Enum):
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     NOT_SENT = "not sent"
+    NOT_BEGUN = "not begun"
+    """The sync ended before its request."""
     UNKNOWN = "unknown"
     NOT_FOUND = "not found"
     """The list has no such row any more."""
@@ -116,16 +119,20 @@ class RowRequests:
         return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
 
     async def _not_found(self, pending: Pending, error: errors.CpaasError) -> Result:
-        """Tell a row that is gone from an update that went astray: reading the row must fail, too."""
+        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can."""
+        try:
+            if pending.decision.action is not Action.DELETE:
+                with contextlib.suppress(errors.CpaasNotFoundError):
+                    await self._client.get_contact_row(str(pending.intent.row_id))
+                    return Result(pending, Response.REJECTED, reason=str(error), error=error)
+            # A gateway that has lost its service says 404 of everything: to believe it would forget rows.
+            await self._client.get_contact_table()
+        except errors.CpaasError as unread:
+            fatal = unread if isinstance(unread, _OF_THE_ACCOUNT) else None
+            return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal, error=unread)
         if pending.decision.action is Action.DELETE:
             return Result(pending, Response.ACCEPTED, pending.intent.row_id)
-        try:
-            await self._client.get_contact_row(str(pending.intent.row_id))
-        except errors.CpaasNotFoundError:
-            return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
-        except errors.CpaasError as unread:
-            return Result(pending, Response.NOT_SENT, reason=str(unread), error=unread)
-        return Result(pending, Response.REJECTED, reason=str(error), error=error)
+        return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
 
     async def _rejected(self, pending: Pending, error: errors.CpaasError) -> Result:
         """Tell a bad cell from a column that was changed at the service."""
@@ -134,6 +141,8 @@ class RowRequests:
             try:
                 fatal = self._columns(await self._client.get_contact_table())
             except errors.CpaasError as unread:
+                # As long as it cannot be read, no row counts as rejected.
+                self._table_read = -_TABLE_SECONDS
                 return Result(pending, Response.NOT_SENT, reason=str(unread), error=unread)
             if fatal is not None:
                 return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal, error=error)

@@ -176,7 +176,8 @@ class Spool:
         """Add lines of the results file."""
         with _in_words():
             self._rows.executemany(
-                "INSERT INTO outcomes (number, name, outcome, row_id, columns, reason) VALUES (?, ?, ?, ?, ?, ?)", lines
+                "INSERT INTO outcomes (number, name, outcome, row_id, columns, reason) VALUES (?, ?, ?, ?, ?, ?)",
+                ([_whole(value) for value in line] for line in lines),
             )
 
     def outcomes(self) -> Iterator[OutcomeLine]:
@@ -200,6 +201,13 @@ class Spool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _whole(value: Any) -> Any:
+    """Return text without half characters, which a service may send and no file takes."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-8", "replace").decode()
 
 
 def _packed(raw_hash: bytes, cells: Mapping[str, Any]) -> bytes:

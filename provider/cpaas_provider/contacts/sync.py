@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.counting import counted
@@ -122,6 +123,7 @@ class ContactSync:
         self._names = {column.id: column.name for column in table.columns}
         self._began = time.monotonic()
         self._out_of_time = False
+        self._ended = False
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
@@ -155,7 +157,11 @@ class ContactSync:
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
         self._map = key_map
-        return cursor_from_json(key_map.value(CURSOR)) if spec.cursor_column else None
+        stored = key_map.value(CURSOR) if spec.cursor_column else None
+        if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
+            # Of another column or mapping: what that passed over is not in the list as it is to be.
+            return None
+        return cursor_from_json(stored["value"])
 
     def run(self, source: Source, cursor: Any = None) -> None:
         """Read the source and send what differs.
@@ -274,7 +280,19 @@ class ContactSync:
 
     @property
     def _is_complete(self) -> bool:
-        return not self._spec.dry_run and not self._remaining and not self.counts.not_sent
+        return self._ended and not self._remaining and not self.counts.not_sent
+
+    @property
+    def _cursor_of(self) -> str:
+        """Return what a cursor depends on: another column, key or mapping has to read all rows once more."""
+        spec = self._spec
+        rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
+        text = json.dumps(
+            [spec.cursor_column, spec.key, rules, self._default_region, spec.empty_cell_value],
+            default=repr,
+            sort_keys=True,
+        )
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @property
     def _changed_key(self) -> str:
@@ -353,8 +371,16 @@ class ContactSync:
     def _end(self) -> None:
         """Move the cursor, and fail where the author's terms say so."""
         spec, plan, counts = self._spec, self.plan, self.counts
+        self._ended = True
+        unknown = plan.unknown + counts.unknown
         if self._is_complete and spec.cursor_column and plan.cursor is not None:
-            self._lease.write([], {CURSOR: cursor_to_json(plan.cursor)})
+            if unknown:
+                log.warning(
+                    "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
+                    "are resolved."
+                )
+            else:
+                self._lease.write([], {CURSOR: {"of": self._cursor_of, "value": cursor_to_json(plan.cursor)}})
         if plan.missing_skipped:
             log.warning(
                 "%s of the source could not be read, so no row counts as gone from it. on_missing did nothing.",
@@ -365,7 +391,6 @@ class ContactSync:
                 f"{counted(counts.not_sent, 'row')} could not be sent; {self._figures()}. A retry of the task sends "
                 "them. The results file has the reason of each."
             )
-        unknown = plan.unknown + counts.unknown
         if unknown and spec.rules.on_unknown == "fail":
             raise UnknownCreationsError(
                 f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "

@@ -61,7 +61,7 @@ class SyncContactsOperator(CpaasOperator):
     :param clear_columns: the list columns that ``on_missing="clear"`` empties
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. More stop the sync before its
-        first request
+        first request. Each partition counts its own rows. A source without any row deletes nothing, whatever it is
     :param max_changes: the same for all rows that would be created, updated or deleted
     :param on_duplicate_key: for rows of one key: use the ``first``, or ``none`` of them; the others are invalid rows
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
@@ -72,7 +72,8 @@ class SyncContactsOperator(CpaasOperator):
     :param resync: send all cells of all rows once more, without creating rows twice
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
         value of the last complete run are passed over. A ``SqlSource`` gets that value as the parameter ``cursor``.
-        The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``
+        The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. Another
+        key, mapping or cursor column reads all rows once more. The stored value stays while a creation is unknown
     :param max_failure_ratio: the share of rows that may be rejected or invalid, 0 to 1, before the task fails
     :param max_duration: after how long, a ``timedelta`` or seconds, no further request begins. The task succeeds, and
         the next run goes on with what is left
