@@ -1,87 +1,107 @@
-"""Synchronise a few rows of the contact list with this file: create, update, delete."""
+"""Synchronise the contact list with a warehouse table every night, with safety stops and an alert."""
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import timedelta
+from pathlib import Path
 
-from airflow.sdk import Param, Variable, dag, get_current_context, task
+from airflow.sdk import Param, dag, get_current_context, task
 
-from cpaas_provider.operators.contacts import DeleteContactRowOperator, UpsertContactRowOperator
+from cpaas_provider.operators import SendSmsOperator, SyncContactsOperator
+from cpaas_provider.sources import SqlSource
 
-# The Variable that stores the row ids: {key: row id}. It holds no personal data.
-ROW_IDS = "cpaas_contact_rows"
-
-CONTACTS = {
-    "reception": {"Name": "Ada Okafor", "Phone": "+234 803 555 0101", "Email": "ada@example.com", "Points": 120},
-    "night-shift": {"Name": "Chidi Eze", "Phone": "+234 806 555 0102", "Email": "chidi@example.org", "Points": 40},
-    "driver": {"Name": "Zoë D'Souza", "Phone": "+44 7700 900103", "Email": "zoe@example.net", "Points": None},
+# [start howto_contact_columns]
+CUSTOMERS = "SELECT customer_id, first_name, last_name, phone, email, born, plan, points, tags FROM customers"
+CONTACT_COLUMNS = {
+    "Name": {"template": "{first_name} {last_name}"},
+    "Phone": {"source": "phone", "region": "NG"},
+    "Email": "email",
+    "Birthday": "born",
+    "Plan": "plan",
+    "Points": "points",
+    "Tags": {"source": "tags", "separator": ";", "keep_when_blank": True},
 }
-KEYS = list(CONTACTS)
+# [end howto_contact_columns]
+
+ALERT = """Contact sync {{ run_id }} failed.
+Changes planned: {{ (ti.xcom_pull(task_ids='sync', key='report') or {}).get('planned_requests', 'unknown') }}.
+See the log of its task."""
+
+PARAMS = {
+    "cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service."),
+    "warehouse_conn_id": Param("warehouse", type="string", description="The connection to the SQL database."),
+    "operator_phone": Param("+234 803 555 0100", type="string", description="The phone that gets the alert."),
+    "sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
+    "folder": Param(
+        None,
+        type=["null", "string"],
+        description="Folder of the results files, shared by all workers. Default: a folder in AIRFLOW_HOME.",
+    ),
+}
 
 
-def row_ids():
-    """Return the ids of the rows created so far, by key."""
-    return Variable.get(ROW_IDS, default={}, deserialize_json=True)
-
-
-def row_id_at(map_index):
-    """Return the row id of a mapped task, or an empty string if it has no row yet."""
-    return row_ids().get(KEYS[map_index], "")
+def run_folder(params, run_id):
+    """Return the folder of a run's results file."""
+    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
+    folder = params["folder"] or f"file://{home}/cpaas_contact_sync"
+    return f"{folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
 
 
 @dag(
-    schedule=None,
+    schedule="0 2 * * *",
     catchup=False,
     max_active_runs=1,
-    params={"cpaas_conn_id": Param("cpaas_default", type="string", description="The connection to the service.")},
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
-    user_defined_macros={"row_id_at": row_id_at},
+    params=PARAMS,
+    user_defined_macros={"run_folder": run_folder},
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["cpaas", "example"],
     doc_md="""
     ### Contact list sync
-    For a short list in a file. One mapped task for each contact updates its row, or creates the row if there is none.
-    Rows of contacts that are no longer listed are deleted. The service cannot list rows, so a Variable stores their
-    ids. For thousands of contacts, see `customer_campaign`.
+    Reads all customers from a warehouse every night, and sends only the rows and cells that changed since the last run.
+    Rows of customers that are gone from the warehouse are deleted.
+
+    * **Safety stops.** If more rows would be deleted or changed than allowed, the sync fails before its first request,
+      and an operator gets an SMS. See that the warehouse is complete, or raise the limit for one run.
+    * **Long first sync.** After four hours no further request begins. The next night continues with the rest.
+    * **The results file** names every row that was changed, rejected or invalid.
     """,
 )
 def contact_list_sync():
     """Describe the order of the steps."""
-    # [start howto_upsert_contacts]
-    upsert = UpsertContactRowOperator.partial(
-        task_id="upsert",
+    # [start howto_sync_contacts]
+    sync = SyncContactsOperator(
+        task_id="sync",
         cpaas_conn_id="{{ params.cpaas_conn_id }}",
-        row_id="{{ row_id_at(ti.map_index) }}",
-    ).expand(columns=list(CONTACTS.values()))
-    unlisted = store_row_ids()
-    delete = DeleteContactRowOperator.partial(
-        task_id="delete", cpaas_conn_id="{{ params.cpaas_conn_id }}", skip_if_missing=True
-    ).expand(row_id=unlisted)
-    upsert >> unlisted
-    delete >> remove_row_ids(unlisted)
-    # [end howto_upsert_contacts]
+        source=SqlSource("{{ params.warehouse_conn_id }}", CUSTOMERS),
+        key="customer_id",
+        columns=CONTACT_COLUMNS,
+        on_missing="delete",
+        max_deletes=0.05,  # a share of the rows that the list has from this source
+        max_changes=100_000,
+        max_failure_ratio=0.02,
+        max_duration=timedelta(hours=4),
+        results_path="{{ run_folder(params, run_id) }}/contacts.jsonl",
+    )
+    alert = SendSmsOperator(
+        task_id="alert",
+        cpaas_conn_id="{{ params.cpaas_conn_id }}",
+        recipients=["{{ params.operator_phone }}"],
+        content=ALERT,
+        sender_id="{{ params.sender_id }}",
+        trigger_rule="one_failed",
+    )
+    # Without summarise, a sent alert would let the run of a failed sync succeed.
+    sync >> [alert, summarise()]
+    # [end howto_sync_contacts]
 
 
-@task(trigger_rule="all_done")
-def store_row_ids():
-    """Store the ids of the written rows, even if another row failed. Return the ids of contacts no longer listed."""
-    ti = get_current_context()["ti"]
-    results = ti.xcom_pull(task_ids="upsert", map_indexes=list(range(len(KEYS))))
-    known = row_ids()
-    known.update({key: result["row_id"] for key, result in zip(KEYS, results, strict=True) if result})
-    Variable.set(ROW_IDS, known, serialize_json=True)
-    if None in results:
-        raise RuntimeError(
-            f"{results.count(None)} of {len(KEYS)} rows were not written. The failed tasks' logs have the reasons."
-        )
-    return [row_id for key, row_id in known.items() if key not in CONTACTS]
-
-
-@task(trigger_rule="none_failed")
-def remove_row_ids(deleted):
-    """Remove the ids of the deleted rows from the Variable."""
-    remaining = {key: row_id for key, row_id in row_ids().items() if row_id not in deleted}
-    Variable.set(ROW_IDS, remaining, serialize_json=True)
-    return {"rows": len(remaining), "deleted": len(deleted)}
+@task
+def summarise():
+    """Return what changed, for the tasks and DAGs behind this one."""
+    report = get_current_context()["ti"].xcom_pull(task_ids="sync")
+    return {name: report[name] for name in ("created", "updated", "deleted", "rejected", "invalid_rows", "remaining")}
 
 
 contact_list_sync()

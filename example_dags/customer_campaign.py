@@ -1,24 +1,18 @@
-"""A campaign from a CSV: dry run, contact list, personalised SMS and emails, delivery tracking, summary.
-
-Copy this file and the folder ``campaign_steps`` beside it.
-"""
+"""A campaign from a CSV: dry run, contact list, personalised SMS and emails, delivery tracking, summary."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-from airflow.sdk import ObjectStoragePath, Param, dag, get_current_context, task
+from airflow.sdk import Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
-from cpaas_provider.operators import EmailCampaignOperator, SmsCampaignOperator
+from cpaas_provider.operators import EmailCampaignOperator, SmsCampaignOperator, SyncContactsOperator
 from cpaas_provider.sensors import DeliverySensor
 from cpaas_provider.sources import CsvSource
 
@@ -30,8 +24,8 @@ CONTACT_COLUMNS = {
     "Email": "email",
     "Birthday": "birthday",
     "Plan": "plan",
-    "Points": "points",
-    "Tags": "tags",
+    "Points": {"source": "points", "thousands": ","},
+    "Tags": {"source": "tags", "separator": ";"},
 }
 SMS_TEXT = "Hello {name}, calls to your family are free this weekend. Enjoy! Reply STOP to unsubscribe."
 EMAIL_TEXT = """Dear {name},
@@ -62,15 +56,12 @@ PARAMS = {
     "csv": Param(
         str(Path(__file__).parent / "data" / "customers.csv"),
         type="string",
-        description="The customers: a path or URL for Airflow's object storage, with columns phone, email, name.",
+        description="The customers: a path or URL for Airflow's object storage, with the columns of CONTACT_COLUMNS.",
     ),
     "folder": Param(
         None,
         type=["null", "string"],
         description="Folder of the results files, shared by all workers. Default: a folder in AIRFLOW_HOME.",
-    ),
-    "columns": Param(
-        CONTACT_COLUMNS, type="object", description="For each column of the contact list, the column of the CSV."
     ),
     "sms_sender_id": Param("Example", type="string", maxLength=11, description="The sender that the phone shows."),
     "sms_text": Param(SMS_TEXT, type="string", description="The SMS; placeholders are columns of the CSV."),
@@ -82,21 +73,35 @@ PARAMS = {
 
 # [start howto_custom_source]
 class Customers(CsvSource):
-    """A CSV with two rules of its own: national numbers by country, and customers without email. It is streamed."""
+    """A CSV in which national numbers belong to the row's country. It is streamed."""
+
+    needs_email = False
 
     @contextmanager
     def open(self):
         """Open the file for one pass over its rows."""
         with super().open() as table:
-            yield CustomerTable(table)
+            yield CustomerTable(table, self.needs_email)
+
+
+class CustomersWithEmail(Customers):
+    """Customers without an address are no rows, rather than invalid ones."""
+
+    needs_email = True
 
 
 class CustomerTable:
-    """National numbers belong to the row's country. Customers without an address get no email."""
+    """The rows of the CSV, by the two rules above."""
 
-    def __init__(self, table):
+    def __init__(self, table, needs_email):
         self.columns = table.columns
         self.table = table
+        self.needs_email = needs_email
+
+    @property
+    def absent(self):
+        """Return the columns that no row had."""
+        return self.table.absent
 
     def rows(self, wanted):
         """Yield all rows once."""
@@ -108,11 +113,12 @@ class CustomerTable:
                 yield row
                 continue
             *values, country = row.values
-            if wanted[0] == "email" and not values[0]:
+            if self.needs_email and not values[wanted.index("email")]:
                 continue
-            if wanted[0] == "phone" and country:
+            if "phone" in wanted and country:
+                place = wanted.index("phone")
                 try:
-                    values[0] = "+" + normalise_msisdn(values[0] or "", country.upper())
+                    values[place] = "+" + normalise_msisdn(values[place] or "", country.upper())
                 except ValueError as error:
                     yield InvalidRow(row.number, f"phone {error}")
                     continue
@@ -124,19 +130,14 @@ class CustomerTable:
 
 def run_folder(params, run_id):
     """Return the folder of a run's results files."""
-    return f"{shared_folder(params)}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
-
-
-def shared_folder(params):
-    """Return the folder of the files that all runs share."""
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
-    return params["folder"] or f"file://{home}/cpaas_campaign"
+    folder = params["folder"] or f"file://{home}/cpaas_campaign"
+    return f"{folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', run_id)}"
 
 
 @dag(
     schedule=None,
     catchup=False,
-    # Runs share the file of contact row ids.
     max_active_runs=1,
     params=PARAMS,
     user_defined_macros={"run_folder": run_folder},
@@ -148,11 +149,12 @@ def shared_folder(params):
     tags=["cpaas", "example"],
     doc_md="""
     ### Customer campaign
-    Reads customers from a CSV and checks them in a dry run. Updates the contact list, and sends an SMS and an email to
+    Reads customers from a CSV and checks them in a dry run. Synchronises the contact list. Sends an SMS and an email to
     each customer. Waits for delivery, and sums up the messages sent, their cost and their delivery.
 
     * **Every row has an outcome.** Each campaign writes a results file in the run's folder, with a line for every row:
       sent, rejected, duplicate, invalid with its reason, DND and so on.
+    * **The contact list** gets only the rows that changed since the last run, and in them only the changed cells.
     * **Every recipient gets a message at most once**, also if a task is killed, retried or cleared. If the outcome of a
       request is unknown, it is not sent again. The task then fails after all other recipients are sent to. Its error
       shows how to resolve the request.
@@ -178,6 +180,15 @@ def customer_campaign():
     check = SmsCampaignOperator(
         task_id="check", source=Customers("{{ params.csv }}"), dry_run=True, preview_count=2, price_per_page=4, **sms
     )
+    sync_contacts = SyncContactsOperator(
+        task_id="sync_contacts",
+        source=Customers("{{ params.csv }}"),
+        key="customer_id",
+        columns=CONTACT_COLUMNS,
+        max_failure_ratio=0.15,  # rows that do not fit the contact list are left out, and the results file names them
+        cpaas_conn_id="{{ params.cpaas_conn_id }}",
+        results_path="{{ run_folder(params, run_id) }}/{{ task.task_id }}.jsonl",
+    )
     send_sms = SmsCampaignOperator(
         task_id="send_sms",
         source=Customers("{{ params.csv }}"),
@@ -187,7 +198,7 @@ def customer_campaign():
     )
     send_email = EmailCampaignOperator(
         task_id="send_email",
-        source=Customers("{{ params.csv }}"),
+        source=CustomersWithEmail("{{ params.csv }}"),
         content="{{ params.email_text }}",
         subject="{{ params.email_subject }}",
         sender_id="{{ params.email_sender_id }}",
@@ -196,7 +207,7 @@ def customer_campaign():
     )
     delivered = [wait_for_delivery(send) for send in (send_sms, send_email)]
     has_delivery_reports() >> delivered
-    check >> upsert_contacts() >> [send_sms, send_email]
+    check >> sync_contacts >> [send_sms, send_email]
     [send_sms, send_email, *delivered] >> summarise()
     # [end howto_campaign]
 
@@ -235,70 +246,16 @@ def has_delivery_reports():
     return False
 
 
-@task(retry_policy=CpaasRetryPolicy())
-async def upsert_contacts():
-    """Update the contact list: update the rows with a known id, create the others, and store their ids.
-
-    The service cannot list rows, so a file stores each id as soon as the row is confirmed. If the outcome of a creation
-    is unknown, the row is not created again. Its line in the file has the outcome ``unknown`` until you remove it.
-    """
-    from campaign_steps.append_log import AppendLog
-    from campaign_steps.contacts import put_row, resolve_columns
-    from campaign_steps.workers import for_each
-    from cpaas_provider.hooks.cpaas import CpaasHook
-
-    context = get_current_context()
-    params, run_id = context["params"], context["run_id"]
-    customers = checked_customers(params, run_folder(params, run_id))
-    row_log = AppendLog(ObjectStoragePath(shared_folder(params)) / "contact_rows.jsonl")
-    rows = {entry["phone"]: entry for entry in row_log.entries()}
-
-    async with await CpaasHook(params["cpaas_conn_id"]).get_async_conn() as client:
-        columns = resolve_columns(await client.get_contact_table(), params["columns"])
-
-        async def upsert(customer: dict[str, Any]) -> None:
-            phone = customer["phone"]
-            row_id = rows.get(phone, {}).get("row_id")
-            rows[phone] = {"phone": phone, "run_id": run_id, **await put_row(client, row_id, customer, columns)}
-            row_log.add(rows[phone])
-
-        def to_do(customer: dict[str, Any]) -> bool:
-            known = rows.get(customer["phone"], {})
-            perhaps_created = known.get("outcome") == "unknown" and not known["row_id"]
-            return known.get("run_id") != run_id and not perhaps_created
-
-        with row_log:
-            new = list(filter(to_do, customers))
-            await for_each(new, upsert, workers=client.settings.max_concurrency, doing="Contacts written")
-
-    outcomes = [rows[customer["phone"]]["outcome"] for customer in customers]
-    return {outcome: outcomes.count(outcome) for outcome in ("created", "updated", "rejected", "unknown")}
-
-
-def checked_customers(params, folder):
-    """Return the customers that ``check`` found valid, without duplicates, with normalised numbers."""
-    with ObjectStoragePath(f"{folder}/check.jsonl").open() as lines:
-        checked = map(json.loads, lines)
-        phones = {line["row"]: line["recipient"] for line in checked if line["outcome"] == "not_sent"}
-    fields = ["phone", *(field for field in params["columns"].values() if field != "phone")]
-    with Customers(params["csv"]).open() as table:
-        return [
-            {**dict(zip(fields, row.values, strict=True)), "phone": phones[row.number]}
-            for row in table.rows(fields)
-            if row.number in phones
-        ]
-
-
 @task(trigger_rule="all_done", retries=0)
 def summarise():
     """Log and return all counts, even if a step failed. The run succeeds only if every step did."""
     ti = get_current_context()["ti"]
-    steps = ["check", "upsert_contacts", "send_sms", "send_email"]
+    steps = ["check", "sync_contacts", "send_sms", "send_email"]
     waits = ["sms_delivered", "email_delivered"] if ti.xcom_pull(task_ids="has_delivery_reports") else []
     results = {step: ti.xcom_pull(task_ids=step) for step in [*steps, *waits]}
     # A failed campaign, or a sensor after its timeout, has its counts under the key "report".
     reports = {step: results[step] or ti.xcom_pull(task_ids=step, key="report") or {} for step in results}
-    contacts, sms, email = reports["upsert_contacts"], reports["send_sms"], reports["send_email"]
+    contacts, sms, email = reports["sync_contacts"], reports["send_sms"], reports["send_email"]
     balances = [report["balance"] for report in (sms, email) if report.get("balance") is not None]
     figures = {
         "check": reports["check"],
@@ -316,8 +273,6 @@ def summarise():
     failed = [step for step in states if states[step] == "failed" or (step in reports and not reports[step])]
     if failed:
         raise AirflowFailException(f"Failed tasks: {', '.join(failed)}. Their logs have the reasons.")
-    if contacts["rejected"] or contacts["unknown"]:
-        raise AirflowFailException("Some contact rows were not written. The file contact_rows.jsonl names them.")
     if few := [wait for wait in waits if reports[wait]["delivered"] < MIN_DELIVERED * reports[wait]["expected"]]:
         raise AirflowFailException(
             f"Fewer than {MIN_DELIVERED:.0%} delivered: {', '.join(few)}. See their results files."

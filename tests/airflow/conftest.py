@@ -76,6 +76,17 @@ def examples(airflow_db: Path) -> Any:
 
 
 @pytest.fixture
+def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty database of the provider, as a contact list that is reset needs an empty key map."""
+    from tests.airflow.stage import forget_campaign_database
+
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
+    forget_campaign_database()
+    yield
+    forget_campaign_database()
+
+
+@pytest.fixture
 def run_example(examples: Any, cpaas_default: Sandbox) -> Callable[..., Any]:
     """Run an example DAG to its end, against the sandbox; returns the run."""
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cpaas_provider.sandbox.seeds import COLUMNS
 from tests.airflow.examples import EXAMPLES, states, wait_for, xcom
+from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
+from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
 from tests.unit.delivery.arriving import kept, report, to
 
 DAG_IDS = {
     "airtime_rewards",
     "contact_list_sync",
+    "contact_updates",
     "customer_campaign",
     "email_the_undelivered",
     "mapped_campaign",
     "otp_onboarding",
     "taskflow_hook",
+    "unreachable_contacts",
 }
 PHONE, DIGITS = "0803 123 4567", "2348031234567"
 
@@ -103,23 +112,119 @@ class TestAirtimeRewards:
         assert xcom(done, "report") == {"purchases": 3, "charge": 225}
 
 
+CUSTOMERS = """CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, first_name, last_name, phone, email, born, plan,
+    points, tags, updated_at)"""
+
+
+class Warehouse:
+    """A SQLite database with customers, which a connection of Airflow names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.do(CUSTOMERS)
+        for number in range(1, 41):
+            self.add(number)
+
+    def do(self, statement: str, *values: object) -> None:
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute(statement, values)
+
+    def add(self, number: int, updated_at: str = "2026-03-01 10:00:00") -> None:
+        row = (
+            *(number, "Ada", f"No {number}", f"0803555{number:04}", f"ada{number}@Example.com", "1990-02-03", "gold"),
+            *(number, "a;b", updated_at),
+        )
+        self.do(f"INSERT INTO customers VALUES ({', '.join('?' * len(row))})", *row)
+
+
+@pytest.fixture
+def warehouse(tmp_path, monkeypatch, own_database):
+    path = tmp_path / "warehouse.db"
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(path)}))
+    return Warehouse(path)
+
+
+def by_name(sandbox):
+    rows = list(listed(sandbox).values())
+    assert len({row[NAME] for row in rows}) == len(rows)
+    return {row[NAME]: row for row in rows}
+
+
 class TestContactListSync:
-    def test_creates_then_changes_and_deletes_who_is_no_longer_listed(self, run_example, sandbox):
-        from airflow.models import Variable
+    def test_creates_then_sends_changed_cells_and_deletes_rows_gone_from_the_warehouse(
+        self, run_example, sandbox, warehouse, tmp_path
+    ):
+        folder = f"file://{tmp_path}/out"
+        assert xcom(run_example("contact_list_sync", folder=folder), "summarise")["created"] == 40
+        assert by_name(sandbox)["Ada No 7"] == {
+            NAME: "Ada No 7",
+            PHONE_COLUMN: "2348035550007",
+            EMAIL: "ada7@example.com",
+            BIRTHDAY: "1990-02-03",
+            PLAN: "gold",
+            POINTS: 7,
+            TAGS: ["a", "b"],
+        }
+        warehouse.do("UPDATE customers SET points = 99, tags = NULL WHERE customer_id = 7")
+        warehouse.do("DELETE FROM customers WHERE customer_id > 38")
+        done = run_example("contact_list_sync", folder=folder)
+        counts = xcom(done, "summarise")
+        assert (counts["created"], counts["updated"], counts["deleted"]) == (0, 1, 2)
+        assert states(done)["alert"] == "skipped"
+        row = by_name(sandbox)["Ada No 7"]
+        assert (row[POINTS], row[TAGS]) == (99, ["a", "b"])
+        assert len(listed(sandbox)) == 38
+        files = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*/contacts.jsonl")]
+        assert sorted(map(len, files)) == [3, 40]
 
-        Variable.set("cpaas_contact_rows", {}, serialize_json=True)
-        assert run_example("contact_list_sync").state == "success"
-        assert sandbox.counters()["contacts"] == {"rows": 3, "created": 3, "updated": 0, "deleted": 0}
-        known = Variable.get("cpaas_contact_rows", deserialize_json=True)
+    def test_stops_and_alerts_where_too_many_rows_would_be_deleted(self, run_example, sandbox, warehouse, tmp_path):
+        folder = f"file://{tmp_path}/out"
+        run_example("contact_list_sync", folder=folder)
+        warehouse.do("DELETE FROM customers WHERE customer_id > 20")
+        done = run_example("contact_list_sync", folder=folder)
+        assert done.state == "failed"
+        assert states(done) == {"sync": "failed", "alert": "success", "summarise": "upstream_failed"}
+        [alert] = sandbox.inbox("sms")["items"]
+        assert alert["recipient"] == "2348035550100"
+        assert "Changes planned: 20." in json.dumps(alert)
+        assert len(listed(sandbox)) == 40
 
-        # Somebody who was on the list last time.
-        column = "col_7f3a01"
-        sandbox.control("POST", "seed", {"rows": [{"id": "row-of-a-leaver", "columns": {column: "Bola"}}]})
-        Variable.set("cpaas_contact_rows", {**known, "leaver": "row-of-a-leaver"}, serialize_json=True)
-        assert run_example("contact_list_sync").state == "success"
-        counts = sandbox.counters()["contacts"]
-        assert (counts["rows"], counts["created"], counts["updated"], counts["deleted"]) == (3, 3, 3, 1)
-        assert Variable.get("cpaas_contact_rows", deserialize_json=True) == known
+
+class TestContactUpdates:
+    def test_reads_rows_from_the_cursor_on_and_shares_the_map_with_the_nightly_sync(
+        self, run_example, sandbox, warehouse, tmp_path
+    ):
+        run_example("contact_list_sync", folder=f"file://{tmp_path}/out")
+        first = xcom(run_example("contact_updates"), "sync")
+        assert (first["rows"], first["unchanged"], first["requests"]) == (40, 40, 0)
+        warehouse.add(41, "2026-03-02 10:00:00")
+        warehouse.do("UPDATE customers SET plan = 'basic', updated_at = '2026-03-02 10:00:00' WHERE customer_id = 3")
+        second = xcom(run_example("contact_updates"), "sync")
+        assert (second["created"], second["updated"], second["requests"]) == (1, 1, 2)
+        third = xcom(run_example("contact_updates"), "sync")
+        assert (third["rows"], third["requests"]) == (2, 0)
+        assert len(by_name(sandbox)) == 41
+
+
+class TestUnreachableContacts:
+    def test_marks_contacts_of_failed_messages_and_creates_none(self, run_example, sandbox, warehouse, tmp_path):
+        from cpaas_provider.store.database import open_store
+
+        status = "col_status"
+        sandbox.control("POST", "seed", {"columns": [*COLUMNS, {"id": status, "name": "SMS status", "type": "TEXT"}]})
+        run_example("contact_list_sync", folder=f"file://{tmp_path}/out")
+        # The first is no contact yet.
+        warehouse.add(50)
+        became = {"2348035550050": "undelivered", "2348035550004": "undelivered", "2348035550005": "delivered"}
+        reported = to(*became, campaign="spring")
+        with open_store() as store:
+            kept(store, *(report(number, state, ticket=reported) for number, state in became.items()))
+        done = run_example("unreachable_contacts", campaign="spring")
+        assert done.state == "success"
+        counts = xcom(done, "mark")
+        assert (counts["updated"], counts["created"], counts["not_in_mode"]) == (1, 0, 1)
+        marked = {name: row for name, row in by_name(sandbox).items() if status in row}
+        assert {name: row[status] for name, row in marked.items()} == {"Ada No 4": "undelivered"}
 
 
 class TestMappedCampaign:

@@ -148,7 +148,9 @@ class Demo:
         run_id = self.airflow.trigger(DAG_ID, conf)
         state = self._watch(DAG_ID, run_id)
         figures = self._figures(DAG_ID, run_id, "summarise")
-        lines = compare(figures, self.sandbox, _rows(), refused) if figures else []
+        lines = []
+        if figures:
+            lines = compare(figures, self.sandbox, _rows(), refused, _customers(), self._synced())
         runs = {DAG_ID: (run_id, state)}
         if state == "success":
             runs[MAPPED_DAG_ID], mapped = self._mapped_campaign(conf, refused)
@@ -201,6 +203,11 @@ class Demo:
         path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/summary"
         entry = self.airflow.found(path)
         return entry["value"] if entry else {}
+
+    def _synced(self) -> list[dict[str, Any]]:
+        """Return the lines of the contact sync's results file."""
+        (file,) = (self.home / "campaign").glob("*/sync_contacts.jsonl")
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
     def _show(self, runs: dict[str, tuple[str, str]], lines: list[Line], seconds: float) -> None:
         if lines:
