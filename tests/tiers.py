@@ -44,6 +44,7 @@ PLACES = {
         "tests/airflow/test_cli_receiver.py",
         "tests/airflow/test_cli_db.py",
         "tests/airflow/test_contact_sync_map.py",
+        "tests/airflow/test_contact_sync_attacked.py",
         "tests/airflow/test_example_campaign.py",
         "tests/airflow/test_example_dags.py",
         "tests/airflow/test_journal_late_writes.py",

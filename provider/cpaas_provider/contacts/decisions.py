@@ -166,6 +166,20 @@ def requested(
     return None
 
 
+def restored(before: MapEntry | None) -> MapEntry | None:
+    """Return the entry from before an intent, of a request that did not leave."""
+    return None if before is None else replace(before, fencing_token=None)
+
+
+def undone(decision: Decision, intent: MapEntry, before: MapEntry | None) -> MapEntry | None:
+    """Return the entry of a row whose request was not accepted.
+
+    The client never repeats a creation, so the list is as it was. It repeats an update or a deletion: what was rejected
+    or not sent in the end may have been carried out before. Its cells stay unknown until one is accepted.
+    """
+    return restored(before) if decision.action is Action.CREATE else replace(intent, fencing_token=None)
+
+
 def in_step(item: WorkItem, entry: MapEntry, row_id: str | None, rules: SyncRules, hashes: ContactHashes) -> MapEntry:
     """Return the entry of a row that the list has as it is to be.
 

@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from cpaas_provider.contacts.decisions import Action, Decision, SyncRules, decide, in_step, requested
+from cpaas_provider.contacts.decisions import (
+    Action,
+    Decision,
+    SyncRules,
+    decide,
+    in_step,
+    requested,
+    restored,
+    undone,
+)
 from cpaas_provider.contacts.errors import (
     LeaseLostError,
     NotSyncedError,
@@ -378,25 +387,14 @@ class Dispatcher:
             known = before if before is not None else MapEntry(item.key_hash)
             return Change(intent, in_step(item, known, result.row_id, self._rules, self._map.hashes))
         if response is Response.NOT_BEGUN:
-            return Change(intent, _restored(before))
+            return Change(intent, restored(before))
         if response is Response.NOT_FOUND and not self._reports_deleted(item):
             return Change(intent, None)
         if response is Response.NOT_FOUND:
             return Change(intent, replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None))
         if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
-        return Change(intent, self._undone(pending))
-
-    @staticmethod
-    def _undone(pending: Pending) -> MapEntry | None:
-        """Return the entry of a row whose request was not accepted.
-
-        A creation is never repeated by the client, so the list is as it was. An update or a deletion may be: what was
-        rejected or not sent in the end may have been carried out before. Its cells stay unknown until one is accepted.
-        """
-        if pending.decision.action is Action.CREATE:
-            return _restored(pending.before)
-        return replace(pending.intent, fencing_token=None)
+        return Change(intent, undone(pending.decision, intent, before))
 
     async def _record_rejections(self) -> None:
         """Have rejected rows count as rejected, unless all were rejected alike: then the next run sends them again.
@@ -407,18 +405,18 @@ class Dispatcher:
         rejected, self._to_reject = self._to_reject, []
         changes: list[Change] = []
         for result in rejected:
-            undone = self._undone(result.pending)
+            left = undone(result.pending.decision, result.pending.intent, result.pending.before)
             item = result.pending.item
             # With the result recorded, the entry is one version on, or there is none.
-            version = 0 if undone is None else result.pending.intent.version + 1
+            version = 0 if left is None else result.pending.intent.version + 1
             here = MapEntry(item.key_hash, version=version)
-            if undone is None:
+            if left is None:
                 changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
-            elif undone.state in (RowState.UNKNOWN, RowState.CREATING):
+            elif left.state in (RowState.UNKNOWN, RowState.CREATING):
                 # What repeats a creation of unknown outcome says nothing about that one.
                 continue
             else:
-                changes.append(Change(here, replace(undone, rejected_hash=item.raw_hash or None)))
+                changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
         if changes:
             # What cannot be recorded is sent once more, and rejected once more.
             with contextlib.suppress(LeaseLostError, StoreError):
@@ -527,8 +525,3 @@ class Dispatcher:
                 await asyncio.to_thread(self._lease.renew)
             except (LeaseLostError, StoreError) as error:
                 self._finish(error)
-
-
-def _restored(before: MapEntry | None) -> MapEntry | None:
-    """Return the entry from before an intent, of a request that was not carried out."""
-    return None if before is None else replace(before, fencing_token=None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import errors as api_errors
-from cpaas_provider.contacts.decisions import Action, Decision, SyncRules, decide, in_step, requested
+from cpaas_provider.contacts.decisions import Action, Decision, SyncRules, decide, in_step, requested, restored, undone
 from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
 from cpaas_provider.contacts.key_map import Change, KeyMap, Lease, MapEntry, RowState
 from cpaas_provider.contacts.keys import key_text
@@ -124,8 +125,11 @@ class RowUpsert:
         try:
             row_id = str(self._call(lambda: self._send(decision, intent)))
         except api_errors.CpaasNotFoundError:
-            lease.write([Change(intent, None if not creates else before)])
-            if creates or self._rules.mode == "update":
+            if creates or not self._is_gone(str(intent.row_id)):
+                lease.write([Change(intent, undone(decision, intent, before))])
+                raise
+            lease.write([Change(intent, None)])
+            if self._rules.mode == "update":
                 raise
             return None
         except api_errors.CpaasUnknownOutcomeError as error:
@@ -133,13 +137,16 @@ class RowUpsert:
                 raise
             lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
             return self._unknown(str(error))
+        except StoppedError:
+            # Nothing left.
+            lease.write([Change(intent, restored(before))])
+            raise
         except (
-            StoppedError,
             api_errors.CpaasNotSentError,
             api_errors.CpaasRejectedError,
             api_errors.CpaasInvalidRequestError,
         ):
-            lease.write([Change(intent, None if before is None else replace(before, fencing_token=None))])
+            lease.write([Change(intent, undone(decision, intent, before))])
             raise
         known = before if before is not None else MapEntry(item.key_hash)
         after = replace(in_step(item, known, row_id, self._rules, self._map.hashes), raw_hash=None)
@@ -151,6 +158,21 @@ class RowUpsert:
         if decision.action is Action.CREATE:
             return self._client.create_contact_row(cells).row.id
         return self._client.update_contact_row(str(intent.row_id), cells).row.id
+
+    def _is_gone(self, row_id: str) -> bool:
+        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can.
+
+        A gateway that has lost its service says 404 of everything: to believe it would create the row twice.
+        """
+        try:
+            self._call(lambda: self._client.get_contact_row(row_id))
+        except api_errors.CpaasNotFoundError:
+            with contextlib.suppress(api_errors.CpaasError):
+                self._call(self._client.get_contact_table)
+                return True
+        except api_errors.CpaasError:
+            return False
+        return False
 
     def _unknown(self, why: str) -> SingleRow:
         if self._rules.on_unknown == "skip":

@@ -581,7 +581,8 @@ class World:
             ids = self.list.of_key(key)
             if key in named or key in self.vanished or (step.cursor and key not in self.confirmed):
                 continue
-            if (step.mode == "insert" and ids) or (step.mode == "update" and key not in entries):
+            absent = key not in entries or entries[key].row_id is None
+            if (step.mode == "insert" and ids) or (step.mode == "update" and absent):
                 continue
             assert ids, f"{key} lacks in the list and is not named"
             if key not in doubtful:
@@ -631,5 +632,8 @@ class World:
                 changed = {column: cell for column, cell in new.items() if old[column] != cell}
                 assert action == "update", f"{action} of {key}, which is in the list"
                 assert changed == cells, f"{key}: {cells} is sent, and {changed} differs"
+        if step.resync:
+            # What it has not sent is still to be sent.
+            self.confirmed.clear()
         for key in seen:
             self.confirmed.pop(key, None)
