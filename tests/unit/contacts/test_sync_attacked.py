@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from cpaas_provider.contacts import dispatcher as dispatcher_module
 from cpaas_provider.contacts import sync as sync_module
 from cpaas_provider.contacts.errors import SpoolError, StoppedError, TooManyChangesError, TooManyFailuresError
-from cpaas_provider.contacts.key_map import Change, MapEntry, RowState
+from cpaas_provider.contacts.hashes import buckets_of
+from cpaas_provider.contacts.key_map import Change, MapEntry, RowState, open_map
 from cpaas_provider.contacts.planning import Plan, refuse_too_many
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool
 from cpaas_provider.store.database import Database, open_store
@@ -323,6 +326,50 @@ def test_keys_of_one_unicode_form_are_one_and_capitals_count(world: World) -> No
     (ended,) = world.run(Step((("é", "1", "1"), ("É", "1", "1"), ("e\u0301", "2", "2"))))
     assert (ended.report["created"], ended.report["duplicates"]) == (2, 1)
     assert {row[KEY] for row in world.list.rows.values()} == {"é", "É"}
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Database]:
+    with open_store(postgres_url) as opened:
+        yield opened
+
+
+def test_sync_on_postgresql_goes_on_over_doubts_deaths_and_takeovers(postgres: Database) -> None:
+    world = World(postgres, "attacked")
+    world.run(Step(rows(9), partitions=2, faults=(FINE, Fault.DIES_LATE, FINE, Fault.REPLACED)))
+    world.run(Step(rows(9, "2"), partitions=2, writes=(AtWrite.FINE,) * 4 + (AtWrite.FAILS_AFTER,) * 2))
+    world.run(Step(rows(5, "1"), on_missing="delete", faults=(Fault.TRIED_NOT_SENT, Fault.DIES_AFTER)))
+    (ended,) = world.run(Step(rows(5, "1"), on_missing="delete"))
+    assert ended.complete, ended.error
+
+
+def test_postgresql_session_that_is_ended_amid_a_sync_makes_no_creation_unknown(postgres: Database) -> None:
+    world = World(postgres, "attacked")
+    refuse_doubles = world.refuse_doubles
+    ending = sqlalchemy.text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE :of"
+    )
+
+    def end_sessions() -> None:
+        refuse_doubles()
+        with postgres.engine.begin() as connection:
+            connection.execute(ending, {"of": "%cpaas_contact%"})
+
+    world.refuse_doubles = end_sessions  # type: ignore[method-assign]  # called for each request
+    (ended,) = world.run(Step(rows(12)))
+    assert ended.error is None
+    assert (ended.report["created"], ended.report["unknown"]) == (12, 0)
+
+
+def test_partitions_that_begin_at_once_on_an_empty_postgresql_make_one_map(postgres: Database) -> None:
+    def begin(part: int) -> int:
+        key_map = open_map(postgres, conn_id="c", base_url="https://x.example.com", table_id="t", name="at once")
+        lease = key_map.lease(f"part {part}", buckets_of(part, 4))
+        lease.write([], {"key_columns": ["id"]})
+        return lease.fencing_token
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(begin, range(4))) == [1, 2, 3, 4]
 
 
 # The model itself: a mechanism that is broken has to be noticed.
