@@ -21,6 +21,7 @@ from cpaas_provider.contacts.planning import Plan, refuse_too_many
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
+from tests.unit.contacts import model
 from tests.unit.contacts.model import KEY, A, AtWrite, Died, Fault, Step, World
 
 _names = itertools.count()
@@ -93,13 +94,15 @@ def test_max_duration_leaves_rows_for_the_next_run_and_fails_nothing(world: Worl
 
     monkeypatch.setattr(dispatcher_module, "time", Clock)
     monkeypatch.setattr(sync_module, "time", Clock)
-    (first,) = world.run(Step(rows(9), max_duration=1.0))
+    # So that rows wait for their request when the time is over.
+    monkeypatch.setattr(model, "WINDOW", 20)
+    (first,) = world.run(Step(rows(40), max_duration=1.0))
     assert first.error is None
     assert first.report["not_sent"] == 0
-    assert first.report["remaining"] + first.report["created"] == 9
+    assert first.report["remaining"] + first.report["created"] == 40
     assert not first.complete
     assert not first.named()
-    (second,) = world.run(Step(rows(9)))
+    (second,) = world.run(Step(rows(40)))
     assert second.report["created"] == first.report["remaining"]
 
 
