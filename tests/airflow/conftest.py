@@ -76,7 +76,7 @@ def examples(airflow_db: Path) -> Any:
 
 
 @pytest.fixture
-def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty database of the provider, as a contact list that is reset needs an empty key map."""
     from tests.airflow.stage import forget_campaign_database
 

@@ -150,7 +150,7 @@ class Demo:
         figures = self._figures(DAG_ID, run_id, "summarise")
         lines = []
         if figures:
-            lines = compare(figures, self.sandbox, _rows(), refused, _customers(), self._synced())
+            lines = compare(figures, self.sandbox, _rows(), refused, _numbered(), self._synced())
         runs = {DAG_ID: (run_id, state)}
         if state == "success":
             runs[MAPPED_DAG_ID], mapped = self._mapped_campaign(conf, refused)
@@ -253,6 +253,18 @@ class Demo:
 def _customers() -> list[dict[str, str]]:
     with (EXAMPLES / "data" / "customers.csv").open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _numbered() -> dict[int, dict[str, str]]:
+    """Return the customers by the line of the file on which each begins."""
+    with (EXAMPLES / "data" / "customers.csv").open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file)
+        header = next(lines)
+        customers, number = {}, lines.line_num + 1
+        for row in lines:
+            customers[number] = dict(zip(header, row, strict=False))
+            number = lines.line_num + 1
+    return customers
 
 
 def _rows() -> int:

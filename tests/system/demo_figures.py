@@ -45,13 +45,13 @@ def compare(
     sandbox: Sandbox,
     rows: int,
     refused: dict[str, list[str]],
-    customers: list[dict[str, str]],
+    customers: dict[int, dict[str, str]],
     written: list[dict[str, Any]],
 ) -> list[Line]:
     """Return the table's lines of the customer campaign; what the service cannot know must add up instead.
 
     :param rows: rows of the CSV, counted independently
-    :param customers: these rows
+    :param customers: these rows, by their numbers
     :param written: lines of the contact sync's results file
     :param refused: the recipients that the service is set to reject, by channel
     """
@@ -85,7 +85,7 @@ def compare(
     ]
 
 
-def same_as_csv(sandbox: Sandbox, customers: list[dict[str, str]], written: list[dict[str, Any]]) -> int:
+def same_as_csv(sandbox: Sandbox, customers: dict[int, dict[str, str]], written: list[dict[str, Any]]) -> int:
     """Count the rows of the service's contact list that are as the CSV has them, cell by cell.
 
     What the CSV says is read here by rules of its own: it shares no code with what filled the list.
@@ -94,7 +94,7 @@ def same_as_csv(sandbox: Sandbox, customers: list[dict[str, str]], written: list
     same = 0
     for line in written:
         if line["row_id"] in listed:
-            customer = customers[line["row"] - 1]
+            customer = customers[line["row"]]
             cells = {name: listed[line["row_id"]].get(column) for name, column in CELLS.items()}
             same += line["key"] == customer["customer_id"] and cells == _expected(customer)
     return same if same == len(listed) else -1
@@ -114,13 +114,13 @@ _COUNTRY_CODES = {"NG": "234", "": "234", "GH": "233", "GB": "44", "US": "1"}
 
 def _expected(customer: dict[str, str]) -> dict[str, Any]:
     """Return the cells of a customer, ``None`` for those that are empty."""
-    text = {name: (customer[name] or "").strip() or None for name in CELLS}
+    text = {name: customer.get(name, "").strip() or None for name in CELLS}
     local, _, domain = (text["email"] or "").partition("@")
     points = float(text["points"].replace(",", "")) if text["points"] else None
     tags = list(dict.fromkeys(tag.strip() for tag in (text["tags"] or "").split(";") if tag.strip()))
     return {
         **text,
-        "phone": _digits(text["phone"] or "", _COUNTRY_CODES[(customer["country"] or "").strip()]),
+        "phone": _digits(text["phone"] or "", _COUNTRY_CODES[customer.get("country", "").strip()]),
         "email": f"{local}@{domain.lower()}" if domain else text["email"],
         "points": int(points) if points is not None and points.is_integer() else points,
         "tags": tags or None,
