@@ -114,6 +114,13 @@ def test_too_many_deletes_stop_before_the_first_request(stage: Stage) -> None:
     assert len(listed(stage.sandbox)) == 20
 
 
+def test_share_of_changes_does_not_limit_the_first_sync(stage: Stage) -> None:
+    first = sync(stage, people(20), "share", max_changes=0.1).once()
+    assert first.result["created"] == 20, first.error
+    second = sync(stage, people(23), "share", max_changes=0.1).once()
+    assert "would change 3 rows, and max_changes allows 2 (10% of 20)" in second.error
+
+
 def test_dry_run_sends_nothing_and_previews_masked_rows(stage: Stage) -> None:
     before = all_requests(stage)
     ended = sync(stage, people(20), "dry", dry_run=True, preview_count=2).once()

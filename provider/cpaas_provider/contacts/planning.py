@@ -20,7 +20,7 @@ from cpaas_provider.contacts.hashes import bucket_of
 from cpaas_provider.contacts.key_map import KeyMap, Lease, MapEntry, RowState
 from cpaas_provider.contacts.mapping import InvalidRowError, RowMapping
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
-from cpaas_provider.sources.rows import InvalidRow, Row, Table
+from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, Table
 
 _AT_ONCE = 2_000
 _RENEWAL_SECONDS = 60.0
@@ -156,7 +156,9 @@ class Planner:
 
     def _refuse_absent(self, table: Table) -> None:
         """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
-        absent = [name for name in self._mapping.source_columns if name in table.absent]
+        # A source of the author's own may not say it.
+        never = getattr(table, "absent", NONE_ABSENT)
+        absent = [name for name in self._mapping.source_columns if name in never]
         if absent and self.plan.rows > self.plan.unreadable:
             raise CpaasInvalidRequestError(
                 f"No row of the source has {' or '.join(map(repr, absent))}, which the mapping reads. Nothing was "
@@ -343,7 +345,8 @@ _DUPLICATES = {
 def refuse_too_many(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
     """See that a sync changes no more rows than the author allows.
 
-    :param max_changes: a count of rows, or a share of the rows that the map has, 0 to 1
+    :param max_changes: a count of rows, or a share of the rows that the map has, 0 to 1. A share does not limit the
+        first sync, which finds an empty map
     :param max_deletes: the same for rows that are gone from the source, which would be deleted or cleared
     :raises TooManyChangesError: when it would
     """
@@ -357,7 +360,7 @@ def refuse_too_many(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> No
         ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
         ("max_changes", max_changes, plan.requests, "change"),
     ):
-        if limit is None:
+        if limit is None or (isinstance(limit, float) and not plan.mapped):
             continue
         # 0.29 of 100 is 28.999999999999996.
         most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit

@@ -12,8 +12,8 @@ from cpaas_provider.contacts.decisions import Action, Decision, SyncRules, decid
 from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
 from cpaas_provider.contacts.key_map import Change, KeyMap, Lease, MapEntry, RowState
 from cpaas_provider.contacts.keys import key_text
+from cpaas_provider.contacts.maps import KEY_COLUMNS
 from cpaas_provider.contacts.spool import WorkItem
-from cpaas_provider.contacts.sync import KEY_COLUMNS
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

@@ -28,6 +28,7 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map import DEFAULT_MAP, KeyMap, Lease, open_map
 from cpaas_provider.contacts.mapping import ColumnRule, RowMapping
+from cpaas_provider.contacts.maps import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.planning import (
     Limit,
     Plan,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEY_COLUMNS, COLUMN_TYPES, CURSOR, RECIPIENT_COLUMNS = "key_columns", "column_types", "cursor", "recipient_columns"
+COLUMN_TYPES, CURSOR = "column_types", "cursor"
 """What a map stores beside its rows."""
 _CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")

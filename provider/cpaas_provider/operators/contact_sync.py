@@ -62,7 +62,8 @@ class SyncContactsOperator(CpaasOperator):
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. More stop the sync before its
         first request. Each partition counts its own rows. A source without any row deletes nothing, whatever it is
-    :param max_changes: the same for all rows that would be created, updated or deleted
+    :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
+        first sync, which finds an empty map
     :param on_duplicate_key: for rows of one key: use the ``first``, or ``none`` of them; the others are invalid rows
     :param on_deleted_row: for rows that another client deleted from the list: ``create`` them again, or ``report`` them
         as rejected
