@@ -169,10 +169,6 @@ class Stage:
         processors.insert(-1, heard)
         handler = _Handler(self._note)
         logging.getLogger().addHandler(handler)
-        # Airflow silences what was imported before its database was made, as no task's process has it.
-        for name, logger in logging.root.manager.loggerDict.items():
-            if name.startswith("cpaas_provider") and isinstance(logger, logging.Logger):
-                logger.disabled = False
         try:
             yield
         finally:

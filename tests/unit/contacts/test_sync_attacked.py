@@ -29,7 +29,8 @@ FINE = Fault.FINE
 
 
 @pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "cpaas_provider.contacts")
     monkeypatch.setattr(dispatcher_module, "_BUSY_SECONDS", 0.0)
     monkeypatch.setattr(dispatcher_module, "_WRITE_PAUSES", (0.0,) * len(dispatcher_module._WRITE_PAUSES))
 
@@ -419,6 +420,3 @@ def test_model_notices_results_recorded_before_the_response(world: World, monkey
             Step(rows(2, "2"), faults=(Fault.DIES_BEFORE,)),
             Step(rows(2, "2")),
         )
-
-
-logging.getLogger("cpaas_provider.contacts").setLevel(logging.ERROR)
