@@ -109,7 +109,7 @@ class Spool:
             self._folder = tempfile.TemporaryDirectory(prefix="cpaas-contacts-", dir=folder)
             self._rows = sqlite3.connect(Path(self._folder.name) / "rows.db", check_same_thread=False)
             self._rows.executescript(
-                f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384; {_TABLES}"
+                f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; {_TABLES}"
             )
 
     def add_seen(self, rows: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
