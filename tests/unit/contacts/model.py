@@ -572,6 +572,10 @@ class World:
             assert not [one for end in ended for one in end.requests if one[0] == "delete"], "an empty source deletes"
         self.check_requests(step, ended, expected)
         if not all(end.complete for end in ended):
+            if step.on_missing == "delete":
+                # Their deletion may have been begun: what they hold is not known any more.
+                for key in [key for key in self.confirmed if key not in expected]:
+                    del self.confirmed[key]
             return
         named = {key for end in ended for key in end.named()}
         unknown_rows = sum(end.report["unknown"] for end in ended)
