@@ -49,7 +49,8 @@ def processes_of(airflow, task):
 
 def test_a_task_killed_in_a_request_sends_to_nobody_twice_and_says_who_is_in_doubt(airflow, service, tmp_path):
     people = tmp_path / "six.csv"
-    people.write_text("name,phone,email\n" + "".join(f"Person,+{number},\n" for number in NUMBERS))
+    rows = [f"c-{number},Person,+{number},,,basic,1,\n" for number in NUMBERS]
+    people.write_text("customer_id,name,phone,email,birthday,plan,points,tags\n" + "".join(rows))
     # The second request to two people is under way for long enough to be killed in; the first is to a colleague alone.
     service.control(
         "POST", "faults", {"operation": "send_sms", "kind": "latency", "ms": 20_000, "after": 2, "times": 1}
