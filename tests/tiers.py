@@ -52,7 +52,7 @@ PLACES = {
         "tests/airflow/test_mounted_receiver.py",
         "tests/airflow/test_plugin.py",
         "tests/contract/test_sandbox_openapi.py",
-        "tests/unit/api/test_plain_numbers.py",
+        "tests/unit/api/recipients/test_msisdn_fast_path.py",
         "tests/unit/delivery/test_receiver_described.py",
         "tests/unit/delivery/test_receiver_failing_server.py",
         "tests/unit/delivery/test_receiver_fuzzed.py",

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 from cpaas_provider._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.addresses import InvalidEmailAddressError as InvalidEmailAddressError
-    from cpaas_provider.api.addresses import mask_email as mask_email
-    from cpaas_provider.api.addresses import normalise_email as normalise_email
     from cpaas_provider.api.client import AsyncCpaasClient as AsyncCpaasClient
     from cpaas_provider.api.client import CpaasClient as CpaasClient
     from cpaas_provider.api.errors import CpaasAuthenticationError as CpaasAuthenticationError
@@ -29,9 +26,12 @@ if TYPE_CHECKING:
     from cpaas_provider.api.errors import CpaasUnavailableError as CpaasUnavailableError
     from cpaas_provider.api.errors import CpaasUnknownOutcomeError as CpaasUnknownOutcomeError
     from cpaas_provider.api.models.otp import OtpOutcome as OtpOutcome
-    from cpaas_provider.api.numbers import InvalidMsisdnError as InvalidMsisdnError
-    from cpaas_provider.api.numbers import mask_msisdn as mask_msisdn
-    from cpaas_provider.api.numbers import normalise_msisdn as normalise_msisdn
+    from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError as InvalidEmailAddressError
+    from cpaas_provider.api.recipients.email_address import mask_email as mask_email
+    from cpaas_provider.api.recipients.email_address import normalise_email as normalise_email
+    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError as InvalidMsisdnError
+    from cpaas_provider.api.recipients.msisdn import mask_msisdn as mask_msisdn
+    from cpaas_provider.api.recipients.msisdn import normalise_msisdn as normalise_msisdn
     from cpaas_provider.api.text import SmsLength as SmsLength
     from cpaas_provider.api.text import measure_sms as measure_sms
 

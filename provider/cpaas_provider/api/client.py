@@ -14,10 +14,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, Step, converse
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.exchange import Answer, Failure, Pause
-from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.rate_limit import Pacer
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.wire import Answer, Failure, Pause
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,16 +20,16 @@ from pydantic import ValidationError
 
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
-from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.balance import judged_by_words
-from cpaas_provider.api.blame import is_message_error, rejected_recipients
 from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
-from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
+from cpaas_provider.api.error_items import is_message_error, rejected_recipients
 from cpaas_provider.api.failures import describe, failure
-from cpaas_provider.api.limits import Pacer
 from cpaas_provider.api.models.base import WireRequest
-from cpaas_provider.api.scrub import private_values
+from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.redact import private_values
+from cpaas_provider.api.responses import read_answer
 from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest, Pause
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -9,8 +9,8 @@ from typing import Any
 from cpaas_provider.api import errors
 from cpaas_provider.api.endpoints import Effect, Endpoint
 from cpaas_provider.api.errors import ErrorItem
-from cpaas_provider.api.exchange import Failure
-from cpaas_provider.api.scrub import scrub
+from cpaas_provider.api.redact import scrub
+from cpaas_provider.api.wire import Failure
 
 _MOST_ITEMS = 20
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 
 INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "insufficient credit")
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
 from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 # One asynchronous httpx client slows down steeply with more requests in flight (encode/httpx#3215); even of few
 # connections it looks at each that is idle before it takes one, which costs most where requests come in bursts.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal
 
-from cpaas_provider.api.numbers import normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.contacts._parsing.addresses import parse_email, parse_url
 from cpaas_provider.contacts._parsing.choices import options_parser, parse_option
 from cpaas_provider.contacts._parsing.dates import date_parser

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cpaas_provider.api.addresses import normalise_email
-from cpaas_provider.api.numbers import normalise_msisdn
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.contacts.hashes import column_tag
 from cpaas_provider.contacts.key_map import REQUESTED, Change, KeyMap, MapEntry, all_maps
 from cpaas_provider.contacts.maps import RECIPIENT_COLUMNS, owner_of, released

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.invisible import without_marks_around
+from cpaas_provider.api.recipients.invisible import without_marks_around
 from cpaas_provider.contacts._parsing.values import LARGEST_EXACT_INTEGER, MAX_LEVELS, checked_text, is_blank, plain
 
 MAX_KEY_CHARACTERS = 512

@@ -53,7 +53,7 @@ def open_contacts(key: str, contacts: Source, *, column: str, region: str | None
 
 
 def _is_one_of(wanted: set[Any], region: str | None) -> Callable[[Any], bool]:
-    from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
     def is_one(value: Any) -> bool:
         if isinstance(value, str) and "@" in value:

@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import cast
 
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.exchange import Answer, OutgoingRequest
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 from cpaas_provider.api.transport import SyncTransport
+from cpaas_provider.api.wire import Answer, OutgoingRequest
 from cpaas_provider.delivery.tickets import HANDSHAKE, Ticket, callback_url
 
 PATIENCE = 5.0

@@ -13,9 +13,9 @@ from urllib.parse import unquote_plus
 
 import phonenumbers
 
-from cpaas_provider.api.addresses import InvalidEmailAddressError, normalise_email
-from cpaas_provider.api.invisible import without_marks
-from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
+from cpaas_provider.api.recipients.invisible import without_marks
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.delivery.reports import recipient_key
 
 SHORTEST_NATIONAL = 7

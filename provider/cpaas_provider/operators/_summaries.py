@@ -23,8 +23,8 @@ def recipients(value: Any) -> str:
 
 def recipient(value: Any) -> str:
     """``23480****789`` or ``a****@example.com``."""
-    from cpaas_provider.api.addresses import mask_email
-    from cpaas_provider.api.numbers import mask_msisdn
+    from cpaas_provider.api.recipients.email_address import mask_email
+    from cpaas_provider.api.recipients.msisdn import mask_msisdn
 
     text = str(value).strip()
     return mask_email(text) if "@" in text else mask_msisdn(text)

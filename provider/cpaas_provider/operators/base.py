@@ -127,7 +127,7 @@ class CpaasOperator(BaseOperator):
 
     def msisdn(self, client: CpaasClient, recipient: Any) -> str:
         """Return a phone number as international digits, or fail the task."""
-        from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+        from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
         try:
             return normalise_msisdn(recipient, client.settings.default_region)
@@ -225,7 +225,7 @@ class CpaasOperator(BaseOperator):
 
     def _render_quietly(self, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]) -> Any:
         """Render one field; an error names it and never quotes it, as Airflow's own logging would."""
-        from cpaas_provider.api.scrub import scrub
+        from cpaas_provider.api.redact import scrub
 
         try:
             given = getattr(self, field)

@@ -121,7 +121,7 @@ class SendEmailOperator(SendMessageOperator):
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return the address without surrounding blanks, its domain in lower case."""
-        from cpaas_provider.api.addresses import normalise_email
+        from cpaas_provider.api.recipients.email_address import normalise_email
 
         return normalise_email(recipient)
 

@@ -111,7 +111,7 @@ class SendSmsOperator(SendMessageOperator):
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return international digits without a plus."""
-        from cpaas_provider.api.numbers import normalise_msisdn
+        from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 
         return normalise_msisdn(recipient, client.settings.default_region)
 

@@ -76,10 +76,10 @@ class BareTransport:
 
     async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
         from cpaas_provider.api.core import build
-        from cpaas_provider.api.exchange import Answer
         from cpaas_provider.api.operations import send_sms
         from cpaas_provider.api.settings import ClientSettings
         from cpaas_provider.api.transport import AsyncTransport
+        from cpaas_provider.api.wire import Answer
 
         settings = ClientSettings(server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight)
         request = build(send_sms(phones(recipients_per_request), SENDER_ID, CONTENT), settings)[0]

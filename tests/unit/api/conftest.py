@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 KEY = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
-from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.rate_limit import Pacer
 
 from .conftest import KEY
 from .loopback import Loopback, Seen, answering, http, until

@@ -14,9 +14,9 @@ import pytest
 from cpaas_provider.api import errors
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call, converse
-from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest, Pause
-from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.rate_limit import Pacer
 from cpaas_provider.api.settings import ClientSettings
+from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest, Pause
 
 ADA = "2348031234567"
 OTP = {

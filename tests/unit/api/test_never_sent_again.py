@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.endpoints import Effect, Endpoint
-from cpaas_provider.api.exchange import Answer
+from cpaas_provider.api.responses import read_answer
+from cpaas_provider.api.wire import Answer
 from cpaas_provider.sending.campaign.verdicts import Consequence, judge
 from cpaas_provider.sending.entries import State
 

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call, build
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.exchange import Answer, Failure, OutgoingRequest
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.api.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 from .conftest import KEY, Send
 from .loopback import Loopback, Seen, answering, http, reset

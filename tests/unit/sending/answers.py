@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.endpoints import SEND_SMS
-from cpaas_provider.api.exchange import Answer
+from cpaas_provider.api.responses import read_answer
+from cpaas_provider.api.wire import Answer
 
 
 class Form(Enum):

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from cpaas_provider.api.addresses import normalise_email
-from cpaas_provider.api.numbers import normalise_msisdn
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 
 Number = int | float
 

@@ -7,8 +7,8 @@ import string
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from cpaas_provider.api.addresses import normalise_email
-from cpaas_provider.api.invisible import without_marks_around
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.invisible import without_marks_around
 from cpaas_provider.contacts._parsing.values import checked_text
 
 _WRONG = "must be a URL such as https://example.com/page"

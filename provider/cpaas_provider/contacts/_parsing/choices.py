@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cpaas_provider.api.invisible import without_marks_around
+from cpaas_provider.api.recipients.invisible import without_marks_around
 from cpaas_provider.contacts._parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
 
 _WRONG_OPTION = "must be one option, as text"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from cpaas_provider.api.addresses import mask_email, normalise_email
-from cpaas_provider.api.numbers import mask_msisdn, normalise_msisdn
+from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
+from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
 from cpaas_provider.api.text import MessageText, SmsLength, measure_sms
 
 _HALF = re.compile("[\ud800-\udfff]")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cpaas_provider.api.allowed import AllowedRecipients
-from cpaas_provider.api.scrub import scrub
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.redact import scrub
 from cpaas_provider.sending.campaign.message import Message, joined, written
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
-from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.rate_limit import Pacer
 from cpaas_provider.sending.campaign.budget import Budget
 from cpaas_provider.sending.campaign.circuit import RejectionBreaker
 from cpaas_provider.sending.campaign.keeper import Keeper

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.api.allowed import AllowedRecipients
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.sending.campaign.message import EMAIL, Message
 from cpaas_provider.sending.campaign.partitions import Partition, partitions
 from cpaas_provider.sending.campaign.plan import Fate, Plan

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.answers import read_answer
 from cpaas_provider.api.endpoints import ENDPOINTS, Effect, Endpoint
-from cpaas_provider.api.exchange import Answer, Failure
 from cpaas_provider.api.failures import failure
 from cpaas_provider.api.models.otp import OtpOutcome
+from cpaas_provider.api.responses import read_answer
+from cpaas_provider.api.wire import Answer, Failure
 
 KEY, ADA = "sk_live_4eC39HqLyjWDarjt", "2348031234567"
 WHEN = "2024-03-01T10:20:30.123456+01:00"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.blame import is_message_error, rejected_recipients
+from cpaas_provider.api.error_items import is_message_error, rejected_recipients
 from cpaas_provider.api.errors import ErrorItem
 
 ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"

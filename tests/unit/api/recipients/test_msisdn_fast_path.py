@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
 
-from cpaas_provider.api import numbers
-from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.api.plain_numbers import PLAIN, read_plain
+from cpaas_provider.api.recipients import msisdn
+from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, read_plain
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 CODES = sorted(COUNTRY_CODE_TO_REGION_CODE)
@@ -22,7 +22,7 @@ KINDS = sorted(PhoneNumberType.values())
 
 def by_the_library(value: object, region: str | None) -> str:
     try:
-        return numbers._parsed(value, region)
+        return msisdn._parsed(value, region)
     except InvalidMsisdnError as error:
         return str(error)
 

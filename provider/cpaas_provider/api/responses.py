@@ -20,12 +20,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from cpaas_provider.api import failures
-from cpaas_provider.api.blame import rejected_recipients
 from cpaas_provider.api.endpoints import Effect, Endpoint
+from cpaas_provider.api.error_items import rejected_recipients
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.api.exchange import Answer
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.scrub import scrub
+from cpaas_provider.api.redact import scrub
+from cpaas_provider.api.wire import Answer
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0

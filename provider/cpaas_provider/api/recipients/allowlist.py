@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cpaas_provider.api.addresses import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.numbers import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
+from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
 
 class AllowedRecipients:

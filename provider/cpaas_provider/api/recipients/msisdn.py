@@ -9,8 +9,8 @@ import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
 from cpaas_provider.api.bounds import word_for_nothing
-from cpaas_provider.api.invisible import without_marks
-from cpaas_provider.api.plain_numbers import PLAIN, read_plain
+from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, read_plain
+from cpaas_provider.api.recipients.invisible import without_marks
 
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
 _WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.limits import Pacer
+from cpaas_provider.api.rate_limit import Pacer
 
 
 class Clock:

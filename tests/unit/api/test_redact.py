@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.scrub import private_values, scrub
+from cpaas_provider.api.redact import private_values, scrub
 
 # Without the two signs that scrubbing itself puts in.
 letters = st.characters(exclude_characters="*…", exclude_categories=("Cs",))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from cpaas_provider.api.allowed import AllowedRecipients
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import functools
 import re
 
 from cpaas_provider.api.bounds import word_for_nothing
-from cpaas_provider.api.invisible import without_marks
+from cpaas_provider.api.recipients.invisible import without_marks
 
 _VISIBLE_HEAD = 1
 _LONGEST, _LONGEST_LOCAL, _LONGEST_DOMAIN = 254, 64, 253

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpaas_provider.api import addresses
-from cpaas_provider.api.addresses import InvalidEmailAddressError, mask_email, normalise_email
+from cpaas_provider.api.recipients import email_address
+from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, mask_email, normalise_email
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_mask_never_shows_all(address: str, shown: str) -> None:
 
 def by_the_library(written: str) -> str:
     try:
-        return addresses._validated(written.strip())
+        return email_address._validated(written.strip())
     except InvalidEmailAddressError as error:
         return str(error)
 
@@ -118,4 +118,4 @@ def test_so_it_does_at_the_greatest_length(size: int) -> None:
 
 @pytest.mark.parametrize("written", ["ada@example.com", "ada.l+tag@mail-1.example.co.uk", "Ada.L@Example.COM"])
 def test_ordinary_addresses_take_the_short_way(written: str) -> None:
-    assert addresses._plain(written) == by_the_library(written)
+    assert email_address._plain(written) == by_the_library(written)
