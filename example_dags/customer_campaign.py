@@ -106,7 +106,7 @@ class CustomerTable:
     def rows(self, wanted):
         """Yield all rows once."""
         from cpaas_provider.api import normalise_msisdn
-        from cpaas_provider.sources.rows import InvalidRow, Row
+        from cpaas_provider.sources.base import InvalidRow, Row
 
         for row in self.table.rows([*wanted, "country"]):
             if isinstance(row, InvalidRow):

@@ -21,7 +21,7 @@ from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import KeyMap, all_maps, find_map, forget_map
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.sources.base import SourceError
 from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.store.errors import StoreError
 

@@ -13,7 +13,7 @@ from cpaas_provider.contacts.key_map import MapEntry
 from cpaas_provider.contacts.keys import key_text
 from cpaas_provider.contacts.map_files import check_row_id
 from cpaas_provider.contacts.staging import Shared
-from cpaas_provider.sources.rows import InvalidRow, Source
+from cpaas_provider.sources.base import InvalidRow, Source
 
 _SHOWN = 10
 

@@ -20,7 +20,7 @@ from cpaas_provider.contacts.hashes import bucket_of
 from cpaas_provider.contacts.key_map import KeyMap, Lease, MapEntry, RowState
 from cpaas_provider.contacts.mapping import InvalidRowError, RowMapping
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
-from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, Table
+from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, Table
 
 _AT_ONCE = 2_000
 _RENEWAL_SECONDS = 60.0

@@ -47,7 +47,7 @@ from cpaas_provider.store.errors import StoreError
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.models.contacts import ContactTable
-    from cpaas_provider.sources.rows import Source
+    from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
 

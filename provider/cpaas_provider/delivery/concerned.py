@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, Source, SourceError, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select

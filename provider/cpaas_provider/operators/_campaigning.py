@@ -36,8 +36,8 @@ from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.lateness import refuse_untimely
 from cpaas_provider.sources import ListSource, as_source
+from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
-from cpaas_provider.sources.rows import SourceError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.campaign.message import Send
     from cpaas_provider.sending.deed import Evidence
     from cpaas_provider.sending.stopping import Stop
-    from cpaas_provider.sources.rows import Source
+    from cpaas_provider.sources.base import Source
 
 
 class Campaigning:

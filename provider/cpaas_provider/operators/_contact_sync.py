@@ -28,8 +28,8 @@ from cpaas_provider.sending.campaign.outcomes import (
 )
 from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sources import as_source
+from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
-from cpaas_provider.sources.rows import SourceError
 from cpaas_provider.store.database import open_store
 from cpaas_provider.store.errors import StoreError
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.contact_sync import SyncContactsOperator
     from cpaas_provider.sending.stopping import Stop
-    from cpaas_provider.sources.rows import Source
+    from cpaas_provider.sources.base import Source
 
 PREVIEW_KEY = "preview"
 _LEASE_PAUSE = timedelta(seconds=30)

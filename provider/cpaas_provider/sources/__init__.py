@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from cpaas_provider._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from cpaas_provider.sources.choice import as_source as as_source
-    from cpaas_provider.sources.csv_files import CsvSource as CsvSource
+    from cpaas_provider.sources.csv_file import CsvSource as CsvSource
     from cpaas_provider.sources.delivery_events import DeliveryEventSource as DeliveryEventSource
+    from cpaas_provider.sources.factory import as_source as as_source
     from cpaas_provider.sources.json_lines import JsonLinesSource as JsonLinesSource
     from cpaas_provider.sources.lists import ListSource as ListSource
     from cpaas_provider.sources.parquet import ParquetSource as ParquetSource

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_lines import UNDECODABLE
-from cpaas_provider.sources.rows import SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
 _SEP_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n"\0])"?[ \t,;|]*[\r\n]*', re.IGNORECASE)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.sources.base import SourceError
 
 UNDECODABLE = "\udcff"
 """Stands for bytes that are no text in the file's encoding. No decoder makes it, so that none is mistaken for it."""

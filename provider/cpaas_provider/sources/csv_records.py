@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from cpaas_provider.sources.base import InvalidRow, SourceError
 from cpaas_provider.sources.csv_lines import LONGEST_RECORD
-from cpaas_provider.sources.rows import InvalidRow, SourceError
 
 MAX_LINE_BREAKS = 10
 """An address has four or five lines."""

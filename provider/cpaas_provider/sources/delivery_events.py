@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.choice import as_source
-from cpaas_provider.sources.rows import Table
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import Table
+from cpaas_provider.sources.factory import as_source
 
 
-class DeliveryEventSource(arguments.Argument):
+class DeliveryEventSource(_validators.Argument):
     """The recipients in the delivery event that started a run (see ``cpaas_provider.assets``).
 
     After ``campaign_finished``: the recipients whose messages were reported as undelivered. After
@@ -35,10 +35,10 @@ class DeliveryEventSource(arguments.Argument):
     def __init__(
         self, partition_key: str, contacts: Any = None, *, column: str = "phone", region: str | None = None
     ) -> None:
-        self.partition_key = arguments.text("partition_key", partition_key)
+        self.partition_key = _validators.text("partition_key", partition_key)
         self.contacts = contacts
-        self.column = arguments.text("column", column)
-        self.region = arguments.text_or_none("region", region)
+        self.column = _validators.text("column", column)
+        self.region = _validators.text_or_none("region", region)
 
     def __str__(self) -> str:
         of = "" if self.contacts is None else " in a list of contacts"

@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import SourceError
 
 _AT_ONCE = 1 << 20
 """Bytes asked of a storage at once: many small reads are what makes a remote file slow."""
 
 
-class FileSource(arguments.Argument):
+class FileSource(_validators.Argument):
     """A file by its path.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
@@ -27,8 +27,8 @@ class FileSource(arguments.Argument):
     kind: ClassVar[str]
 
     def __init__(self, path: Any, *, conn_id: str | None = None) -> None:
-        self.path = arguments.path("path", path)
-        self.conn_id = arguments.text_or_none("conn_id", conn_id)
+        self.path = _validators.path("path", path)
+        self.conn_id = _validators.text_or_none("conn_id", conn_id)
 
     def __str__(self) -> str:
         return f"{self.kind} {place_of(self.path)}"

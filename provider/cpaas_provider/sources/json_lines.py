@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NoReturn
 
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table, make_row
 
 LONGEST_LINE = 1 << 20
 """In bytes. What has no end of line is not read into memory to find out."""

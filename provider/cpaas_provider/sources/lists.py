@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import InvalidRow, Row, Table
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import InvalidRow, Row, Table
 
 
-class ListSource(arguments.Argument):
+class ListSource(_validators.Argument):
     """Items that are rows: mappings of column names to values, or bare numbers and addresses.
 
     A bare item is the value of the first requested column.
@@ -19,7 +19,7 @@ class ListSource(arguments.Argument):
     """
 
     def __init__(self, items: Iterable[Any]) -> None:
-        if arguments.is_task_output(items):
+        if _validators.is_task_output(items):
             raise ValueError("ListSource cannot take a task's output. Give the output to the operator itself.")
         if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
             raise ValueError(f"ListSource takes a list of rows, not a value of type {type(items).__name__}.")

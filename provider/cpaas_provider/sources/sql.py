@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 2_000
 _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
-class SqlSource(arguments.Argument):
+class SqlSource(_validators.Argument):
     """The rows of one query. They are streamed, on PostgreSQL by a server-side cursor. Nothing is committed.
 
     Needs the extra: ``pip install 'airflow-provider-cpaas[sql]'``, and the Airflow provider of the database.
@@ -32,9 +32,9 @@ class SqlSource(arguments.Argument):
     template_fields = ("conn_id", "sql", "parameters")
 
     def __init__(self, conn_id: str, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> None:
-        self.conn_id = arguments.text("conn_id", conn_id)
-        self.sql = arguments.text("sql", sql)
-        self.parameters = arguments.parameters("parameters", parameters)
+        self.conn_id = _validators.text("conn_id", conn_id)
+        self.sql = _validators.text("sql", sql)
+        self.parameters = _validators.parameters("parameters", parameters)
 
     def at_cursor(self, cursor: Any) -> SqlSource:
         """Return the query with a value for its parameter ``cursor``, beside its other named parameters.

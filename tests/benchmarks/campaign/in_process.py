@@ -26,7 +26,7 @@ from cpaas_provider.sending.campaign.planning import Columns, Planner
 from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.stopping import Stop
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
-from cpaas_provider.sources.rows import Source
+from cpaas_provider.sources.base import Source
 from cpaas_provider.store.campaigns import CampaignState
 from cpaas_provider.store.database import open_store
 from tests.benchmarks.campaign.people import write_csv

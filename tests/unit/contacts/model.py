@@ -27,8 +27,8 @@ from cpaas_provider.contacts.key_map import KeyMap, MapEntry, RowState, find_map
 from cpaas_provider.contacts.rules import ColumnRule
 from cpaas_provider.contacts.spool import OutcomeLine
 from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from cpaas_provider.sources.lists import ListSource
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table
 from cpaas_provider.store.database import Database
 from cpaas_provider.store.errors import StoreError
 from cpaas_provider.store.schema import contact_leases

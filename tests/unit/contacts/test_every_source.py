@@ -11,7 +11,7 @@ import pytest
 
 from cpaas_provider.contacts.mapping import InvalidRowError, RowMapping, parse_mapping
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
-from cpaas_provider.sources.rows import Row, Source
+from cpaas_provider.sources.base import Row, Source
 from tests.unit.contacts.tables import table
 
 LIST = table(

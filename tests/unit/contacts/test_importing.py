@@ -20,8 +20,8 @@ from cpaas_provider.contacts.importing import ImportReport, Target, adopt_rows
 from cpaas_provider.contacts.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, all_maps, find_map, open_map
 from cpaas_provider.contacts.keys import key_reader
 from cpaas_provider.contacts.maps import KEY_COLUMNS
-from cpaas_provider.sources.csv_files import CsvSource
-from cpaas_provider.sources.rows import SourceError
+from cpaas_provider.sources.base import SourceError
+from cpaas_provider.sources.csv_file import CsvSource
 from cpaas_provider.store.database import Database
 
 URL = "https://cpaas.example.com"

@@ -21,9 +21,9 @@ from cpaas_provider.delivery.happenings import (
 )
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.sources.csv_files import CsvSource
+from cpaas_provider.sources.base import SourceError
+from cpaas_provider.sources.csv_file import CsvSource
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from cpaas_provider.sources.rows import SourceError
 from cpaas_provider.store.schema import deliveries, sends
 from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cpaas_provider.sources.rows import InvalidRow, Row, Source
+from cpaas_provider.sources.base import InvalidRow, Row, Source
 
 
 def read(source: Source, *wanted: str) -> list[Row | InvalidRow]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sources import CsvSource
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., CsvSource]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sources import JsonLinesSource
+from cpaas_provider.sources.base import Row, SourceError
 from cpaas_provider.sources.json_lines import LONGEST_LINE
-from cpaas_provider.sources.rows import Row, SourceError
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., JsonLinesSource]

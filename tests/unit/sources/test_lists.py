@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.sources import ListSource
-from cpaas_provider.sources.rows import InvalidRow, Row
+from cpaas_provider.sources.base import InvalidRow, Row
 from tests.unit.sources.reading import columns, read, values
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sources import SqlSource
-from cpaas_provider.sources.rows import InvalidRow, Row, SourceError, Table
+from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from tests.unit.sources.reading import columns, read, values
 
 POSTGRES = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
@@ -161,7 +161,7 @@ def test_without_the_hooks_it_says_what_to_install() -> None:
     script = (
         "import sys; sys.modules['airflow.providers.common.sql.hooks.sql'] = None\n"
         "from cpaas_provider.sources import SqlSource\n"
-        "from cpaas_provider.sources.rows import SourceError\n"
+        "from cpaas_provider.sources.base import SourceError\n"
         "try:\n    SqlSource('people', 'SELECT 1').open().__enter__()\n"
         "except SourceError as error:\n    print(error)"
     )

@@ -37,7 +37,7 @@ from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.errors import SendingError, StillUnknownError
 from cpaas_provider.sending.once import RESENDS
 from cpaas_provider.sending.stopping import Stop
-from cpaas_provider.sources.rows import Source
+from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
 

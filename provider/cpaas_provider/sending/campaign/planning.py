@@ -16,7 +16,7 @@ from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.sources.rows import InvalidRow, Row, Source
+from cpaas_provider.sources.base import InvalidRow, Row, Source
 
 log = logging.getLogger(__name__)
 

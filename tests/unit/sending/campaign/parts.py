@@ -15,7 +15,7 @@ from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
 from cpaas_provider.sending.entries import State
 from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
 from cpaas_provider.sending.journal import TryFacts
-from cpaas_provider.sources.rows import InvalidRow, Row
+from cpaas_provider.sources.base import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from cpaas_provider.sources import arguments
-from cpaas_provider.sources.rows import Source
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import Source
 
 _PACKED = (".gz", ".bz2", ".xz")
 _TEXTS = (".csv", ".tsv", ".txt")
@@ -19,11 +19,11 @@ def as_source(value: Any) -> Source:
 
     :raises ValueError: when the value fits none of these; the message shows nothing of the value
     """
-    if isinstance(value, str) or arguments.is_path(value):
+    if isinstance(value, str) or _validators.is_path(value):
         return _by_suffix(value)
     if callable(getattr(value, "open", None)):
         return cast(Source, value)
-    if arguments.is_task_output(value):
+    if _validators.is_task_output(value):
         raise ValueError("This is a task's output before the task has run. Give it to the operator itself.")
     if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
         from cpaas_provider.sources.lists import ListSource
@@ -44,7 +44,7 @@ def _by_suffix(path: Any) -> Source:
     packed = bool(suffixes) and suffixes[0] in _PACKED
     suffix = next(iter(suffixes[packed:]), "")
     if suffix in _TEXTS:
-        from cpaas_provider.sources.csv_files import CsvSource
+        from cpaas_provider.sources.csv_file import CsvSource
 
         return CsvSource(path)
     if suffix in _JSON_LINES:

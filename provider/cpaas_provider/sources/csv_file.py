@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from cpaas_provider.sources import arguments
+from cpaas_provider.sources import _validators
+from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.csv_header import column_names, likely_delimiter, named_delimiter
 from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
 from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, records_of
 from cpaas_provider.sources.files import FileSource, suffixes_of
-from cpaas_provider.sources.rows import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
 
 
 class CsvSource(FileSource):
@@ -48,11 +48,11 @@ class CsvSource(FileSource):
     ) -> None:
         super().__init__(path, conn_id=conn_id)
         self.encoding = _known_encoding(encoding)
-        self.delimiter = arguments.one_character("delimiter", delimiter)
-        self.quote = arguments.one_character("quote", quote or None)
+        self.delimiter = _validators.one_character("delimiter", delimiter)
+        self.quote = _validators.one_character("quote", quote or None)
         if self.quote and self.quote == self.delimiter:
             raise ValueError("delimiter and quote must not be the same character.")
-        self.max_line_breaks = arguments.count_or_none("max_line_breaks", max_line_breaks)
+        self.max_line_breaks = _validators.count_or_none("max_line_breaks", max_line_breaks)
 
     @contextmanager
     def open(self) -> Iterator[Table]:
@@ -127,7 +127,7 @@ def _unwrapped(cell: str) -> str:
 
 
 def _known_encoding(encoding: str | None) -> str | None:
-    if arguments.text_or_none("encoding", encoding) is None:
+    if _validators.text_or_none("encoding", encoding) is None:
         return None
     try:
         found = codecs.lookup(str(encoding))
