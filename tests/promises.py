@@ -388,14 +388,14 @@ PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests i
 
 # What must hold on SQLite as on PostgreSQL.
 BOTH_DATABASES: Tests = (
-    "tests/unit/store/test_database.py::test_migrations_are_made_in_order_and_once",
-    "tests/unit/store/test_database.py::test_a_transaction_is_all_or_nothing",
-    "tests/unit/store/test_database.py::test_what_clashes_is_done_again",
-    "tests/unit/store/test_campaigns.py::test_values_come_back",
-    "tests/unit/store/test_campaigns.py::test_of_many_threads_one_takes_it",
-    "tests/unit/store/test_campaigns.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
-    "tests/unit/store/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
-    "tests/unit/store/test_many.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
+    "tests/unit/database/test_database.py::test_migrations_are_made_in_order_and_once",
+    "tests/unit/database/test_database.py::test_a_transaction_is_all_or_nothing",
+    "tests/unit/database/test_database.py::test_what_clashes_is_done_again",
+    "tests/unit/database/test_leases.py::test_values_come_back",
+    "tests/unit/database/test_leases.py::test_of_many_threads_one_takes_it",
+    "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
+    "tests/unit/database/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
+    "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
     f"{_DELIVERY}test_inbox.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
     f"{_DELIVERY}test_inbox.py::TestWhatIsKept::test_reports_of_two_connections_are_two",
     f"{_DELIVERY}test_inbox.py::test_several_at_once_count_everybody_once",

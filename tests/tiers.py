@@ -63,7 +63,7 @@ PLACES = {
         "tests/unit/sandbox/test_page.py",
         "tests/unit/sending/campaign/test_hours_everywhere.py",
         "tests/unit/sources/test_memory.py",
-        "tests/unit/store/test_processes_at_once.py",
+        "tests/unit/database/test_processes_at_once.py",
         "tests/unit/test_packaging.py",
     ),
 }

@@ -20,8 +20,8 @@ from cpaas_provider.assets import (
     on_messages_failed,
 )
 from cpaas_provider.assets.names import AssetName, read_uri
+from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
-from cpaas_provider.store.database import open_store
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 
 _numbers = itertools.count()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.assembly import assemble
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
 from cpaas_provider.delivery.tickets import Ticket
@@ -22,8 +24,6 @@ from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import deliveries, requests, sends
 from tests.airflow import campaigns
 from tests.airflow.campaigns import digits, rows, small_packs
 from tests.airflow.stage import Stage, fault

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.arrivals import Arrival
 from cpaas_provider.operators._tracking import PurchaseEvidence
 from cpaas_provider.sending import once as once_module
 from cpaas_provider.sending.deed import OnUnknown
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
-from cpaas_provider.store.database import open_store
 from tests.airflow.deeds import AIRTIME
 from tests.airflow.stage import Stage, digits, fault
 from tests.airflow.test_callbacks import Received, received

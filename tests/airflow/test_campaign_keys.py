@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.leases import CampaignState
 from cpaas_provider.sending.entries import JOURNAL_KEY
-from cpaas_provider.store.campaigns import CampaignState
-from cpaas_provider.store.errors import StoreError
 from tests.airflow import test_cli_journal as of_single_requests
 from tests.airflow.campaigns import accept_all, counts, digits, reached, refuse, requests, rows, small_packs, sms
 from tests.airflow.stage import Stage, fault, forget_campaign_database

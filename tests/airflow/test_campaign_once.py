@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from airflow.sdk import timezone
 
+from cpaas_provider.database.leases import LEASE, CampaignState
 from cpaas_provider.operators.campaigns import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
-from cpaas_provider.store.campaigns import LEASE, CampaignState
 from tests.airflow.campaigns import (
     TEXT,
     accept_all,
@@ -131,9 +131,9 @@ class TestTwoAtOnce:
                 return await super().send(*given)
 
         def state_of_another(operator: Any) -> str:
+            from cpaas_provider.database.database import open_store
+            from cpaas_provider.database.errors import StoreError
             from cpaas_provider.operators._campaign_state import campaign_state  # noqa: F401 - the lease it takes
-            from cpaas_provider.store.database import open_store
-            from cpaas_provider.store.errors import StoreError
 
             with open_store() as database:
                 name = campaigns_of(database)
@@ -151,7 +151,7 @@ class TestTwoAtOnce:
         assert (other.once().state, reached(stage)) == ("success", Counter(digits(4)))
 
     def test_while_another_has_it_the_task_fails_and_its_retry_goes_on(self, stage: Stage) -> None:
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         sms(stage, rows(2), **KEY).once()
         with open_store() as database:
@@ -165,7 +165,7 @@ class TestTwoAtOnce:
         assert (run.once().state, reached(stage)) == ("success", Counter(digits(4)))
 
     def test_one_that_is_dead_gives_it_back_after_its_lease(self, stage: Stage) -> None:
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         sms(stage, rows(2), **KEY).once()
         with open_store() as database:
@@ -175,7 +175,7 @@ class TestTwoAtOnce:
 
     def test_one_that_lost_it_sends_nothing_more(self, stage: Stage) -> None:
         small_packs(stage)
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         class Loses(SmsCampaignOperator):
             """Somebody else takes the campaign after the first request."""

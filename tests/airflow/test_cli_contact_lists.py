@@ -14,7 +14,7 @@ from cpaas_provider.cli import contact_files
 from cpaas_provider.cli.contact_checks import ChecksLeft
 from cpaas_provider.contacts.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
 from cpaas_provider.contacts.maps import RECIPIENT_COLUMNS
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.database.database import Database, open_store
 from tests.airflow.command_line import CommandLine
 from tests.sandbox import Sandbox, connection_json
 from tests.unit.contacts.listed import NAME, PHONE

@@ -10,7 +10,7 @@ import pytest
 
 from cpaas_provider.contacts.hashes import buckets_of
 from cpaas_provider.contacts.key_map import IMPORTING, LEASE, Change, KeyMap, MapEntry, RowState, find_map, open_map
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.database.database import Database, open_store
 from tests.airflow.command_line import CommandLine
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.database import open_store
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import open_store
 from tests.airflow.test_cli import airflow as airflow
 from tests.unit.delivery.arriving import ADA, counts, kept, outcomes, report, to
 

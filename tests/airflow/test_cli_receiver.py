@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.tickets import Ticket, callback_url
-from cpaas_provider.store.database import open_store
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.receivers import forking, workers
@@ -71,7 +71,7 @@ class Receiver:
     def bodies(self) -> list[Any]:
         from sqlalchemy import select
 
-        from cpaas_provider.store.schema import reports
+        from cpaas_provider.database.schema import reports
 
         with open_store(self.store) as database, database.reading() as reading:
             return [json.loads(body) for body in reading.execute(select(reports.c.body)).scalars()]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.contacts.key_map import find_map
+from cpaas_provider.database.database import open_store
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.campaigns import partitions
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
-from cpaas_provider.store.database import open_store
 from tests.airflow.campaigns import all_requests, requests
 from tests.airflow.stage import Stage, fault
 from tests.airflow.tries import Run, new_dag

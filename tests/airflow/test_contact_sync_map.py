@@ -12,7 +12,7 @@ from sqlalchemy import delete
 
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.contacts.key_map import IMPORTING, find_map
-from cpaas_provider.store.database import open_store
+from cpaas_provider.database.database import open_store
 from tests.airflow.command_line import CommandLine
 from tests.airflow.stage import Stage, fault
 from tests.airflow.test_contact_sync import CREATE, at_once, names, people, sync

@@ -208,7 +208,7 @@ class TestContactUpdates:
 
 class TestUnreachableContacts:
     def test_marks_contacts_of_failed_messages_and_creates_none(self, run_example, sandbox, warehouse, tmp_path):
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         status = "col_status"
         sandbox.control("POST", "seed", {"columns": [*COLUMNS, {"id": status, "name": "SMS status", "type": "TEXT"}]})
@@ -275,7 +275,7 @@ class TestTaskflowHook:
 class TestEmailTheUndelivered:
     @pytest.fixture
     def store(self, tmp_path, monkeypatch):
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
         with open_store() as opened:

@@ -15,9 +15,9 @@ import structlog
 from fastapi.testclient import TestClient
 
 from cpaas_provider import __version__
+from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket, callback_url
-from cpaas_provider.store.database import open_store
 
 CONN_ID = "cpaas_of_reports"
 CONNECTION = {
@@ -57,7 +57,7 @@ def stored() -> list[Any]:
     """Return the raw reports in the store that Airflow's configuration names."""
     from sqlalchemy import select
 
-    from cpaas_provider.store.schema import reports
+    from cpaas_provider.database.schema import reports
 
     with open_store() as database, database.reading() as reading:
         return list(reading.execute(select(reports).where(reports.c.conn_id == CONN_ID)))

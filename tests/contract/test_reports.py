@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from cpaas_provider.api import CpaasClient
+from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.delivery.desk import Desk
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.keys import ConnectionKeys
@@ -26,7 +27,6 @@ from cpaas_provider.delivery.signatures import verify
 from cpaas_provider.delivery.tally import recipients_of
 from cpaas_provider.delivery.tickets import Ticket, callback_url
 from cpaas_provider.sandbox.server import bind, url_of
-from cpaas_provider.store.database import Database, open_store
 from tests.sandbox import Sandbox
 from tests.unit.sandbox.receiver import Receiver
 

@@ -13,7 +13,7 @@ import pytest
 from tests.system.killing_contacts.oracle import cells_of, violations
 from tests.system.killing_contacts.rounds import Killing
 from tests.system.killing_contacts.sources import Contact
-from tests.unit.store.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import postgres_url as postgres_url
 
 SEED = 11
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.database.database import Database, open_store
 from tests.tcp_proxy import Mode, Proxy, leading_through, proxy_before
 
 LIMIT = 0.4

@@ -31,8 +31,8 @@ class TestPlaces:
             ("tests/system/killing/oracle.py", "system"),
             ("tests/airflow/test_cli.py", "slow"),
             ("tests/airflow/test_cli_journal.py", None),
-            ("tests/unit/store/test_processes_at_once.py", "slow"),
-            ("tests/unit/store/test_campaigns.py", None),
+            ("tests/unit/database/test_processes_at_once.py", "slow"),
+            ("tests/unit/database/test_leases.py", None),
             ("tests/unit/test_new.py", None),
         ],
     )

@@ -27,10 +27,10 @@ from cpaas_provider.assets.subscriptions import (
     tell,
     tell_missed,
 )
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery.happenings import collect, note_told, untold
 from cpaas_provider.delivery.inbox import Inbox
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, StoreError
+from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.registry import CampaignKey, partitions_of
 from cpaas_provider.sending.by_hand import UNTOUCHED
 from cpaas_provider.sending.campaign.by_hand import Log
 from cpaas_provider.sending.entries import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
-from cpaas_provider.store.campaigns import CampaignState
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, StoreError
-from cpaas_provider.store.registry import CampaignKey, partitions_of
 
 _OWNER = "airflow cpaas journal"
 

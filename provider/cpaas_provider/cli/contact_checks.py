@@ -28,10 +28,10 @@ from cpaas_provider.contacts.resolution import (
     resolve_not_created,
 )
 from cpaas_provider.contacts.verify import Verification, VerifyReport
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import async_client
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
 
 
 class ChecksLeft:

@@ -18,8 +18,8 @@ from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.importing import ImportReport, Target, adopt_rows, restore_map
 from cpaas_provider.contacts.key_map import find_map
 from cpaas_provider.contacts.map_files import export_map, is_export
+from cpaas_provider.database.database import Database
 from cpaas_provider.sources.csv_file import CsvSource
-from cpaas_provider.store.database import Database
 
 PROGRESS_SECONDS = 10.0
 """How often a command shows its progress."""

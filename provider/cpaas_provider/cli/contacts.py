@@ -19,11 +19,11 @@ from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, s
 from cpaas_provider.contacts import maps
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import KeyMap, all_maps, find_map, forget_map
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.sources.base import SourceError
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
 
 _STOPPED = 130
 """The exit status of a program that was stopped with Ctrl-C."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cpaas_provider.api.counting import counted
 
 if TYPE_CHECKING:
-    from cpaas_provider.store.database import Database
+    from cpaas_provider.database.database import Database
 
 
 def cpaas_db_migrate(args: Any) -> None:
     """Create the database or upgrade it, and print where it is."""
-    from cpaas_provider.store import schema
+    from cpaas_provider.database import schema
 
     with _database() as database:
         _say(f"The database {database.url_for_people} is up to date (version {len(schema.MIGRATIONS)}).")
@@ -71,8 +71,8 @@ def cpaas_db_erase(args: Any) -> None:
 
 @contextlib.contextmanager
 def _database() -> Iterator[Database]:
-    from cpaas_provider.store.database import open_store
-    from cpaas_provider.store.errors import StoreError
+    from cpaas_provider.database.database import open_store
+    from cpaas_provider.database.errors import StoreError
 
     try:
         with open_store() as database:

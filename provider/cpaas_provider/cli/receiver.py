@@ -126,9 +126,9 @@ def _keep_out_of_collections() -> None:
 
 def _check(host: str, port: int) -> str:
     """Return where reports go, once they can: better said now than to whoever sends the first."""
+    from cpaas_provider.database.database import open_store
+    from cpaas_provider.database.errors import StoreError
     from cpaas_provider.delivery.inbox import Inbox
-    from cpaas_provider.store.database import open_store
-    from cpaas_provider.store.errors import StoreError
 
     try:
         with open_store() as database:

@@ -31,7 +31,7 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.key_map import Change, Lease, MapEntry, RowState
 from cpaas_provider.contacts.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool, WorkItem
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.errors import StoreError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient

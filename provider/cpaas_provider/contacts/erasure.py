@@ -14,8 +14,8 @@ from cpaas_provider.api.recipients.msisdn import normalise_msisdn
 from cpaas_provider.contacts.hashes import column_tag
 from cpaas_provider.contacts.key_map import REQUESTED, Change, KeyMap, MapEntry, all_maps
 from cpaas_provider.contacts.maps import RECIPIENT_COLUMNS, owner_of, released
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
 
 _HASHES = 12
 """Bytes of one cell among the packed hashes of a row."""

@@ -22,11 +22,11 @@ from cpaas_provider.contacts.list_files import Faults, read_list
 from cpaas_provider.contacts.map_files import Progress, RenewedLease, open_export
 from cpaas_provider.contacts.maps import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.staging import Staging
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 from cpaas_provider.sources.base import Source
 from cpaas_provider.sources.files import FileSource
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from cpaas_provider.contacts.errors import (
     UnfinishedImportError,
 )
 from cpaas_provider.contacts.hashes import BUCKETS, ContactHashes, first_hash
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
 LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""

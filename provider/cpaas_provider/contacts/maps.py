@@ -15,10 +15,10 @@ from sqlalchemy import select
 
 from cpaas_provider.contacts.hashes import BUCKETS
 from cpaas_provider.contacts.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState, find_map, open_map
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
 KEY_COLUMNS = "key_columns"
 """The stored value that holds the names of the source columns that the keys are made of."""

@@ -14,7 +14,7 @@ from cpaas_provider.contacts.key_map import Change, KeyMap, MapEntry, RowState
 from cpaas_provider.contacts.keys import key_text
 from cpaas_provider.contacts.map_files import check_row_id
 from cpaas_provider.contacts.maps import holders_of, is_unknown, owner_of, released, unknown_creations
-from cpaas_provider.store.batches import batched
+from cpaas_provider.database.batches import batched
 
 _SYNCED_WORDS = {
     RowState.SYNCED: "its row is known",

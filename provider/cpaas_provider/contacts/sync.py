@@ -41,8 +41,8 @@ from cpaas_provider.contacts.preview import preview
 from cpaas_provider.contacts.progress import Publish, SyncProgress, span
 from cpaas_provider.contacts.requests import RowRequests
 from cpaas_provider.contacts.spool import OutcomeLine, Spool
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient

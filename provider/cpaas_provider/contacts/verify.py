@@ -22,9 +22,9 @@ from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.hashes import CellHashes
 from cpaas_provider.contacts.key_map import Change, KeyMap, MapEntry, RowState
 from cpaas_provider.contacts.maps import owner_of, released
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import contact_rows
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import contact_rows
 
 Progress = Callable[[int, int], None]
 """Is called with how many rows were checked, and how many there are to check."""

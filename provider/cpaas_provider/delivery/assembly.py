@@ -16,8 +16,8 @@ from cpaas_provider.delivery.doors import Observe
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from cpaas_provider.database.database import Database
     from cpaas_provider.delivery.desk import Desk
-    from cpaas_provider.store.database import Database
 
 
 complaints = Complaints(logging.getLogger(__name__))
@@ -106,8 +106,8 @@ def callback_lifetime() -> timedelta:
 
 def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
     """Return the connections there are: those that can be listed, and those that something was sent with."""
+    from cpaas_provider.database.errors import StoreError
     from cpaas_provider.delivery.sends import sending_connections
-    from cpaas_provider.store.errors import StoreError
 
     found: set[str] = set()
     with contextlib.suppress(StoreError), database().reading() as connection:
@@ -127,7 +127,7 @@ class _OpenedOnce:
 
         :raises StoreError: when it cannot be opened; the next who asks tries again
         """
-        from cpaas_provider.store.database import open_store
+        from cpaas_provider.database.database import open_store
 
         with self._lock:
             if self._database is None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.tally import COUNTS
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import deliveries, requests, sends
 
 if TYPE_CHECKING:
-    from cpaas_provider.store.database import Database
+    from cpaas_provider.database.database import Database
 
 STRANGE = (
     "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "

@@ -25,8 +25,8 @@ def open_recipients(key: str) -> Iterator[Table]:
 
     :raises SourceError: when the key is none of ours, or the database cannot be read
     """
-    from cpaas_provider.store.database import open_store
-    from cpaas_provider.store.errors import StoreError
+    from cpaas_provider.database.database import open_store
+    from cpaas_provider.database.errors import StoreError
 
     query = _query(key)
     try:
@@ -117,9 +117,9 @@ def _query(key: str) -> Select[Any]:
     """Return what finds whom a key concerns."""
     from sqlalchemy import and_, or_, select
 
+    from cpaas_provider.database.schema import deliveries, has_failed
     from cpaas_provider.delivery.happenings import BATCHED
     from cpaas_provider.delivery.tally import COUNTS
-    from cpaas_provider.store.schema import deliveries, has_failed
 
     if found := _BATCH.fullmatch(key):
         campaign, batch = found[1], int(found[2])

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, Queue, SimpleQueue
 from typing import Protocol
 
+from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.store.errors import RejectedDataError
 
 
 class Begun(Protocol):

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from cpaas_provider.database.errors import RejectedDataError, StoreError
 from cpaas_provider.delivery import answers
 from cpaas_provider.delivery.answers import (
     BAD_SIGNATURE,
@@ -35,7 +36,6 @@ from cpaas_provider.delivery.reports import read_report, told_at
 from cpaas_provider.delivery.rooms import Room, Turns
 from cpaas_provider.delivery.signatures import has_form, verify
 from cpaas_provider.delivery.tickets import HANDSHAKE, BadTicketError, Ticket, read_ticket
-from cpaas_provider.store.errors import RejectedDataError, StoreError
 
 MOST_IN_FLIGHT = 1000
 MOST_BYTES = 64 * 1024 * 1024

@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, select, tuple_, update
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import deliveries, reports, requests
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.membership import NOT_NAMED, nobody
 from cpaas_provider.delivery.mentions import Wanted, find
 from cpaas_provider.delivery.reports import State
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, reports, requests
 
 AT_ONCE = 5_000
 """Rows that are read at a time."""

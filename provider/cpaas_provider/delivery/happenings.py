@@ -28,10 +28,10 @@ from sqlalchemy import (
     update,
 )
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.tally import IS_ACCEPTED, UNSEEN, Counts, counts_of
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery.answers import ANSWER_SECONDS
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.shared_call import SharedCall
-from cpaas_provider.store.errors import StoreError
 
 FRESH_SECONDS = 2.0
 """How long a finding is repeated, so that whoever asks often writes seldom."""

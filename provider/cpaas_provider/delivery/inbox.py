@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
+from cpaas_provider.database._engine.transactions import Written
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_once
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import RejectedDataError
+from cpaas_provider.database.schema import reports, requests, sends
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.hashing import feed
 from cpaas_provider.delivery.membership import Row, record
 from cpaas_provider.delivery.quotas import MARK, Quotas, mark
 from cpaas_provider.delivery.reports import Report, State
 from cpaas_provider.delivery.statuses import inserting
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import RejectedDataError
-from cpaas_provider.store.many import insert_many, insert_missing, select_at_once
-from cpaas_provider.store.schema import reports, requests, sends
-from cpaas_provider.store.transactions import Written
 
 ORPHAN = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""

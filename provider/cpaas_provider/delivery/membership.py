@@ -34,10 +34,10 @@ from sqlalchemy import (
     update,
 )
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import insert_many, select_at_once
+from cpaas_provider.database.schema import deliveries, request_counts, requests
 from cpaas_provider.delivery.statuses import Key, inserting, key_of, united, write_and_find_new, write_deliveries
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.many import insert_many, select_at_once
-from cpaas_provider.store.schema import deliveries, request_counts, requests
 
 Row = dict[str, Any]
 Request = tuple[str, str, str]

@@ -12,10 +12,10 @@ from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import CAMPAIGN_LENGTH, sends
 from cpaas_provider.delivery.tally import Counts, counts_of
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import CAMPAIGN_LENGTH, sends
 
 PATH = "/deliveries"
 MOST = 100

@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, cast, func, select
 
+from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.retention import SHORTEST, pruned_before
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.store.schema import reports
 
 REPORTS, REPORTS_EACH = 100, 20
 """Different reports of one request that are stored: so many, and so many more for each of its recipients."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, delete, insert, select, tuple_, update
 
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import (
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import (
     REPORTS_ON,
     deliveries,
     events,

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.inbox import ORPHAN
 from cpaas_provider.delivery.membership import unite
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.delivery.statuses import united, upserting, write_deliveries
 from cpaas_provider.delivery.tally import UNSEEN
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.schema import deliveries, requests, sends
 
 _NEWEST = 10_000
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, case, literal_column, or_
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cpaas_provider.store.many import insert_many
-from cpaas_provider.store.schema import deliveries
+from cpaas_provider.database.bulk import insert_many
+from cpaas_provider.database.schema import deliveries
 
 _NOTHING: Any = literal_column("''")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists, func, literal, or_, select, union_all
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.reports import State
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.schema import deliveries, requests, sends
 
 UNSEEN = timedelta(seconds=60)
 """For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.sending.entries import CAMPAIGN_DATABASE
-from cpaas_provider.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from cpaas_provider.store.database import Database
+    from cpaas_provider.database.database import Database
 
 _DESCRIPTION = (
     "Names the database that stores campaigns with an idempotency_key and contact maps. Do not delete this variable "

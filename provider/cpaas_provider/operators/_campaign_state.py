@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import OtherServiceError, PartitionsChangedError, StoreError
+from cpaas_provider.database.leases import LEASE, CampaignState
+from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of
 from cpaas_provider.operators._task_state import task_state
 from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY
-from cpaas_provider.store.campaigns import LEASE, CampaignState
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import OtherServiceError, PartitionsChangedError, StoreError
-from cpaas_provider.store.lookups import LookupMemory
-from cpaas_provider.store.registry import CampaignKey, OpenCampaign, open_campaign
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

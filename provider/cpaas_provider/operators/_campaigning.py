@@ -233,8 +233,8 @@ class Campaigning:
         secrets = self._connection.journal_secrets
         self._refuse_lost_key()
         if operator.idempotency_key is not None:
+            from cpaas_provider.database.registry import CampaignKey
             from cpaas_provider.operators._campaign_state import campaign_state
-            from cpaas_provider.store.registry import CampaignKey
 
             key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
             store = keyed = campaign_state(key, self._partition, context, self._open)

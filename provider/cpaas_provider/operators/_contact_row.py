@@ -14,13 +14,13 @@ from cpaas_provider.contacts.decisions import SyncRules
 from cpaas_provider.contacts.errors import ContactsError, StoppedError
 from cpaas_provider.contacts.key_map import KeyMap, open_map
 from cpaas_provider.contacts.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.stopping import AbandonedError
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import StoreError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,6 +16,8 @@ from cpaas_provider.contacts.decisions import SyncRules
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.rules import parse_mapping
 from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of, run_of
 from cpaas_provider.operators.journaled import REPORT_KEY
@@ -30,8 +32,6 @@ from cpaas_provider.sending.campaign.partitions import Partition
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import StoreError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sqlalchemy import Connection
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery import sends, tally
 from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
 from cpaas_provider.delivery.reports import recipient_key
 from cpaas_provider.sending.errors import RefutedError
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

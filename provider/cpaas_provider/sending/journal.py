@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from cpaas_provider.database.errors import LeaseLostError
 from cpaas_provider.sending.entries import JOURNAL_KEY, NOTHING_SENT_KEY, Entry, Pages, State, claim_key
 from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
 from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.store.errors import LeaseLostError
 
 log = logging.getLogger(__name__)
 

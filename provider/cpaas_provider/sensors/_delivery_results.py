@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.sending.campaign.outcomes import SUFFIXES, Columns, write_outcomes
-from cpaas_provider.store.errors import StoreError
 
 COLUMNS: Columns = {
     "campaign": "text",

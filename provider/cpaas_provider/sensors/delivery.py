@@ -205,10 +205,10 @@ class DeliverySensor(BaseSensorOperator):
 
     def _look(self, context: Context) -> Look | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
+        from cpaas_provider.database.errors import NoReportsThereError, StoreError
         from cpaas_provider.delivery.awaited import STRANGE
         from cpaas_provider.sensors._delivery_looks import look
         from cpaas_provider.sensors._delivery_results import results_file
-        from cpaas_provider.store.errors import NoReportsThereError, StoreError
 
         try:
             if self.results_path is not None:
@@ -238,8 +238,8 @@ class DeliverySensor(BaseSensorOperator):
 
     def _conclude(self, context: Context, verdict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
+        from cpaas_provider.database.errors import StoreError
         from cpaas_provider.sending.errors import SendingError
-        from cpaas_provider.store.errors import StoreError
         from cpaas_provider.triggers._delivery_goal import DONE
 
         if verdict["outcome"] != DONE:

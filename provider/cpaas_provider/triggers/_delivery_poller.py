@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.database.errors import NoReportsThereError, StoreError
 from cpaas_provider.delivery.awaited import STRANGE, noted, open_reports
 from cpaas_provider.delivery.tally import Counts, counts_of, touched_since
-from cpaas_provider.store.errors import NoReportsThereError, StoreError
 from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:
-    from cpaas_provider.store.database import Database
+    from cpaas_provider.database.database import Database
     from cpaas_provider.triggers._delivery_goal import Goal
 
 SHORTEST_INTERVAL = 1.0

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.triggers._delivery_goal import ERROR, Goal
 from cpaas_provider.triggers._delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._shared import WaitEndedError

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.client import AsyncCpaasClient
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.leases import CampaignState
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
 from cpaas_provider.sending.campaign.ledger import Ledger
 from cpaas_provider.sending.campaign.message import SMS, Message
@@ -27,8 +29,6 @@ from cpaas_provider.sending.journal import Store, TryFacts
 from cpaas_provider.sending.stopping import Stop
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
-from cpaas_provider.store.campaigns import CampaignState
-from cpaas_provider.store.database import open_store
 from tests.benchmarks.campaign.people import write_csv
 from tests.benchmarks.campaign.places import Place
 from tests.benchmarks.campaign.serving import BareServer

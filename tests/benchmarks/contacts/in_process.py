@@ -25,9 +25,9 @@ from cpaas_provider.contacts.key_map import Change, MapEntry, open_map
 from cpaas_provider.contacts.mapping import RowMapping, parse_mapping
 from cpaas_provider.contacts.spool import WorkItem
 from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.database.database import open_store
 from cpaas_provider.sending.stopping import Stop
 from cpaas_provider.sources import CsvSource
-from cpaas_provider.store.database import open_store
 from tests.benchmarks.contacts.rows import COLUMNS, KEY
 
 _AT_ONCE = 5_000

@@ -32,13 +32,13 @@ def bare() -> FastAPI:
 def singly() -> FastAPI:
     """Does what ours does, but for the group commit: each report is stored by itself, on the loop."""
 
+    from cpaas_provider.database.database import open_store
     from cpaas_provider.delivery.arrivals import Arrival, Door
     from cpaas_provider.delivery.inbox import Inbox
     from cpaas_provider.delivery.reports import read_report
     from cpaas_provider.delivery.signatures import verify
     from cpaas_provider.delivery.tickets import read_ticket
     from cpaas_provider.hooks.receiving import connection_of_reports
-    from cpaas_provider.store.database import open_store
 
     app, inbox = FastAPI(), Inbox(open_store())
     connections: dict[str, Any] = {}

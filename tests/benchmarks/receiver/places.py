@@ -18,14 +18,14 @@ from pathlib import Path
 import httpx
 import sqlalchemy
 
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.sends import TrackedSend, note_send
 from cpaas_provider.delivery.tickets import Ticket, callback_url
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.schema import reports
 from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET
 from tests.ports import reserved_ports
 from tests.processes import Started
-from tests.unit.store.conftest import POSTGRES
+from tests.unit.database.conftest import POSTGRES
 
 START_SECONDS = 180.0
 CONTENDERS = ("bare", "singly", "ours")

@@ -13,10 +13,10 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.awaited import open_reports
 from cpaas_provider.delivery.tally import Counts, counts_of
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.store.database import Database
 from cpaas_provider.triggers._delivery_goal import Goal
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from cpaas_provider.triggers.otp import LAST_READ, OtpStatusTrigger, OtpWatch

@@ -16,12 +16,12 @@ from functools import partial
 
 from sqlalchemy import Connection
 
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.desk import Desk
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database, open_store
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, RATE, Messages, recipient
 from tests.unit.delivery.arriving import at_once
 

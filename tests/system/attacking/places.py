@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import sqlalchemy
 
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.tickets import Ticket, callback_url
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.schema import reports
 from tests.airflow_home import settings_for, without_airflow
 from tests.ports import reserved_ports
 from tests.processes import Started

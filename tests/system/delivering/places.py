@@ -12,9 +12,9 @@ from typing import Any
 
 import sqlalchemy
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import reports, sends
 from cpaas_provider.delivery.tally import counts_of, recipients_of
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import reports, sends
 from tests.system.delivering.service import as_key
 
 

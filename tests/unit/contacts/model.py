@@ -27,11 +27,11 @@ from cpaas_provider.contacts.key_map import KeyMap, MapEntry, RowState, find_map
 from cpaas_provider.contacts.rules import ColumnRule
 from cpaas_provider.contacts.spool import OutcomeLine
 from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import contact_leases
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from cpaas_provider.sources.lists import ListSource
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import contact_leases
 
 URL = "https://cpaas.example.com"
 KEY, A, B = "k", "a", "b"

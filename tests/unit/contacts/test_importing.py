@@ -20,9 +20,9 @@ from cpaas_provider.contacts.importing import ImportReport, Target, adopt_rows
 from cpaas_provider.contacts.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, all_maps, find_map, open_map
 from cpaas_provider.contacts.keys import key_reader
 from cpaas_provider.contacts.maps import KEY_COLUMNS
+from cpaas_provider.database.database import Database
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_file import CsvSource
-from cpaas_provider.store.database import Database
 
 URL = "https://cpaas.example.com"
 
@@ -245,7 +245,7 @@ class TestLarge:
 
 
 def test_memory_does_not_grow_with_the_file(sqlite_url: str, tmp_path: Path) -> None:
-    from cpaas_provider.store.database import open_store
+    from cpaas_provider.database.database import open_store
 
     def peak(rows: int) -> int:
         path = tmp_path / f"{rows}.csv"

@@ -24,7 +24,7 @@ from cpaas_provider.contacts.key_map import (
     forget_map,
     open_map,
 )
-from cpaas_provider.store.database import Database
+from cpaas_provider.database.database import Database
 
 URL = "https://cpaas.example.com"
 

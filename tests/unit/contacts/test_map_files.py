@@ -24,8 +24,8 @@ from cpaas_provider.contacts.importing import ImportReport, Target, restore_map
 from cpaas_provider.contacts.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, all_maps, find_map, open_map
 from cpaas_provider.contacts.map_files import export_map, is_export
 from cpaas_provider.contacts.maps import values_of
+from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.sources.csv_file import CsvSource
-from cpaas_provider.store.database import Database, open_store
 
 URL = "https://cpaas.example.com"
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

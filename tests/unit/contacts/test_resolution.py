@@ -17,7 +17,7 @@ from cpaas_provider.contacts.resolution import (
     resolve_created,
     resolve_not_created,
 )
-from cpaas_provider.store.database import Database
+from cpaas_provider.database.database import Database
 from tests.sandbox import Sandbox
 from tests.unit.contacts.listed import NAME
 

@@ -19,8 +19,8 @@ from cpaas_provider.contacts.hashes import buckets_of
 from cpaas_provider.contacts.key_map import Change, MapEntry, RowState, open_map
 from cpaas_provider.contacts.planning import Plan, refuse_too_many
 from cpaas_provider.contacts.spool import Outcome, OutcomeLine, Spool
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from tests.unit.contacts import model
 from tests.unit.contacts.model import KEY, A, AtWrite, Died, Fault, Step, World
 

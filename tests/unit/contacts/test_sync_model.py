@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cpaas_provider.contacts import dispatcher as dispatcher_module
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.database.database import Database, open_store
 from tests.unit.contacts.model import AtWrite, Fault, Step, World
 
 _names = itertools.count()

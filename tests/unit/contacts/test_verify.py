@@ -16,7 +16,7 @@ from cpaas_provider.contacts.comparing import RowComparer
 from cpaas_provider.contacts.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map import Change, KeyMap, MapEntry, RowState, open_map
 from cpaas_provider.contacts.verify import TooManyGoneError, Verification, VerifyReport
-from cpaas_provider.store.database import Database
+from cpaas_provider.database.database import Database
 from tests.sandbox import Sandbox
 from tests.unit.contacts.listed import NAME, POINTS, TAGS
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 # As fixtures.
-from tests.unit.store.conftest import crowd as crowd
-from tests.unit.store.conftest import database as database
-from tests.unit.store.conftest import postgres_url as postgres_url
-from tests.unit.store.conftest import sqlite_url as sqlite_url
-from tests.unit.store.conftest import url as url
+from tests.unit.database.conftest import crowd as crowd
+from tests.unit.database.conftest import database as database
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import sqlite_url as sqlite_url
+from tests.unit.database.conftest import url as url

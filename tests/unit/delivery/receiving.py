@@ -17,6 +17,8 @@ import httpx
 import uvicorn
 from sqlalchemy import select
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.arrivals import Arrival
 from cpaas_provider.delivery.desk import ROOM, Begun, Desk
 from cpaas_provider.delivery.inbox import Inbox
@@ -24,8 +26,6 @@ from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.receiver import receiver
 from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket, callback_url
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import reports
 from tests.ports import listening
 
 PATIENCE = 30.0

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.happenings import KINDS, MESSAGES_FAILED, Happening, collect, untold
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.operators._tracking import PurchaseEvidence, ReportEvidence
 from cpaas_provider.sending.entries import Entry, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, counts, ended, kept, noted, outcomes, report, to
 from tests.unit.delivery.receiving import serving

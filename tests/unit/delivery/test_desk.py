@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery import desk as desks
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.desk import Desk, DeskFullError, DeskWhenNeeded
 from cpaas_provider.delivery.reports import Report, State
-from cpaas_provider.store.errors import StoreError
 from tests.unit.delivery.arriving import at_once
 
 PATIENCE = 20.0

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cpaas_provider.database import database as store
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, events, reports, requests
 from cpaas_provider.delivery import erasure, happenings
 from cpaas_provider.delivery.erasure import erase
 from cpaas_provider.delivery.mentions import UnknownRecipientError
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send, track
-from cpaas_provider.store import database as store
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import deliveries, events, reports, requests
 from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
 
 FORMS: list[Any] = [

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
+from cpaas_provider.database.schema import deliveries, sends
 from cpaas_provider.delivery import happenings
 from cpaas_provider.delivery.happenings import (
     AIRTIME_SUCCEEDED,
@@ -24,7 +25,6 @@ from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_file import CsvSource
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from cpaas_provider.store.schema import deliveries, sends
 from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
 
 PACK = Ticket("spring", "pack", 20)

@@ -7,14 +7,14 @@ from hashlib import sha256
 import pytest
 from sqlalchemy import func, select
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.arrivals import Kept
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.reports import STATES, State
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tally import recipients_of
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.schema import reports
 from tests.unit.delivery.arriving import (
     ADA,
     OBI,

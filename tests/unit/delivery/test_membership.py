@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event, func, select
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.happenings import KINDS, collect, untold
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import deliveries, reports
 from tests.unit.delivery.arriving import (
     ADA,
     OBI,

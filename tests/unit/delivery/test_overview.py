@@ -7,10 +7,10 @@ import httpx
 import pytest
 from fastapi import FastAPI, Header, HTTPException
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery.overview import MOST, add_overview, overview, page_of
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import StoreError
 from tests.ports import listening
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 from tests.unit.delivery.receiving import running

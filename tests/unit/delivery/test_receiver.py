@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from cpaas_provider.delivery import doors, keys, posted
 from cpaas_provider.delivery.answers import MAX_BODY
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
 from tests.unit.delivery.receiving import REPORT, SHOP, TICKET, Served, serving
 from tests.unit.delivery.slow_senders import UNREAD, head
 

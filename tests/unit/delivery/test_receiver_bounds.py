@@ -16,14 +16,14 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery import doors, quotas
 from cpaas_provider.delivery.arrivals import Kept
 from cpaas_provider.delivery.complaints import Complaints
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import deliveries, reports
 from tests.unit.delivery.arriving import ADA, OBI, report
 from tests.unit.delivery.receiving import JSON, REPORT, SHOP, Served, serving
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery import doors, posted
 from cpaas_provider.delivery import keys as key_module
 from cpaas_provider.delivery.keys import ConnectionKeys
 from cpaas_provider.delivery.rooms import Room, Turns
-from cpaas_provider.store.database import Database
 from tests.unit.delivery.receiving import PATIENCE, REPORT, SHOP, Served, serving, until
 from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
 

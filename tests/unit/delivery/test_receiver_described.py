@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.store.database import Database, open_store
+from cpaas_provider.database.database import Database, open_store
 from tests.unit.delivery.receiving import Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery import answers, doors, health
 from cpaas_provider.delivery.complaints import Complaints
-from cpaas_provider.store.database import Database
 from tests.tcp_proxy import Mode, Proxy
 from tests.unit.delivery.receiving import REPORT, Served, serving, until
 from tests.unit.failing_server import behind as behind  # as fixtures

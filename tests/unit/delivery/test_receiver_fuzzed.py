@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import pytest
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.signatures import sign
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.store.database import Database
 from tests.unit.delivery.receiving import REPORT, Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery import doors, posted
 from cpaas_provider.delivery.answers import MAX_BODY
-from cpaas_provider.store.database import Database
 from tests.unit.delivery.receiving import REPORT, Served, serving, together, until
 from tests.unit.delivery.slow_senders import UNREAD, answer_of, head, trickling
 

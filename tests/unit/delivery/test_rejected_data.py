@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import RejectedDataError, StoreError
 from cpaas_provider.delivery.arrivals import Arrival, Kept
 from cpaas_provider.delivery.desk import Desk
 from cpaas_provider.delivery.inbox import Inbox
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, read_report, recipient_key
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import RejectedDataError, StoreError
 from tests.unit.delivery.arriving import ADA, OBI, WHEN, counts, outcomes, report, to
 from tests.unit.delivery.receiving import SHOP, TICKET, Served, serving, together, until
 

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, insert, select, update
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.schema import deliveries, events, lookups, reports, request_counts, requests, sends
 from cpaas_provider.delivery import retention
 from cpaas_provider.delivery.retention import prune
 from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_requests, note_send
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.lookups import LookupMemory
-from cpaas_provider.store.schema import deliveries, events, lookups, reports, request_counts, requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
 
 TABLES = (reports, deliveries, requests, sends, request_counts)

@@ -5,6 +5,8 @@ from typing import Any
 
 from sqlalchemy import event, select
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.arrivals import Kept
 from cpaas_provider.delivery.sends import (
     NotedRequest,
@@ -16,8 +18,6 @@ from cpaas_provider.delivery.sends import (
     track,
 )
 from cpaas_provider.delivery.tally import carried_out, recipients_of
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.schema import deliveries, requests, sends
 from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
 
 OURS = "cpaas-" + "a" * 24

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, update
 
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import deliveries
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of, touched_since
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import deliveries
 from tests.unit.delivery.arriving import ADA, OBI, UMA, counts, kept, report, to
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.happenings import CAMPAIGN_FINISHED, KINDS, Happening, collect, untold
 from cpaas_provider.delivery.overview import overview
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tickets import Ticket
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from cpaas_provider.store.database import Database
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, ended, kept, noted, outcomes, report, to
 

@@ -104,7 +104,7 @@ RULES = (
 
 EXCEPTIONS = {
     ("docs/contributing/glossary.md", "quiet hours"): "the field's other word, so that a search finds the page",
-    ("provider/cpaas_provider/store/schema.py", "told"): "the name of a stored column, in SQL",
+    ("provider/cpaas_provider/database/schema.py", "told"): "the name of a stored column, in SQL",
 }
 """What a rule finds and may stay: (file, the words found), and why."""
 

@@ -16,18 +16,18 @@ from airflow.sdk import timezone
 from airflow.sdk._shared.module_loading import import_string
 from sqlalchemy import Engine, event
 
+from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.delivery.sends import NotedRequest
 from cpaas_provider.delivery.tally import Counts
-from cpaas_provider.store.database import Database, open_store
 from cpaas_provider.triggers import _delivery_poller, _shared, delivery
 from cpaas_provider.triggers._delivery_goal import Goal
 from cpaas_provider.triggers._delivery_poller import DeliveryPoller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
+from tests.unit.database.conftest import database as database
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import sqlite_url as sqlite_url
+from tests.unit.database.conftest import url as url
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, kept, noted, report, to
-from tests.unit.store.conftest import database as database
-from tests.unit.store.conftest import postgres_url as postgres_url
-from tests.unit.store.conftest import sqlite_url as sqlite_url
-from tests.unit.store.conftest import url as url
 
 ROUND = 0.02
 
@@ -307,7 +307,7 @@ class TestTrouble:
         assert "Delivery sensors keep waiting" in warnings[0].message
 
     async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cpaas_provider.store.schema.REPORTS_ON", ("postgresql",))
+        monkeypatch.setattr("cpaas_provider.database.schema.REPORTS_ON", ("postgresql",))
         answer = await told(trigger())
         assert answer["outcome"] == "error"
         assert "SQLite and PostgreSQL" in answer["message"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
-from tests.unit.store.versions import all_of_them, versions
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
+from tests.unit.database.versions import all_of_them, versions
 
 
 class TestMoved:

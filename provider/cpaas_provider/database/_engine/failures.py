@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from cpaas_provider.store.address import for_people
-from cpaas_provider.store.errors import RejectedDataError, StoreError
+from cpaas_provider.database.errors import RejectedDataError, StoreError
+from cpaas_provider.database.url import for_people
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from cpaas_provider.store.timeouts import Running
+    from cpaas_provider.database._engine.timeouts import Running
 
 _CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
 _DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's

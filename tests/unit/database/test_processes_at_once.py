@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.campaigns import LEASE, CampaignState
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import CampaignTakenError
-from tests.unit.store.versions import all_of_them, remove, versions
-from tests.unit.store.working import Worker
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import CampaignTakenError
+from cpaas_provider.database.leases import LEASE, CampaignState
+from tests.unit.database.versions import all_of_them, remove, versions
+from tests.unit.database.working import Worker
 
 
 def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: list[Worker]) -> None:

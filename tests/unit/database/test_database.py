@@ -17,11 +17,12 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store import earlier, schema, sqlite_file
-from cpaas_provider.store.database import Database, open_store, set_up_sqlite
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.transactions import HAS_LOG
-from tests.unit.store.versions import all_of_them, remove, versions
+from cpaas_provider.database import earlier, schema
+from cpaas_provider.database._engine import sqlite_file
+from cpaas_provider.database._engine.transactions import HAS_LOG
+from cpaas_provider.database.database import Database, open_store, set_up_sqlite
+from cpaas_provider.database.errors import StoreError
+from tests.unit.database.versions import all_of_them, remove, versions
 
 
 def _mode(path: Path) -> int:

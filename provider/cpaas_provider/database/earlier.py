@@ -17,7 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from cpaas_provider.store.moment import Moment
+from cpaas_provider.database.moment import Moment
 
 metadata = MetaData()
 

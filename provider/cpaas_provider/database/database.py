@@ -13,14 +13,14 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.address import find_address, for_people
-from cpaas_provider.store.errors import NoReportsThereError, StoreError
-from cpaas_provider.store.failures import in_words
-from cpaas_provider.store.leftovers import any_left
-from cpaas_provider.store.sqlite_file import KnownFile, opening
-from cpaas_provider.store.timeouts import TimeLimit, drop_lost_sessions, keep_to_limit
-from cpaas_provider.store.transactions import HAS_LOG, Written
+from cpaas_provider.database import schema
+from cpaas_provider.database._engine.failures import in_words
+from cpaas_provider.database._engine.leftovers import any_left
+from cpaas_provider.database._engine.sqlite_file import KnownFile, opening
+from cpaas_provider.database._engine.timeouts import TimeLimit, drop_lost_sessions, keep_to_limit
+from cpaas_provider.database._engine.transactions import HAS_LOG, Written
+from cpaas_provider.database.errors import NoReportsThereError, StoreError
+from cpaas_provider.database.url import find_address, for_people
 
 Result = TypeVar("Result")
 

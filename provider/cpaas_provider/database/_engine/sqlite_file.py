@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.errors import StoreError
 
 Identity = tuple[int, int]
 """Device and inode of a file."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.errors import StoreError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.store.address import find_address, for_people
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.url import find_address, for_people
 
 
 def test_by_default_it_is_a_file_in_airflow_s_home(airflow_home: Path) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
+from cpaas_provider.database.leases import LEASE, CampaignState
 from cpaas_provider.sending.entries import JOURNAL_KEY, State
 from cpaas_provider.sending.journal import Journal, Store, TryFacts
-from cpaas_provider.store.campaigns import LEASE, CampaignState
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
-from tests.unit.store.working import Worker
+from tests.unit.database.working import Worker
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
-from cpaas_provider.store.schema import campaign_values, campaigns
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
+from cpaas_provider.database.schema import campaign_values, campaigns
 
 LEASE = timedelta(minutes=5)
 """How long a campaign stays its owner's after the last it wrote."""

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from cpaas_provider.store.failures import in_words, is_clash
-from cpaas_provider.store.sqlite_file import Identity, KnownFile
-from cpaas_provider.store.timeouts import TimeLimit, ends_session
+from cpaas_provider.database._engine.failures import in_words, is_clash
+from cpaas_provider.database._engine.sqlite_file import Identity, KnownFile
+from cpaas_provider.database._engine.timeouts import TimeLimit, ends_session
 
 Result = TypeVar("Result")
 

@@ -27,8 +27,8 @@ from sqlalchemy import (
     select,
 )
 
-from cpaas_provider.store.batches import BATCH
-from cpaas_provider.store.schema import Moment
+from cpaas_provider.database.batches import BATCH
+from cpaas_provider.database.schema import Moment
 
 MOST_ROWS = 64
 """Rows of one statement of SQLite. Its driver remembers a text for each number of rows up to that."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store.database import Database, open_store
-from tests.unit.store.working import Worker
+from cpaas_provider.database.database import Database, open_store
+from tests.unit.database.working import Worker
 
 POSTGRES = "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
 

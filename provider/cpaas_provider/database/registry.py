@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from cpaas_provider.store.campaigns import CampaignState
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.errors import CampaignTakenError, OtherServiceError, PartitionsChangedError
-from cpaas_provider.store.schema import campaign_values, campaigns, keyed_campaigns
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import CampaignTakenError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.schema import campaign_values, campaigns, keyed_campaigns
 
 
 @dataclass(frozen=True)

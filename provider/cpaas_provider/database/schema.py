@@ -33,9 +33,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import VARBINARY
 
-from cpaas_provider.store import earlier
-from cpaas_provider.store.errors import StoreError
-from cpaas_provider.store.moment import Moment as Moment
+from cpaas_provider.database import earlier
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.moment import Moment as Moment
 
 _MYSQL = ("mysql", "mariadb")
 

@@ -1,4 +1,4 @@
-"""Other processes that use a store: ``python -m tests.unit.store.working``, told what to do line by line.
+"""Other processes that use a store: ``python -m tests.unit.database.working``, told what to do line by line.
 
 Each says what it has done after that is done, so that a line said is a promise kept.
 """
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from cpaas_provider.store.campaigns import CampaignState
-from cpaas_provider.store.database import open_store
-from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError, PartitionsChangedError
-from cpaas_provider.store.registry import CampaignKey, open_campaign
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import CampaignTakenError, LeaseLostError, PartitionsChangedError
+from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.registry import CampaignKey, open_campaign
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -23,7 +23,7 @@ class Worker:
     """One other process."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.unit.store.working"]
+        command = [sys.executable, "-m", "tests.unit.database.working"]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin
         assert self._process.stdout

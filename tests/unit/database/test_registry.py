@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.campaigns import LEASE
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import CampaignTakenError, LeaseLostError, OtherServiceError, PartitionsChangedError
-from cpaas_provider.store.registry import CampaignKey, OpenCampaign, open_campaign
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import CampaignTakenError, LeaseLostError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.database.leases import LEASE
+from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 
 URL = "https://service.example.com"
 KEY = CampaignKey("cpaas_default", "spring", URL)

@@ -8,9 +8,9 @@ from functools import partial
 
 from sqlalchemy import Connection, delete, insert, select
 
-from cpaas_provider.store.batches import batched
-from cpaas_provider.store.database import Database
-from cpaas_provider.store.schema import lookups, versions
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import lookups, versions
 
 
 class LookupMemory:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import sqlalchemy
 
-from cpaas_provider.store import schema
-from cpaas_provider.store.database import Database
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import Database
 
 
 def versions(database: Database) -> list[int]:

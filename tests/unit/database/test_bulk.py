@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import RejectedDataError
-from cpaas_provider.store.many import MOST_ROWS, insert_many, insert_missing
-from cpaas_provider.store.schema import campaigns, reports
+from cpaas_provider.database.bulk import MOST_ROWS, insert_many, insert_missing
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import RejectedDataError
+from cpaas_provider.database.schema import campaigns, reports
 
 WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy import make_url
 
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.errors import StoreError
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
 from tests.tcp_proxy import Mode, Proxy
 from tests.unit.failing_server import LIMIT
 from tests.unit.failing_server import behind as behind  # as fixtures

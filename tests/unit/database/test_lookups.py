@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 import sqlalchemy
 
-from cpaas_provider.store.batches import BATCH
-from cpaas_provider.store.database import Database, open_store
-from cpaas_provider.store.lookups import LookupMemory
+from cpaas_provider.database.batches import BATCH
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.lookups import LookupMemory
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

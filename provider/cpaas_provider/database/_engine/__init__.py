@@ -1,0 +1,1 @@
+"""How SQLite and PostgreSQL are opened, bounded in time, and understood when they fail."""
