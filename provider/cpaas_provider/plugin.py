@@ -38,6 +38,6 @@ def _receiver() -> Any:
 
     from cpaas_provider.assets.teller import telling
     from cpaas_provider.delivery.assembly import assemble
-    from cpaas_provider.hooks.receiving import connection_of_reports, expected_connections, observer
+    from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observer
 
     return telling(assemble(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections))

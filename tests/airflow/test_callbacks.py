@@ -16,7 +16,7 @@ from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.assembly import assemble
 from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
 from cpaas_provider.delivery.tickets import Ticket
-from cpaas_provider.hooks.receiving import connection_of_reports
+from cpaas_provider.hooks._receiver import connection_of_reports
 from cpaas_provider.links.delivery import DeliveryLink, lead
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.delivery.assembly import assemble
-from cpaas_provider.hooks.receiving import connection_of_reports
+from cpaas_provider.hooks._receiver import connection_of_reports
 from tests.airflow.examples import EXAMPLES, states, xcom
 from tests.ports import listening
 from tests.sandbox import connection_json

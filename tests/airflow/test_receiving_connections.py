@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.hooks.receiving import connection_of_reports, expected_connections, observe, observer
+from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observe, observer
 
 EXTRA = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_spelled", "extra": EXTRA}

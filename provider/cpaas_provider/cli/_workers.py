@@ -24,7 +24,7 @@ _NEEDED = (
     "cpaas_provider.delivery.overview",
     "cpaas_provider.delivery.receiver",
     "cpaas_provider.delivery.sends",
-    "cpaas_provider.hooks.receiving",
+    "cpaas_provider.hooks._receiver",
     # What these import when they read their first connection, or take their first report.
     "airflow.models.connection",
     "airflow.observability.metrics.stats_utils",

@@ -85,7 +85,7 @@ def application() -> FastAPI:
     """Return the application of one worker."""
     from cpaas_provider.cli._orphans import end_with_parent
     from cpaas_provider.delivery.assembly import assemble
-    from cpaas_provider.hooks.receiving import (
+    from cpaas_provider.hooks._receiver import (
         connection_of_reports,
         expected_connections,
         observer,

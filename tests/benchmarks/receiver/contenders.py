@@ -38,7 +38,7 @@ def singly() -> FastAPI:
     from cpaas_provider.delivery.reports import read_report
     from cpaas_provider.delivery.signatures import verify
     from cpaas_provider.delivery.tickets import read_ticket
-    from cpaas_provider.hooks.receiving import connection_of_reports
+    from cpaas_provider.hooks._receiver import connection_of_reports
 
     app, inbox = FastAPI(), Inbox(open_store())
     connections: dict[str, Any] = {}
