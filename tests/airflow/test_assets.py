@@ -21,7 +21,7 @@ from cpaas_provider.assets import (
 )
 from cpaas_provider.assets.names import AssetName, read_uri
 from cpaas_provider.database.database import open_store
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 
 _numbers = itertools.count()

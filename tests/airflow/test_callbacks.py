@@ -13,9 +13,9 @@ from sqlalchemy import delete, select
 
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.assembly import assemble
-from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver.assembly import assemble
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
 from cpaas_provider.hooks._receiver import connection_of_reports
 from cpaas_provider.links.delivery import DeliveryLink, lead
 from cpaas_provider.operators.airtime import BuyAirtimeOperator

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.database.database import open_store
-from cpaas_provider.delivery.arrivals import Arrival
+from cpaas_provider.delivery.receiver.received import Arrival
 from cpaas_provider.operators._tracking import PurchaseEvidence
 from cpaas_provider.sending import once as once_module
 from cpaas_provider.sending.deed import OnUnknown

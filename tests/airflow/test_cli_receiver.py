@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from cpaas_provider.database.database import open_store
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.receivers import forking, workers

@@ -26,9 +26,16 @@ from airflow.sdk.exceptions import (
 from pyarrow import parquet
 
 from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.delivery.erasure import erase
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.sent_requests import (
+    NotedRequest,
+    TrackedSend,
+    note_end,
+    note_requests,
+    note_send,
+    track,
+)
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.stage import Stage, digits, on_stage

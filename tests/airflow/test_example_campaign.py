@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.delivery.assembly import assemble
+from cpaas_provider.delivery.receiver.assembly import assemble
 from cpaas_provider.hooks._receiver import connection_of_reports
 from tests.airflow.examples import EXAMPLES, states, xcom
 from tests.ports import listening

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import structlog
 
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from tests.ports import listening
 from tests.unit.delivery.receiving import PATIENCE, running, until
 

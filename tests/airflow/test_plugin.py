@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 
 from cpaas_provider import __version__
 from cpaas_provider.database.database import open_store
-from cpaas_provider.delivery.signatures import sign
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.signatures import sign
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 
 CONN_ID = "cpaas_of_reports"
 CONNECTION = {

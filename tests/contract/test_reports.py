@@ -17,15 +17,15 @@ from fastapi import FastAPI
 
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.delivery.desk import Desk
-from cpaas_provider.delivery.inbox import Inbox
-from cpaas_provider.delivery.keys import ConnectionKeys
-from cpaas_provider.delivery.receiver import receiver as receiving
+from cpaas_provider.delivery.callbacks.signatures import verify
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.receiver.app import receiver as receiving
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
+from cpaas_provider.delivery.receiver.writer import Desk
 from cpaas_provider.delivery.reports import State, read_report
-from cpaas_provider.delivery.sends import NotedRequest, note_requests
-from cpaas_provider.delivery.signatures import verify
-from cpaas_provider.delivery.tally import recipients_of
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.tracking.counts import recipients_of
+from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, note_requests
 from cpaas_provider.sandbox.server import bind, url_of
 from tests.sandbox import Sandbox
 from tests.unit.sandbox.receiver import Receiver

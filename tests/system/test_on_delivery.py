@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cpaas_provider.database.database import open_store
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to

@@ -9,7 +9,8 @@ import pytest
 from airflow.sdk import Connection
 
 from cpaas_provider.cli import get_cli_commands
-from cpaas_provider.delivery import answers, tickets
+from cpaas_provider.delivery.callbacks import tokens
+from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.hooks.connection import read_connection
 from cpaas_provider.operators._campaign_terms import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
@@ -63,8 +64,8 @@ def test_how_long_reports_are_kept() -> None:
     assert default["--days"] == 90
     assert default["--lookup-days"] == 365
     # Beyond that, what was deleted could not be told from what is new.
-    assert timedelta(days=90) == tickets.LIFETIME
+    assert timedelta(days=90) == tokens.LIFETIME
 
 
 def test_what_the_receiver_takes() -> None:
-    assert (answers.MAX_BODY, answers.BODY_SECONDS) == (256 * 1024, 10)
+    assert (responses.MAX_BODY, responses.BODY_SECONDS) == (256 * 1024, 10)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cpaas_provider.assets.names import AssetName
 from cpaas_provider.assets.subscriptions import News
-from cpaas_provider.delivery.happenings import CAMPAIGN_FINISHED, Happening
+from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, Happening
 
 MOST_NAMED = 100
 """Campaigns of a batch that are named; all are counted."""

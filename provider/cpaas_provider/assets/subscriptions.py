@@ -17,7 +17,7 @@ from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.assets.names import SCHEME, AssetName, read_uri
-from cpaas_provider.delivery.happenings import KINDS
+from cpaas_provider.delivery.tracking.events import KINDS
 
 AT_ONCE = 50
 """Events of one transaction: on SQLite nobody else writes meanwhile."""

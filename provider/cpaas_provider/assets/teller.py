@@ -29,8 +29,8 @@ from cpaas_provider.assets.subscriptions import (
 )
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.delivery.happenings import collect, note_told, untold
-from cpaas_provider.delivery.inbox import Inbox
+from cpaas_provider.delivery.tracking.events import collect, note_told, untold
+from cpaas_provider.delivery.tracking.report_store import Inbox
 
 log = logging.getLogger(__name__)
 

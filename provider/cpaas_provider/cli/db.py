@@ -24,7 +24,7 @@ def cpaas_db_migrate(args: Any) -> None:
 
 def cpaas_db_prune(args: Any) -> None:
     """Delete what is older than a number of days, and print how much."""
-    from cpaas_provider.delivery.retention import prune
+    from cpaas_provider.delivery.tracking.retention import prune
 
     before, lookups_before = _ago("--days", args.days), _ago("--lookup-days", args.lookup_days)
     with _database() as database:
@@ -35,8 +35,8 @@ def cpaas_db_prune(args: Any) -> None:
 def cpaas_db_erase(args: Any) -> None:
     """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
     from cpaas_provider.contacts.erasure import erase_entries
-    from cpaas_provider.delivery.erasure import erase
-    from cpaas_provider.delivery.mentions import UnknownRecipientError, find
+    from cpaas_provider.delivery.tracking.erasure import erase
+    from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError, find
 
     recipient = sys.stdin.readline().strip() if args.recipient == "-" else args.recipient
     with _database() as database:

@@ -40,7 +40,7 @@ def cpaas_receiver(args: Any) -> None:
     import uvicorn
 
     from cpaas_provider.cli._workers import fork_workers
-    from cpaas_provider.delivery.bounded_http import MAX_HEAD, BoundedProtocol
+    from cpaas_provider.delivery.receiver.http.connection_limits import MAX_HEAD, BoundedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
@@ -84,7 +84,7 @@ def cpaas_receiver(args: Any) -> None:
 def application() -> FastAPI:
     """Return the application of one worker."""
     from cpaas_provider.cli._orphans import end_with_parent
-    from cpaas_provider.delivery.assembly import assemble
+    from cpaas_provider.delivery.receiver.assembly import assemble
     from cpaas_provider.hooks._receiver import (
         connection_of_reports,
         expected_connections,
@@ -116,7 +116,8 @@ def _keep_out_of_collections() -> None:
     """Have garbage looked for among what reports leave alone: through all of Airflow it takes a fifth of a second."""
     from airflow.sdk import BaseHook  # noqa: F401 - what the first report would import
 
-    from cpaas_provider.delivery import desk, inbox  # noqa: F401 - likewise
+    from cpaas_provider.delivery.receiver import writer
+    from cpaas_provider.delivery.tracking import report_store  # noqa: F401 - likewise
 
     gc.collect()
     gc.freeze()
@@ -128,7 +129,7 @@ def _check(host: str, port: int) -> str:
     """Return where reports go, once they can: better said now than to whoever sends the first."""
     from cpaas_provider.database.database import open_store
     from cpaas_provider.database.errors import StoreError
-    from cpaas_provider.delivery.inbox import Inbox
+    from cpaas_provider.delivery.tracking.report_store import Inbox
 
     try:
         with open_store() as database:

@@ -178,7 +178,7 @@ class Campaigning:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
         tracking = self._operator.tracking
         if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
-            from cpaas_provider.delivery.sends import NotedRequest
+            from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 
             campaign = self._under_way[0]
             counts = campaign.plan.counts()

@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.delivery import sends, tally
-from cpaas_provider.delivery.handshake import HandshakeRefusedError, Receiver, ReceiverUnreachableError
+from cpaas_provider.delivery.callbacks.receiver_check import HandshakeRefusedError, Receiver, ReceiverUnreachableError
 from cpaas_provider.delivery.reports import recipient_key
+from cpaas_provider.delivery.tracking import counts, sent_requests
 from cpaas_provider.sending.errors import RefutedError
 
 if TYPE_CHECKING:
@@ -112,24 +112,26 @@ class Tracking:
 
     def note_begin(self, campaign: str) -> None:
         """Note that something is sent under a name."""
-        self._write(partial(sends.note_send, send=sends.TrackedSend(campaign=campaign, **self._place)))
+        self._write(partial(sent_requests.note_send, send=sent_requests.TrackedSend(campaign=campaign, **self._place)))
 
-    def note_end(self, campaign: str, expected: int, unknown: int, accepted: Sequence[sends.NotedRequest]) -> None:
+    def note_end(
+        self, campaign: str, expected: int, unknown: int, accepted: Sequence[sent_requests.NotedRequest]
+    ) -> None:
         """Note to how many was sent in all tries, and of how many nobody knows.
 
         :param accepted: all requests the service accepted, should not all of them have been noted
         """
 
         def work(connection: Connection) -> None:
-            sends.note_send(connection, sends.TrackedSend(campaign=campaign, **self._place))
-            if sends.noted_recipients(connection, campaign) < expected:
+            sent_requests.note_send(connection, sent_requests.TrackedSend(campaign=campaign, **self._place))
+            if sent_requests.noted_recipients(connection, campaign) < expected:
                 for some in batched(accepted):
-                    sends.note_requests(connection, campaign, self.conn_id, some)
-            sends.note_end(connection, campaign, expected, unknown)
+                    sent_requests.note_requests(connection, campaign, self.conn_id, some)
+            sent_requests.note_end(connection, campaign, expected, unknown)
 
         self._write(work)
 
-    def note(self, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]) -> bool:
+    def note(self, campaign: str, made: Sequence[tuple[sent_requests.NotedRequest, Sequence[str]]]) -> bool:
         """Note requests that were carried out, each with its recipients, and tell whether that could be done."""
         return self._write(partial(self._note, campaign=campaign, made=made))
 
@@ -139,21 +141,21 @@ class Tracking:
         def work(connection: Connection) -> None:
             for entry in outcome.settled:
                 campaign, number = entry.reference, len(entry.members)
-                request = sends.NotedRequest(entry.reference, number, (entry.result or {}).get("id"))
-                sends.note_send(connection, sends.TrackedSend(campaign=campaign, **self._place))
+                request = sent_requests.NotedRequest(entry.reference, number, (entry.result or {}).get("id"))
+                sent_requests.note_send(connection, sent_requests.TrackedSend(campaign=campaign, **self._place))
                 # Of an earlier try with other recipients, who they were is known by their hashes alone.
                 self._note(connection, campaign, [(request, recipients if len(recipients) == number else ())])
-                sends.note_end(connection, campaign, number)
+                sent_requests.note_end(connection, campaign, number)
 
         self._write(work)
 
     def _note(
-        self, connection: Connection, campaign: str, made: Sequence[tuple[sends.NotedRequest, Sequence[str]]]
+        self, connection: Connection, campaign: str, made: Sequence[tuple[sent_requests.NotedRequest, Sequence[str]]]
     ) -> None:
-        sends.note_requests(connection, campaign, self.conn_id, [request for request, _ in made])
+        sent_requests.note_requests(connection, campaign, self.conn_id, [request for request, _ in made])
         for request, recipients in made if self._recipients else ():
             keys = [recipient_key(one) or one for one in recipients]
-            sends.track(connection, campaign, self.conn_id, request.reference, keys)
+            sent_requests.track(connection, campaign, self.conn_id, request.reference, keys)
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
@@ -195,7 +197,7 @@ class ReportEvidence:
         message_id = found[entry.reference]
         if self._campaign is not None:
             # What is reported of it is the campaign's from now on, and what was before: it may wait under its own name.
-            request = sends.NotedRequest(entry.reference, len(entry.members), message_id)
+            request = sent_requests.NotedRequest(entry.reference, len(entry.members), message_id)
             self._tracking.note(self._campaign(), [(request, ())])
         return {"id": message_id}
 
@@ -213,7 +215,7 @@ class ReportEvidence:
 
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
         with self._tracking.database.reading() as connection:
-            return tally.carried_out(connection, self._tracking.conn_id, names)
+            return counts.carried_out(connection, self._tracking.conn_id, names)
 
 
 _BOUGHT = frozenset({"success", "pending", "sent"})
@@ -243,7 +245,7 @@ class PurchaseEvidence:
         """
         try:
             with self._tracking.database.reading() as connection:
-                told = tally.reported(connection, self._tracking.conn_id, entry.reference)
+                told = counts.reported(connection, self._tracking.conn_id, entry.reference)
         except StoreError as error:
             log.warning("Delivery reports could not be read: %s", error)
             return None
@@ -275,7 +277,7 @@ class Notebook:
         self._tracking = tracking
         self._campaign = campaign
         self._every = every
-        self._made: list[tuple[sends.NotedRequest, Sequence[str]]] = []
+        self._made: list[tuple[sent_requests.NotedRequest, Sequence[str]]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="cpaas-notes", daemon=True)
@@ -290,7 +292,7 @@ class Notebook:
 
     def add(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
         """Have a request noted that was carried out."""
-        request = sends.NotedRequest(reference, len(recipients), message_id)
+        request = sent_requests.NotedRequest(reference, len(recipients), message_id)
         with self._lock:
             self._made.append((request, recipients))
             del self._made[: -self.MOST]

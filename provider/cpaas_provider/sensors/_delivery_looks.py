@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.delivery import awaited
-from cpaas_provider.delivery.awaited import expected_of, noted, open_reports
-from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
+from cpaas_provider.delivery.tracking import awaited
+from cpaas_provider.delivery.tracking.awaited import expected_of, noted, open_reports
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
 from cpaas_provider.sensors._delivery_results import write_results
 
 if TYPE_CHECKING:

@@ -206,7 +206,7 @@ class DeliverySensor(BaseSensorOperator):
     def _look(self, context: Context) -> Look | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.database.errors import NoReportsThereError, StoreError
-        from cpaas_provider.delivery.awaited import STRANGE
+        from cpaas_provider.delivery.tracking.awaited import STRANGE
         from cpaas_provider.sensors._delivery_looks import look
         from cpaas_provider.sensors._delivery_results import results_file
 

@@ -49,7 +49,7 @@ class DeliveryEventSource(_validators.Argument):
 
         :raises SourceError: when the key is not one of these assets, or the database cannot be read
         """
-        from cpaas_provider.delivery.concerned import open_contacts, open_recipients
+        from cpaas_provider.delivery.tracking.event_source import open_contacts, open_recipients
 
         if self.contacts is None:
             return open_recipients(self.partition_key)

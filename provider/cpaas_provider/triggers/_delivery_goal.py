@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cpaas_provider.delivery.tally import Counts
+    from cpaas_provider.delivery.tracking.counts import Counts
 
 DONE, MISSED, TIMED_OUT, ERROR = "done", "missed", "timed_out", "error"
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import NoReportsThereError, StoreError
-from cpaas_provider.delivery.awaited import STRANGE, noted, open_reports
-from cpaas_provider.delivery.tally import Counts, counts_of, touched_since
+from cpaas_provider.delivery.tracking.awaited import STRANGE, noted, open_reports
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of, touched_since
 from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cpaas_provider.delivery.signatures import sign
+from cpaas_provider.delivery.callbacks.signatures import sign
 
 WEBHOOK_SECRET = "whsec_bench"
 SIGNATURE_HEADER = "X-Bench-Signature"

@@ -33,11 +33,11 @@ def singly() -> FastAPI:
     """Does what ours does, but for the group commit: each report is stored by itself, on the loop."""
 
     from cpaas_provider.database.database import open_store
-    from cpaas_provider.delivery.arrivals import Arrival, Door
-    from cpaas_provider.delivery.inbox import Inbox
+    from cpaas_provider.delivery.callbacks.signatures import verify
+    from cpaas_provider.delivery.callbacks.tokens import read_ticket
+    from cpaas_provider.delivery.receiver.received import Arrival, Door
     from cpaas_provider.delivery.reports import read_report
-    from cpaas_provider.delivery.signatures import verify
-    from cpaas_provider.delivery.tickets import read_ticket
+    from cpaas_provider.delivery.tracking.report_store import Inbox
     from cpaas_provider.hooks._receiver import connection_of_reports
 
     app, inbox = FastAPI(), Inbox(open_store())

@@ -20,8 +20,8 @@ import sqlalchemy
 
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.sends import TrackedSend, note_send
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, note_send
 from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET
 from tests.ports import reserved_ports
 from tests.processes import Started

@@ -14,8 +14,8 @@ from airflow.triggers.base import BaseTrigger
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.awaited import open_reports
-from cpaas_provider.delivery.tally import Counts, counts_of
+from cpaas_provider.delivery.tracking.awaited import open_reports
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers._delivery_goal import Goal
 from cpaas_provider.triggers.delivery import DeliveryTrigger

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cpaas_provider.delivery.arrivals import Arrival
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver.received import Arrival
 from cpaas_provider.delivery.reports import read_report
-from cpaas_provider.delivery.tickets import Ticket
 
 CONN_ID = "cpaas_bench"
 RATE = 200.0

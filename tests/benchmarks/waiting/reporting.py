@@ -18,10 +18,17 @@ from sqlalchemy import Connection
 
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.desk import Desk
-from cpaas_provider.delivery.inbox import Inbox
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
+from cpaas_provider.delivery.receiver.received import Arrival, Kept
+from cpaas_provider.delivery.receiver.writer import Desk
+from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.sent_requests import (
+    NotedRequest,
+    TrackedSend,
+    note_end,
+    note_requests,
+    note_send,
+    track,
+)
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, RATE, Messages, recipient
 from tests.unit.delivery.arriving import at_once
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from cpaas_provider.delivery.signatures import sign
-from cpaas_provider.delivery.tickets import LIFETIME, Ticket
+from cpaas_provider.delivery.callbacks.signatures import sign
+from cpaas_provider.delivery.callbacks.tokens import LIFETIME, Ticket
 from tests.system.attacking.places import HEADER, HONEST, MALLORY, WEBHOOK_SECRET, Place
 
 OWN = Ticket("mallory", "mallory-1", 100_000)

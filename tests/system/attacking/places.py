@@ -17,8 +17,8 @@ import sqlalchemy
 
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.retention import prune
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.tracking.retention import prune
 from tests.airflow_home import settings_for, without_airflow
 from tests.ports import reserved_ports
 from tests.processes import Started

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from cpaas_provider.delivery.signatures import sign
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.callbacks.signatures import sign
+from cpaas_provider.delivery.callbacks.tokens import Ticket
 from tests.system.attacking.attackers import (
     EXPIRED,
     OTHERS,

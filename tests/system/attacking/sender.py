@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.callbacks.tokens import Ticket
 from tests.system.attacking.places import HONEST, Place
 
 RATE = 50.0

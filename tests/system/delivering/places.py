@@ -14,7 +14,7 @@ import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.schema import reports, sends
-from cpaas_provider.delivery.tally import counts_of, recipients_of
+from cpaas_provider.delivery.tracking.counts import counts_of, recipients_of
 from tests.system.delivering.service import as_key
 
 

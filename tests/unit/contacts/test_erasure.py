@@ -9,7 +9,7 @@ from cpaas_provider.contacts.hashes import CellHashes
 from cpaas_provider.contacts.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, open_map
 from cpaas_provider.contacts.maps import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.mentions import find
+from cpaas_provider.delivery.tracking.mentions import find
 
 ADA, OBI = "2348035550101", "2348035550102"
 

@@ -10,12 +10,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.arrivals import Arrival, Kept
-from cpaas_provider.delivery.inbox import Inbox
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.reports import read_report
-from cpaas_provider.delivery.sends import NotedRequest, TrackedSend, note_end, note_requests, note_send, track
-from cpaas_provider.delivery.tally import Counts, counts_of, recipients_of
-from cpaas_provider.delivery.tickets import Ticket
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
+from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.sent_requests import (
+    NotedRequest,
+    TrackedSend,
+    note_end,
+    note_requests,
+    note_send,
+    track,
+)
 
 ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
 WHEN = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -19,13 +19,13 @@ from sqlalchemy import select
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.arrivals import Arrival
-from cpaas_provider.delivery.desk import ROOM, Begun, Desk
-from cpaas_provider.delivery.inbox import Inbox
-from cpaas_provider.delivery.keys import ConnectionKeys
-from cpaas_provider.delivery.receiver import receiver
-from cpaas_provider.delivery.signatures import sign
-from cpaas_provider.delivery.tickets import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.signatures import sign
+from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.receiver.app import receiver
+from cpaas_provider.delivery.receiver.received import Arrival
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
+from cpaas_provider.delivery.receiver.writer import ROOM, Begun, Desk
+from cpaas_provider.delivery.tracking.report_store import Inbox
 from tests.ports import listening
 
 PATIENCE = 30.0

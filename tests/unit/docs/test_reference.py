@@ -15,7 +15,7 @@ import pytest
 from cpaas_provider.contacts.dispatcher import Counts
 from cpaas_provider.contacts.progress import SyncProgress
 from cpaas_provider.contacts.spool import Outcome
-from cpaas_provider.delivery.arrivals import Kept
+from cpaas_provider.delivery.receiver.received import Kept
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS

@@ -17,8 +17,8 @@ from airflow.sdk._shared.module_loading import import_string
 from sqlalchemy import Engine, event
 
 from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.delivery.sends import NotedRequest
-from cpaas_provider.delivery.tally import Counts
+from cpaas_provider.delivery.tracking.counts import Counts
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 from cpaas_provider.triggers import _delivery_poller, _shared, delivery
 from cpaas_provider.triggers._delivery_goal import Goal
 from cpaas_provider.triggers._delivery_poller import DeliveryPoller

@@ -1,0 +1,103 @@
+"""Asking the receiver at ``callback_url``, before the first send, whether it keeps reports where we look for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import cast
+
+from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.settings import ClientOptions, ClientSettings
+from cpaas_provider.api.transport import SyncTransport
+from cpaas_provider.api.wire import Answer, OutgoingRequest
+from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, Ticket, callback_url
+
+PATIENCE = 5.0
+"""Seconds the receiver has to answer; a send waits for it."""
+
+_WAY = ("verify", "proxy", "proxy_password", "allow_http")
+_LONGEST_ANSWER = 10_000
+
+
+class HandshakeRefusedError(Exception):
+    """Delivery reports would be lost: the receiver rejects them, uses another database, or is not a receiver."""
+
+
+class ReceiverUnreachableError(Exception):
+    """The check is inconclusive: the receiver did not respond, or cannot be reached from this machine."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A receiver as a sender knows it.
+
+    :param base: ``callback_url`` of the connection
+    :param secret: what signs its callback URLs
+    :param options: of the connection; how a proxy and certificates are dealt with is the same
+    """
+
+    base: str
+    conn_id: str
+    secret: str
+    options: ClientOptions
+
+    def url(self, campaign: str, reference: str, recipients: int) -> str:
+        """Return where the delivery reports of one request go."""
+        return callback_url(self.base, self.conn_id, self.secret, Ticket(campaign, reference, recipients))
+
+    def check(self, store: str, store_for_people: str) -> None:
+        """Ask the receiver which store it has.
+
+        :param store: what tells the store we read from any other, see ``sends.store_identity``
+        :param store_for_people: where that is
+        :raises HandshakeRefusedError: when it has another one, refuses our callback URLs, or is no receiver of ours
+        :raises ReceiverUnreachableError: when it does not answer
+        """
+        answer = self._ask()
+        if answer.status != HTTPStatus.OK:
+            raise HandshakeRefusedError(
+                f"The receiver at callback_url rejected this connection's callback URLs (HTTP {answer.status}). Every "
+                "delivery report would be lost. Set callback_url to where the receiver is mounted, e.g. "
+                "https://airflow.example.com/cpaas. Check that the receiver has the same connection with the same "
+                "callback_secret."
+            )
+        if (theirs := _store(answer)) is None:
+            raise HandshakeRefusedError(
+                "callback_url does not lead to the receiver of this provider. Every delivery report would be lost. Set "
+                "callback_url to where the receiver is mounted, e.g. https://airflow.example.com/cpaas."
+            )
+        if theirs != store:
+            raise HandshakeRefusedError(
+                "The receiver at callback_url stores reports in another database than tasks read "
+                f"({store_for_people}). Set [cpaas] database (AIRFLOW__CPAAS__DATABASE) to the same database for "
+                "workers, triggerer and API server. Where they share no disk, it must be PostgreSQL."
+            )
+
+    def _ask(self) -> Answer:
+        way = {name: value for name, value in self.options.items() if name in _WAY}
+        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_response_bytes": _LONGEST_ANSWER}
+        try:
+            settings = ClientSettings(self.base, "none", **cast("ClientOptions", {**way, **bounds}))
+            transport = SyncTransport(settings)
+        except CpaasConfigurationError as error:
+            raise HandshakeRefusedError(f"callback_url cannot be used: {error}") from None
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            reply = transport.send(OutgoingRequest("POST", self.url(HANDSHAKE, HANDSHAKE, 1), headers, b"{}"))
+        finally:
+            transport.close()
+        if not isinstance(reply, Answer):
+            raise ReceiverUnreachableError(f"The receiver at callback_url did not respond ({reply.reason}).")
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ReceiverUnreachableError(f"The receiver at callback_url failed (HTTP {reply.status}).")
+        return reply
+
+
+def _store(answer: Answer) -> str | None:
+    try:
+        said = json.loads(answer.body)
+    except ValueError:
+        return None
+    store = said.get("database") if isinstance(said, dict) else None
+    return store if isinstance(store, str) and store else None

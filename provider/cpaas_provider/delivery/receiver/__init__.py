@@ -1,0 +1,1 @@
+"""The web application that takes delivery reports."""

@@ -1,0 +1,145 @@
+"""The receiver with all it needs behind it: the store that Airflow's configuration names, and its inbox."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cpaas_provider.delivery.receiver.endpoints import Observe
+from cpaas_provider.delivery.receiver.log_throttle import Complaints
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from cpaas_provider.database.database import Database
+    from cpaas_provider.delivery.receiver.writer import Desk
+
+
+complaints = Complaints(logging.getLogger(__name__))
+
+WRITE_SECONDS = 5.0
+"""What a transaction of the receiver's may take, the connection to the database included."""
+
+
+class ProvesReports(Protocol):
+    """A connection, as far as reports are proved with it."""
+
+    @property
+    def journal_secrets(self) -> tuple[str, ...]:
+        """What signs and verifies callback URLs."""
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What account webhooks are signed with."""
+
+    @property
+    def signature_header(self) -> str | None:
+        """The header their signature is in."""
+
+
+def assemble(
+    connections: Callable[[str], ProvesReports | None],
+    *,
+    guard: Callable[..., Any] | None,
+    observe: Observe | None,
+    expected: Callable[[], Iterable[str]] = tuple,
+    prefix: str = "",
+    described: bool = False,
+) -> FastAPI:
+    """Return the receiver. Its store is opened by the first report.
+
+    :param connections: reads a connection, which may block; ``None`` where there is no such connection
+    :param expected: names connections there are, as far as they can be listed, which may block
+    :param guard: as ``receiver``, like the rest
+    """
+    from cpaas_provider.delivery.receiver.app import receiver
+    from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
+    from cpaas_provider.delivery.receiver.status_page import add_overview
+
+    opened = _OpenedOnce()
+
+    def keys(conn_id: str) -> ConnectionKeys | None:
+        found = connections(conn_id)
+        if found is None:
+            return None
+        return ConnectionKeys(
+            found.journal_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
+        )
+
+    app = receiver(
+        keys,
+        opened.desk,
+        guard=guard,
+        store_name=lambda: opened.database().identity,
+        check_database=lambda: opened.database().check(),
+        observe=observe,
+        expected=partial(_expected, expected, opened.database),
+        prefix=prefix,
+        described=described,
+    )
+    if guard is not None:
+        add_overview(app, opened.database, guard, prefix)
+    return app
+
+
+def callback_lifetime() -> timedelta:
+    """Return how long callback URLs take reports, by ``[cpaas] callback_days``."""
+    from airflow.sdk.configuration import conf
+
+    from cpaas_provider.delivery.callbacks.tokens import LIFETIME
+
+    said = conf.get("cpaas", "callback_days", fallback=None)
+    try:
+        lifetime = LIFETIME if said is None else timedelta(days=int(said))
+    except (ValueError, OverflowError):
+        lifetime = timedelta()
+    if lifetime > timedelta():
+        return lifetime
+    complaints.say("days", f"[cpaas] callback_days is not a whole number above 0. Using {LIFETIME.days} days instead.")
+    return LIFETIME
+
+
+def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
+    """Return the connections there are: those that can be listed, and those that something was sent with."""
+    from cpaas_provider.database.errors import StoreError
+    from cpaas_provider.delivery.tracking.sent_requests import sending_connections
+
+    found: set[str] = set()
+    with contextlib.suppress(StoreError), database().reading() as connection:
+        found |= sending_connections(connection)
+    return found.union(listed())
+
+
+class _OpenedOnce:
+    """The store, opened by whoever needs it first, in a process that was forked before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+
+    def database(self) -> Database:
+        """Return it.
+
+        :raises StoreError: when it cannot be opened; the next who asks tries again
+        """
+        from cpaas_provider.database.database import open_store
+
+        with self._lock:
+            if self._database is None:
+                self._database = open_store(write_timeout=WRITE_SECONDS)
+            return self._database
+
+    def desk(self) -> Desk:
+        """Return a desk that stores there.
+
+        :raises StoreError: when it cannot be opened
+        """
+        from cpaas_provider.delivery.receiver.writer import Desk
+        from cpaas_provider.delivery.tracking.report_store import Inbox
+
+        return Desk(Inbox(self.database()).begin)

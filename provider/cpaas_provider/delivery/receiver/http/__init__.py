@@ -1,0 +1,1 @@
+"""HTTP requests and responses of the receiver, bounded in size, time and number."""

@@ -1,0 +1,1 @@
+"""What is stored of requests and of the delivery reports about them."""

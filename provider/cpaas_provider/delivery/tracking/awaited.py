@@ -1,0 +1,64 @@
+"""What the store tells those who wait for deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, func, select
+
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import open_store
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.delivery.tracking.counts import COUNTS
+
+if TYPE_CHECKING:
+    from cpaas_provider.database.database import Database
+
+STRANGE = (
+    "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "
+    "sender, receiver and triggerer do not share one database. Set [cpaas] database to the same database for workers, "
+    "API server and triggerer."
+)
+
+
+def open_reports() -> Database:
+    """Open the store that Airflow's configuration names, to read reports.
+
+    :raises NoReportsThereError: when it is a database without reports
+    :raises StoreError: when it cannot be opened
+    """
+    database = open_store()
+    try:
+        database.refuse_without_reports()
+    except StoreError:
+        database.close()
+        raise
+    return database
+
+
+def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
+    """Return which campaigns the store knows to be sent."""
+    found: set[str] = set()
+    for batch in batched(campaigns):
+        found.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
+    return found
+
+
+def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
+    """Return to how many each campaign was sent, as its sender noted; one nobody noted is left out."""
+    found: dict[str, int] = {}
+    for batch in batched(campaigns):
+        asked = select(requests.c.campaign, func.sum(requests.c.recipients)).where(requests.c.campaign.in_(batch))
+        found |= {name: int(number) for name, number in connection.execute(asked.group_by(requests.c.campaign))}
+        ended = select(sends.c.campaign, sends.c.expected).where(sends.c.campaign.in_(batch))
+        found |= {name: number for name, number in connection.execute(ended) if number is not None}
+    return found
+
+
+def conflicts_of(connection: Connection, campaigns: Iterable[str]) -> int:
+    """Return of how many recipients it was reported both that it was delivered and that it was not."""
+    rows = deliveries.c
+    both = select(func.count()).where(rows.delivered, rows.failed, COUNTS)
+    return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in batched(campaigns))

@@ -1,0 +1,317 @@
+"""Where reports are kept: each as it came, and what they come to for each recipient, in one transaction."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
+
+from cpaas_provider.database._engine.transactions import Written
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_once
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import RejectedDataError
+from cpaas_provider.database.schema import reports, requests, sends
+from cpaas_provider.delivery.receiver.quotas import MARK, Quotas, mark
+from cpaas_provider.delivery.receiver.received import Arrival, Kept
+from cpaas_provider.delivery.reports import Report, State
+from cpaas_provider.delivery.tracking.hashing import feed
+from cpaas_provider.delivery.tracking.membership import Row, record
+from cpaas_provider.delivery.tracking.recipient_status import inserting
+
+ORPHAN = "~"
+"""Stands before the id of a message nobody has noted yet, in the place of its campaign."""
+
+# Only the strings of JSON hold any.
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+_OURS = re.compile(r"cpaas-[a-z2-7]{24}")
+
+_MOST_KINDS = 10_000
+"""Campaigns of which is remembered what they send, which never changes."""
+
+KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
+"""What the operations of sends are about."""
+
+_KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
+
+
+class _Place(NamedTuple):
+    """Whose a report is."""
+
+    campaign: str | None = None
+    reference: str | None = None
+    recipients: int | None = None
+
+
+class Inbox:
+    """Keeps reports for good.
+
+    :param database: SQLite or PostgreSQL
+    :raises StoreError: when it is another database
+    """
+
+    def __init__(self, database: Database) -> None:
+        database.refuse_without_reports()
+        self._database = database
+        self._kinds: dict[str, str] = {}
+        self._quotas = Quotas()
+
+    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+        """Store reports in one transaction, durable when this returns; say for each what became of it.
+
+        A repeat changes nothing but its count. What a recipient's state is goes by the rank of the reports, whatever
+        order they come in.
+
+        What the database rejects is stored as raw text, if it came alone: it is read as a report of unknown shape.
+
+        :raises RejectedDataError: when the database rejects one of several, or also the raw text of one; nothing of it
+            is stored then
+        :raises StoreError: when that cannot be done; nothing of it is stored then
+        """
+        if not arrivals:
+            return []
+        written = self.begin(arrivals)
+        written.finish()
+        return written.result
+
+    def begin(self, arrivals: Sequence[Arrival]) -> Written[list[Kept]]:
+        """Do the same, but for making it durable, which is left to whoever calls.
+
+        :param arrivals: at least one
+        :raises RejectedDataError: as ``keep``
+        :raises StoreError: as ``keep``
+        """
+        try:
+            return self._database.begin_write(partial(self._keep, arrivals))
+        except RejectedDataError:
+            if len(arrivals) > 1:
+                raise
+            return self._database.begin_write(partial(self._keep, [_raw(arrivals[0])]))
+
+    def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+        """Store what callback URLs may bring, and everything from the account's webhook."""
+        refused = self._quotas.refused(connection, arrivals)
+        if not refused:
+            return self._store(arrivals, connection)
+        # One that is stored already takes no room, and whoever repeats it is told so.
+        tickets = {place: arrivals[place].ticket for place in refused}
+        digests = {
+            place: _digest(arrivals[place], _Place(reference=ticket.reference))
+            for place, ticket in tickets.items()
+            if ticket is not None
+        }
+        stored = _known(connection, digests.values())
+        for place in [one for one, digest in digests.items() if digest in stored and refused[one] is Kept.TOO_MANY]:
+            del refused[place]
+        kept = iter(self._store([one for place, one in enumerate(arrivals) if place not in refused], connection))
+        return [refused[place] if place in refused else next(kept) for place in range(len(arrivals))]
+
+    def _store(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+        places = _places(connection, arrivals)
+        now = datetime.now(UTC)
+        digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
+        first = _note(connection, arrivals, places, digests)
+        # Nothing is noted of an orphan's campaign.
+        noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(ORPHAN)}
+        kinds = self._kinds_of(connection, noted)
+        kept, rows = [Kept.REPEATED] * len(arrivals), dict[int, Row]()
+        for number, (arrival, place, digest) in enumerate(zip(arrivals, places, digests, strict=True)):
+            if digest in first:
+                first.discard(digest)
+                row = _row(arrival, place, kinds.get(place.campaign or ""), now)
+                kept[number] = Kept.UNREADABLE if row is None else Kept.NEW
+                if row is not None:
+                    rows[number] = row
+        ours = record(connection, [(row, places[number].recipients) for number, row in rows.items()])
+        for number, is_ours in zip(rows, ours, strict=True):
+            if not is_ours:
+                kept[number] = Kept.EXCESS
+        return kept
+
+    def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
+        """Tell what campaigns send, as their reports may not say it."""
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds.clear()
+        if unknown := campaigns.difference(self._kinds):
+            self._kinds |= _kinds(connection, unknown)
+        return self._kinds
+
+
+def _raw(arrival: Arrival) -> Arrival:
+    """Return a report as JSON that any database takes, and nothing read from it."""
+    body = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], arrival.body)
+    return arrival._replace(report=Report(None), body=body)
+
+
+def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
+    """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted.
+
+    A reference or an id is one of the connection that proved the report; to any other it is a stranger's.
+
+    One that is of no request noted yet waits under its reference, or the id of its message, for that to be.
+    """
+    webhook = [arrival for arrival in arrivals if arrival.ticket is None]
+    references = {(arrival.conn_id, arrival.report.reference) for arrival in webhook if arrival.report.reference}
+    message_ids = {(arrival.conn_id, arrival.report.message_id) for arrival in webhook if arrival.report.message_id}
+    by_reference = _noted(connection, requests.c.reference, references)
+    by_id = _noted(connection, requests.c.message_id, message_ids)
+
+    def place_of(arrival: Arrival) -> _Place:
+        ticket, report, conn_id = arrival.ticket, arrival.report, arrival.conn_id
+        if ticket is not None:
+            return _Place(ticket.campaign, ticket.reference, ticket.recipients)
+        if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
+            return found
+        if report.reference and _OURS.fullmatch(report.reference):
+            return _Place(report.reference, report.reference)
+        return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
+
+    return [place_of(arrival) for arrival in arrivals]
+
+
+def _noted(
+    connection: Connection, column: ColumnElement[str | None], names: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str | None], _Place]:
+    """Return the requests of these connections that are named so."""
+    of_each: dict[str, list[str]] = {}
+    for conn_id, name in names:
+        of_each.setdefault(conn_id, []).append(name)
+    found: dict[tuple[str, str | None], _Place] = {}
+    query = _naming(connection.dialect.name, column)
+    for conn_id, theirs in of_each.items():
+        for batch in batched(theirs):
+            given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
+            for name, *place in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
+                found[conn_id, name] = _Place(*place)
+    return found
+
+
+@functools.cache
+def _naming(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
+    """Return the query for the requests of a connection that are named so."""
+    names: Any = bindparam("names", type_=String())
+    named: ColumnElement[bool]
+    if dialect == "sqlite":
+        named = column.in_(select(func.json_each(names).table_valued("value").c.value))
+    else:
+        named = column == any_(cast(names, ARRAY(String)))
+    columns = column.label("name"), requests.c.campaign, requests.c.reference.label("reference"), requests.c.recipients
+    return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
+
+
+def _digest(arrival: Arrival, place: _Place) -> bytes:
+    hashed = sha256(_measured(arrival.conn_id, arrival.door, place.reference or ""))
+    body = arrival.body.encode()
+    feed(hashed, len(body).to_bytes(4, "big") + body)
+    if arrival.ticket is None:
+        return hashed.digest()
+    # All of one request lie together, so that they can be counted.
+    return mark(arrival.conn_id, arrival.ticket.reference) + hashed.digest()[MARK:]
+
+
+# All reports of a request begin with the same.
+@functools.lru_cache(maxsize=10_000)
+def _measured(*texts: str) -> bytes:
+    """Return texts one after the other, each with its length before it."""
+    return b"".join([len(part).to_bytes(4, "big") + part for part in [text.encode() for text in texts]])
+
+
+def _note(
+    connection: Connection, arrivals: Sequence[Arrival], places: Sequence[_Place], digests: Sequence[bytes]
+) -> set[bytes]:
+    """Store the reports as they came, and return which of them had never come before."""
+    rows: dict[bytes, dict[str, Any]] = {}
+    for arrival, place, digest in zip(arrivals, places, digests, strict=True):
+        if digest in rows:
+            rows[digest]["times"] += 1
+            continue
+        rows[digest] = {
+            "digest": digest,
+            "received": arrival.at,
+            "conn_id": arrival.conn_id,
+            "door": arrival.door,
+            "campaign": place.campaign,
+            "recipient": arrival.report.recipient,
+            "body": arrival.body,
+            "times": 1,
+        }
+    # In one order, or two processes could wait for each other.
+    ordered = [rows[digest] for digest in sorted(rows)]
+    if connection.dialect.name == "sqlite":
+        known = insert_missing(connection, _noting_new(), ordered, reports.c.digest)
+        insert_many(connection, _noting("sqlite"), [row for row in ordered if row["digest"] in known])
+        return rows.keys() - known
+    kept = insert_many(connection, _noting(connection.dialect.name), ordered)
+    return {digest for digest, times in ((bytes(row[0]), row[1]) for row in kept) if times == rows[digest]["times"]}
+
+
+def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
+    found: set[bytes] = set()
+    for batch in batched(digests):
+        found.update(connection.execute(_KNOWN, {"digests": batch}).scalars())
+    return found
+
+
+def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for batch in batched(campaigns):
+        query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
+        found |= {row.campaign: KINDS[row.operation] for row in connection.execute(query) if row.operation in KINDS}
+    return found
+
+
+def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> dict[str, Any] | None:
+    """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
+    report = arrival.report
+    # Where a request has one recipient, he need not be named; of one that is not noted yet, that is not known.
+    may_be_nameless = place.recipients in (1, None)
+    if report.state is None or place.campaign is None or not (report.recipient or may_be_nameless):
+        return None
+    return {
+        "campaign": place.campaign,
+        "recipient": report.recipient,
+        # Who waits for a message to be noted is one by its id, whatever else reports call it.
+        "reference": "" if place.campaign.startswith(ORPHAN) else place.reference or "",
+        "message_id": report.message_id,
+        "conn_id": arrival.conn_id,
+        "kind": report.kind or kind,
+        "state": int(report.state),
+        "status": report.status,
+        "reason": report.reason,
+        **_FLAGS[report.state],
+        "reported": arrival.at,
+        "touched": now,
+    }
+
+
+_FLAGS = {
+    state: {
+        "delivered": state.delivered,
+        "failed": state in (State.UNDELIVERED, State.BOUNCED),
+        "clicked": state is State.CLICKED,
+    }
+    for state in State
+}
+
+
+# Built once: SQLAlchemy takes longer to build one than the database to carry it out.
+@functools.cache
+def _noting(dialect: str) -> Any:
+    insert = inserting(dialect, reports)
+    noting = insert.on_conflict_do_update(
+        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
+    )
+    return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.times)
+
+
+@functools.cache
+def _noting_new() -> Any:
+    return inserting("sqlite", reports).on_conflict_do_nothing(index_elements=[reports.c.digest])

@@ -1,0 +1,161 @@
+"""What senders note of what they send with callbacks, so that reports find their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, case, delete, func, select, update
+
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.tracking.counts import UNSEEN
+from cpaas_provider.delivery.tracking.membership import unite
+from cpaas_provider.delivery.tracking.recipient_status import united, upserting, write_deliveries
+from cpaas_provider.delivery.tracking.report_store import ORPHAN
+
+_NEWEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedSend:
+    """What a task sends: a campaign, or a request that is one by itself."""
+
+    campaign: str
+    operation: str
+    conn_id: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+
+class NotedRequest(NamedTuple):
+    """One request.
+
+    :param recipients: how many it names
+    :param message_id: the service's id of it, once known
+    """
+
+    reference: str
+    recipients: int
+    message_id: str | None = None
+
+
+def note_send(connection: Connection, send: TrackedSend) -> None:
+    """Note that something is about to be sent; a later try of the same goes on with it."""
+    connection.execute(
+        upserting(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
+        [{**asdict(send), "began": datetime.now(UTC)}],
+    )
+
+
+def note_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest]) -> None:
+    """Note requests of a campaign that the service accepted.
+
+    Reports that came on their connection under their own names or ids before are theirs from now on.
+    """
+    if not made:
+        return
+    now = datetime.now(UTC)
+    insert = upserting(connection, requests)
+    known = requests.c.message_id
+    common = {"campaign": campaign, "conn_id": conn_id, "noted": now, "tracked": False}
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=[requests.c.conn_id, requests.c.reference],
+            set_={"message_id": insert.excluded.message_id},
+            where=insert.excluded.message_id.is_not(None) & known.is_distinct_from(insert.excluded.message_id),
+        ),
+        [{**common, **one._asdict()} for one in sorted(made)],
+    )
+    _adopt(connection, campaign, conn_id, made, now)
+
+
+def noted_recipients(connection: Connection, campaign: str) -> int:
+    """Return how many recipients the requests of a campaign have that were noted."""
+    noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
+    return int(connection.execute(noted).scalar_one())
+
+
+def note_end(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
+    """Note to how many was sent in all tries, so that it can be told when all of them are final.
+
+    :param expected: recipients of requests that the service accepted, all of which were noted
+    :param unknown: recipients of requests whose outcome nobody knows
+    """
+    now = datetime.now(UTC)
+    same = sends.c.expected.is_not_distinct_from(expected)
+    finished = case((same, sends.c.finished))
+    ended = {"expected": expected, "unknown": unknown, "ended": now, "finished": finished}
+    connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
+    # Who was storing a report of a request while that was noted did not see it.
+    columns = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
+    lately: dict[str, list[NotedRequest]] = {}
+    for row in connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - UNSEEN)):
+        lately.setdefault(row.conn_id, []).append(NotedRequest(*row[1:]))
+    for conn_id, made in lately.items():
+        _adopt(connection, campaign, conn_id, made, now)
+
+
+def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest], now: datetime) -> None:
+    """File under their campaign what was reported of requests before anybody had noted them."""
+    waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
+    waiting |= {one.reference: one for one in made if one.reference != campaign}
+    by_reference = {one.reference: one for one in made}
+    # What came before of a request that is a campaign by itself is where it belongs already.
+    adopted = {one.reference: one.recipients for one in made if one.reference == campaign}
+    for names in batched(waiting):
+        # Taken as they are read: what another process brings meanwhile is not lost.
+        theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
+        taken = delete(deliveries).where(theirs).returning(deliveries)
+        found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
+        rows = united(
+            {**row, "campaign": campaign, "reference": request.reference, "touched": now}
+            for row, request in found
+            if row["recipient"] or request.recipients == 1
+        )
+        write_deliveries(connection, rows)
+        adopted |= {request.reference: request.recipients for request in (by_reference[key[2]] for key in rows)}
+    if adopted:
+        unite(connection, campaign, conn_id, adopted)
+
+
+def track(connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]) -> None:
+    """Note who was sent to, so that those nothing is ever reported of are known, too.
+
+    :param recipients: as ``reports.recipient_key`` writes them
+    """
+    now, known = datetime.now(UTC), sorted(set(recipients))
+    theirs = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
+    # Once is enough: whoever was erased since is not noted again.
+    if not known or connection.execute(select(requests.c.tracked).where(theirs)).scalar():
+        return
+    unite(connection, campaign, conn_id, {reference: len(known)}, known)
+    connection.execute(update(requests).where(theirs).values(tracked=True))
+    common = {
+        "campaign": campaign,
+        "reference": reference,
+        "message_id": None,
+        "conn_id": conn_id,
+        "kind": None,
+        "state": int(State.IN_FLIGHT),
+        "status": "",
+        "reason": None,
+        **dict.fromkeys(("delivered", "failed", "clicked"), False),
+        "reported": now,
+        "touched": now,
+    }
+    insert = upserting(connection, deliveries)
+    there = list(deliveries.primary_key.columns)
+    rows = [{**common, "recipient": recipient} for recipient in known]
+    connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)
+
+
+def sending_connections(connection: Connection) -> set[str]:
+    """Return the ids of the connections that the newest of what was sent with callbacks went by."""
+    newest = select(sends.c.conn_id).order_by(sends.c.began.desc()).limit(_NEWEST).subquery()
+    return set(connection.execute(select(newest.c.conn_id).distinct()).scalars())

@@ -1,0 +1,88 @@
+"""What an account webhook is signed with."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import hmac
+import inspect
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.delivery.callbacks import signatures, tokens
+from cpaas_provider.delivery.callbacks.signatures import sign, verify
+
+RAW = b'{"event": "text.delivered"}'
+
+
+def test_it_is_base64_of_hmac_sha512_over_the_raw_body() -> None:
+    assert sign(RAW, "secret") == base64.b64encode(hmac.new(b"secret", RAW, hashlib.sha512).digest()).decode()
+
+
+@pytest.mark.parametrize("length", [2046, 2047, 2048, 4094, 4095, 10_000])
+def test_long_body_is_signed_whole(length: int) -> None:
+    raw = bytes(number % 251 for number in range(length))
+    assert sign(raw, "secret") == base64.b64encode(hmac.digest(b"secret", raw, "sha512")).decode()
+    assert not verify(raw[:-1] + b"?", sign(raw, "secret"), "secret")
+
+
+def test_a_published_vector() -> None:
+    """RFC 4231, test case 2."""
+    known = (
+        "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554"
+        "9758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737"
+    )
+    assert sign(b"what do ya want for nothing?", "Jefe") == base64.b64encode(bytes.fromhex(known)).decode()
+
+
+@given(st.binary(max_size=1000), st.text(min_size=1).filter(str.isprintable))
+def test_what_was_signed_is_verified(raw: bytes, secret: str) -> None:
+    assert verify(raw, sign(raw, secret), secret)
+
+
+@given(st.binary(max_size=100), st.text())
+def test_any_other_text_is_not(raw: bytes, text: str) -> None:
+    assert not verify(raw, text, "secret") or text.strip() == sign(raw, "secret")
+
+
+@pytest.mark.parametrize("raw", [RAW + b" ", RAW[:-1], b"", RAW.replace(b" ", b"")])
+def test_a_changed_body_is_not(raw: bytes) -> None:
+    assert not verify(raw, sign(RAW, "secret"), "secret")
+
+
+def test_another_secret_does_not_verify() -> None:
+    assert not verify(RAW, sign(RAW, "other"), "secret")
+
+
+@pytest.mark.parametrize("signature", [None, "", " ", "ä", "\udc80", "A" * 1_000_000, sign(RAW, "secret")[:-1]])
+def test_no_signature_or_a_broken_one_is_refused(signature: str | None) -> None:
+    assert not verify(RAW, signature, "secret")
+
+
+def test_an_empty_secret_signs_nothing() -> None:
+    assert not verify(RAW, sign(RAW, ""), "")
+
+
+@pytest.mark.parametrize("module", [signatures, tokens])
+def test_proofs_are_compared_in_constant_time_and_in_no_other_way(module: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(module))
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "compare_digest"]
+    assert len(compared) == 1
+    proofs = {"mac", "_mac", "sign", "signature", "proofs"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(one, ast.Eq | ast.NotEq | ast.In) for one in node.ops):
+            named = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            assert not named & proofs, ast.unparse(node)
+
+
+def test_every_secret_is_tried_also_after_one_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    original = hmac.compare_digest
+    monkeypatch.setattr(tokens.hmac, "compare_digest", lambda one, other: tried.append(other) or original(one, other))
+    url = tokens.callback_url("https://x", "c", "first", tokens.Ticket("a", "b", 1))
+    tokens.read_ticket("c", url.rpartition("/")[2], ["first", "second", "third"])
+    assert len(set(tried)) == 3

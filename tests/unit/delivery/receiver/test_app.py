@@ -1,0 +1,315 @@
+"""The two doors over real HTTP: every answer, and what is in the store after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.delivery.callbacks.signatures import sign
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver import endpoints, secrets_cache
+from cpaas_provider.delivery.receiver.http import request
+from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
+from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from tests.unit.delivery.receiver.slow_senders import UNREAD, head
+from tests.unit.delivery.receiving import REPORT, SHOP, TICKET, Served, serving
+
+DOORS = ["callback", "webhook"]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with open_store(f"sqlite:///{tmp_path_factory.mktemp('received') / 'store.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def whole_module(database: Database) -> Iterator[Served]:
+    with serving(database) as served:
+        yield served
+
+
+@pytest.fixture
+def served(whole_module: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """The receiver with its connections and its store in order, and nothing complained of yet."""
+    monkeypatch.setattr(endpoints, "complaints", Complaints(logging.getLogger(endpoints.__name__)))
+    monkeypatch.setattr(secrets_cache, "complaints", Complaints(logging.getLogger(secrets_cache.__name__)))
+    whole_module.observed.clear()
+    yield whole_module
+    whole_module.gate.error = whole_module.store_error = None
+
+
+def send(served: Served, door: str, body: Any) -> httpx.Response:
+    return served.post(body=body) if door == "callback" else served.post_signed(body)
+
+
+@pytest.mark.parametrize("door", DOORS)
+class TestKept:
+    def test_it_is_in_the_store_as_it_came_when_the_answer_is_there(self, served: Served, door: str) -> None:
+        raw = json.dumps({**REPORT, "note": f"für {door}"}, ensure_ascii=False, indent=3).encode()
+        answer = send(served, door, raw)
+        assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
+        (row,) = [row for row in served.stored() if row.body == raw.decode()]
+        assert (row.conn_id, row.door, row.recipient, row.times) == ("shop", door, "2348030000001", 1)
+
+    def test_a_repeat_changes_nothing_and_is_counted(self, served: Served, door: str) -> None:
+        body = {**REPORT, "note": f"repeated at {door}"}
+        assert [send(served, door, body).status_code for _ in range(3)] == [200] * 3
+        assert served.bodies().count(json.dumps(body)) == 1
+        assert served.counted() == {"received": 3, "repeated": 2}
+
+    @pytest.mark.parametrize("body", [5, "text", [], {}, None, {"levitated": True}, {"status": "levitated"}])
+    def test_an_unknown_shape_is_kept_raw(self, served: Served, door: str, body: Any) -> None:
+        raw = json.dumps(body).encode() + b" " * DOORS.index(door)
+        assert send(served, door, raw).status_code == 200
+        assert raw.decode() in served.bodies()
+        assert served.counted() == {"received": 1, "unreadable": 1}
+
+    @pytest.mark.parametrize(
+        "raw",
+        [b'{"id": NaN}', b'{"id": 1e999}', b'{"id": ' + b"9" * 5000 + b"}", b'{"id": 1, "id": 2}', b'"\\ud800\\u0000"',
+         b'\xef\xbb\xbf{"id": 3}', b" [1]\n"],
+    )  # fmt: skip
+    def test_odd_json_is_json(self, served: Served, door: str, raw: bytes) -> None:
+        assert send(served, door, raw).status_code == 200
+
+    def test_how_late_it_came_is_measured_where_it_says_when_it_was(self, served: Served, door: str) -> None:
+        then = datetime.now(UTC) - timedelta(hours=1)
+        assert send(served, door, {**REPORT, "created_datetime": then.isoformat()}).status_code == 200
+        ((name, seconds),) = [one for one in served.observed if isinstance(one[1], float)]
+        assert name == "lag"
+        assert seconds >= 3600
+
+    def test_a_report_from_the_future_is_not_early(self, served: Served, door: str) -> None:
+        then = datetime.now(UTC) + timedelta(hours=1)
+        assert send(served, door, {**REPORT, "created_datetime": then.isoformat()}).status_code == 200
+        assert ("lag", 0.0) in served.observed
+
+    @pytest.mark.parametrize(
+        "media_type",
+        ["application/json; charset=utf-8", "APPLICATION/JSON", "text/json", "application/vnd.report+json"],
+    )
+    def test_json_by_other_names(self, served: Served, door: str, media_type: str) -> None:
+        raw = json.dumps({**REPORT, "note": media_type}).encode()
+        url = served.url_of(door)
+        headers = {"content-type": media_type, "x-signature": sign(raw, "of-webhooks")}
+        assert served.post(url, raw, headers=headers).status_code == 200
+
+    def test_the_largest_body_there_may_be(self, served: Served, door: str) -> None:
+        assert send(served, door, b'"' + b"a" * (MAX_BODY - 2) + b'"').status_code == 200
+
+
+@pytest.mark.parametrize("door", DOORS)
+class TestRefused:
+    @pytest.mark.parametrize(
+        "raw",
+        [b"", b"delivered", b"{", b'{"id": 1}}', b"\xff\xfe", b'"\xff"', b'"\xed\xa0\x80"', b'"\x00"', b'"a\nb"',
+         b"[" * 100_000, b'{"a":' * 50_000, b"[" * 1000 + b"9" * 5000, '{"id": 1}'.encode("utf-16")],
+    )  # fmt: skip
+    def test_422_what_is_no_json(self, served: Served, door: str, raw: bytes) -> None:
+        before = len(served.stored())
+        answer = send(served, door, raw)
+        assert (answer.status_code, answer.json()) == (422, {"detail": "The body is not JSON in UTF-8."})
+        assert len(served.stored()) == before
+        assert served.counted() == {"refused.422": 1}
+
+    @pytest.mark.parametrize(
+        "headers",
+        [{"content-type": ""}, {"content-type": "text/plain"}, {"content-type": "application/jsonp"},
+         {"content-type": "application/x-www-form-urlencoded"}, {"content-encoding": "gzip"}],
+    )  # fmt: skip
+    def test_415_what_does_not_say_it_is_json(self, served: Served, door: str, headers: dict[str, str]) -> None:
+        raw = json.dumps(REPORT).encode()
+        url = served.url_of(door)
+        answer = served.post(url, raw, headers={"x-signature": sign(raw, "of-webhooks"), **headers})
+        assert answer.status_code == 415
+
+    def test_413_a_body_that_says_it_is_too_large(self, served: Served, door: str) -> None:
+        before = len(served.stored())
+        assert send(served, door, b" " * (MAX_BODY + 1)).status_code == 413
+        assert len(served.stored()) == before
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+    def test_405_every_other_method(self, served: Served, door: str, method: str) -> None:
+        url = served.url_of(door)
+        answer = httpx.request(method, url, trust_env=False)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+    @pytest.mark.parametrize(
+        "conn_id", ["nobody", "shop2", "SHOP", "shop%00", "a%20b", "..", "%2e%2e", "team/shop/more"]
+    )
+    def test_404_a_connection_that_is_not_there(self, served: Served, door: str, conn_id: str) -> None:
+        url = f"{served.url}/{door}/{conn_id}" + (
+            f"/{served.callback().rpartition('/')[2]}" if door == "callback" else ""
+        )
+        assert served.post(url).status_code == 404
+
+    def test_408_a_body_that_does_not_come(self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(request, "BODY_SECONDS", 0.05)
+        with served.connect() as connection:
+            connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+            assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 408")
+
+    def test_503_when_the_store_fails_and_200_when_it_is_well_again(
+        self, served: Served, door: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        served.gate.error = StoreError("The disk is full.")
+        before = len(served.stored())
+        for number in range(5):
+            answer = send(served, door, {**REPORT, "id": f"failing-{number}"})
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+            assert "disk" not in answer.text
+        assert len(served.stored()) == before
+        assert caplog.text.count("The disk is full.") == 1
+        served.gate.error = None
+        assert send(served, door, {**REPORT, "id": f"well again at {door}"}).status_code == 200
+
+    def test_500_without_words_for_what_nobody_foresaw(
+        self, served: Served, door: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        served.gate.error = KeyError("+2348030000001")
+        answer = send(served, door, REPORT)
+        assert (answer.status_code, answer.json()) == (500, {"detail": "Internal Server Error"})
+        assert "KeyError" in caplog.text
+        assert "2348030000001" not in caplog.text
+        assert "Traceback" not in caplog.text
+
+
+class TestCallback:
+    @pytest.mark.parametrize("secret", SHOP.callback_secrets)
+    def test_every_secret_that_is_listed_verifies(self, served: Served, secret: str) -> None:
+        assert served.post(served.callback(secret=secret)).status_code == 200
+
+    @pytest.mark.parametrize("conn_id", ["team/shop", "team%2Fshop"])
+    def test_a_connection_s_id_may_hold_a_slash(self, served: Served, conn_id: str) -> None:
+        url = served.callback(conn_id="team/shop").replace("team%2Fshop", conn_id)
+        assert served.post(url, {**REPORT, "note": conn_id}).status_code == 200
+        assert "team/shop" in {row.conn_id for row in served.stored()}
+
+    def test_404_a_ticket_of_another_connection(self, served: Served) -> None:
+        url = served.callback(conn_id="team/shop").replace("team%2Fshop", "shop")
+        answer = served.post(url)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not found."})
+
+    @pytest.mark.parametrize(
+        "change", [lambda url: url[:-1], lambda url: url + "A", lambda url: url.replace(".100.", ".99.")]
+    )
+    def test_404_a_ticket_that_is_not_ours(self, served: Served, change: Any) -> None:
+        answer = served.post(change(served.callback()))
+        assert answer.status_code == 404
+        assert served.counted() == {"refused.404": 1}
+
+    @pytest.mark.parametrize("more", ["/", "//", "/more"])
+    def test_404_anything_beyond_it(self, served: Served, more: str) -> None:
+        assert served.post(served.callback() + more).status_code == 404
+
+    def test_a_bad_ticket_is_refused_before_the_body_is_sent(self, served: Served) -> None:
+        with served.connect() as connection:
+            path = served.callback(secret="wrong").removeprefix(served.url)
+            connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n".encode())
+            said = connection.makefile("rb").read()
+        assert said.startswith(b"HTTP/1.1 404")
+        assert b"connection: close" in said
+
+    def test_a_rotation_is_followed_at_once(self, served: Served) -> None:
+        served.connections["rotating"] = replace(SHOP, callback_secrets=("old",))
+        assert served.post(served.callback(conn_id="rotating", secret="old")).status_code == 200
+        served.connections["rotating"] = replace(SHOP, callback_secrets=("new", "old"))
+        assert served.post(served.callback(conn_id="rotating", secret="new")).status_code == 200
+        assert served.post(served.callback(conn_id="rotating", secret="old")).status_code == 200
+
+    def test_a_handshake_names_the_store_and_keeps_nothing(self, served: Served) -> None:
+        before = len(served.stored())
+        url = served.callback(Ticket("handshake", "handshake", 1))
+        for answer in (served.post(url), served.post(url, b""), httpx.post(url, trust_env=False)):
+            assert (answer.status_code, answer.json()) == (200, {"database": "the-store"})
+        assert len(served.stored()) == before
+
+    def test_503_to_a_handshake_when_the_store_cannot_be_opened(self, served: Served) -> None:
+        served.store_error = StoreError("It is away.")
+        assert served.post(served.callback(Ticket("handshake", "handshake", 1))).status_code == 503
+
+    def test_a_handshake_is_a_ticket_like_any_other(self, served: Served) -> None:
+        assert served.post(served.callback(Ticket("handshake", "handshake", 1), secret="wrong")).status_code == 404
+
+
+class TestWebhook:
+    @pytest.mark.parametrize(
+        "headers", [{}, {"x-signature": ""}, {"x-signature": "c29tZXRoaW5n"}, {"x-signature": "\xff"}]
+    )
+    def test_401_without_a_signature_that_fits(self, served: Served, headers: dict[str, str]) -> None:
+        before = len(served.stored())
+        encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+        answer = served.post(f"{served.url}/webhook/shop", headers=encoded)
+        assert (answer.status_code, answer.json()) == (401, {"detail": "The signature is missing or wrong."})
+        assert len(served.stored()) == before
+
+    def test_401_for_another_secret_or_another_body(self, served: Served) -> None:
+        assert served.post_signed(secret="of-callbacks").status_code == 401
+        changed = served.post(f"{served.url}/webhook/shop", b"{}", headers={"x-signature": sign(b"{ }", "of-webhooks")})
+        assert changed.status_code == 401
+
+    def test_the_signature_comes_before_everything_the_body_may_be(self, served: Served) -> None:
+        answer = served.post(f"{served.url}/webhook/shop", b"no json", headers={"content-type": "text/plain"})
+        assert answer.status_code == 401
+
+    @pytest.mark.parametrize("closed", [{"webhook_secret": None}, {"signature_header": None}, {"webhook_secret": ""}])
+    def test_404_while_either_half_is_unset_and_open_at_once_when_it_is_set(
+        self, served: Served, closed: dict[str, Any]
+    ) -> None:
+        conn_id = f"closed-{closed}".translate(str.maketrans("{}' :", "_____"))
+        served.connections[conn_id] = replace(SHOP, **closed)
+        assert (
+            served.post_signed(conn_id=conn_id, secret=closed.get("webhook_secret") or "of-webhooks").status_code == 404
+        )
+        served.connections[conn_id + "-too"] = replace(SHOP, **closed)
+        assert served.post(served.callback(conn_id=conn_id + "-too")).status_code == 200
+        served.connections[conn_id + "-too"] = SHOP
+        assert served.post_signed(conn_id=conn_id + "-too").status_code == 200
+
+    def test_a_rotation_is_followed_at_once(self, served: Served) -> None:
+        served.connections["resigned"] = replace(SHOP, webhook_secret="old")
+        assert served.post_signed(conn_id="resigned", secret="old").status_code == 200
+        served.connections["resigned"] = replace(SHOP, webhook_secret="new", signature_header="X-NEW")
+        answer = served.post(f"{served.url}/webhook/resigned", b"{}", headers={"x-new": sign(b"{}", "new")})
+        assert answer.status_code == 200
+
+
+class TestTheRest:
+    def test_health(self, served: Served) -> None:
+        answer = httpx.get(f"{served.url}/health", trust_env=False)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+    @pytest.mark.parametrize(
+        "path", ["/", "/docs", "/redoc", "/openapi.json", "/callback", "/callback/shop", "/webhook"]
+    )
+    def test_nothing_else_is_there(self, served: Served, path: str) -> None:
+        assert httpx.get(served.url + path, trust_env=False).status_code == 404
+        assert served.post(served.url + path).status_code == 404
+
+    def test_nothing_is_logged_of_what_goes_well_or_is_refused(
+        self, served: Served, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "cpaas_provider")
+        served.post()
+        served.post_signed()
+        served.post(served.callback(secret="wrong"))
+        served.post_signed(secret="wrong")
+        served.post(body=b"no json")
+        assert [one for one in caplog.records if one.name.startswith(("cpaas_provider", "uvicorn.access"))] == []
+
+    def test_a_connection_is_kept_over_many_reports(self, served: Served) -> None:
+        with httpx.Client(trust_env=False) as client:
+            for number in range(5):
+                answer = client.post(served.callback(TICKET), json={**REPORT, "id": f"kept-alive-{number}"})
+                assert answer.status_code == 200
+                assert "close" not in answer.headers.get("connection", "")

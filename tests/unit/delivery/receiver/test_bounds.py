@@ -1,0 +1,164 @@
+"""What ends at the receiver: the life of a callback URL, its quota, and the file that reports go to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, reports
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver import endpoints, quotas
+from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from cpaas_provider.delivery.receiver.received import Kept
+from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.retention import prune
+from tests.unit.delivery.arriving import ADA, OBI, report
+from tests.unit.delivery.receiving import JSON, REPORT, SHOP, Served, serving
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with open_store(f"sqlite:///{tmp_path_factory.mktemp('bounds') / 'store.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def whole_module(sqlite: Database) -> Iterator[Served]:
+    with serving(sqlite) as served:
+        yield served
+
+
+@pytest.fixture
+def served(whole_module: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """The receiver, with nothing complained of yet."""
+    monkeypatch.setattr(endpoints, "complaints", Complaints(logging.getLogger(endpoints.__name__)))
+    whole_module.observed.clear()
+    return whole_module
+
+
+async def posted_together(url: str, bodies: Sequence[Any]) -> list[int]:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, limits=httpx.Limits(max_connections=20)) as client:
+        answers = await asyncio.gather(*(client.post(url, json=body) for body in bodies))
+    return [answer.status_code for answer in answers]
+
+
+class TestMovedStore:
+    def test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "home" / "store.db"
+        with open_store(f"sqlite:///{path}") as database, serving(database) as served:
+            assert served.post(body={**REPORT, "note": "before"}).status_code == 200
+            elsewhere = path.parent.rename(tmp_path / "elsewhere") / path.name
+            path.parent.mkdir()
+            answer = served.post(body={**REPORT, "note": "away"})
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+            with open_store(f"sqlite:///{path}") as restored:
+                assert served.post(body={**REPORT, "note": "after"}).status_code == 200
+                assert notes(restored) == ["after"]
+        with open_store(f"sqlite:///{elsewhere}") as moved:
+            assert notes(moved) == ["before"]
+
+
+def notes(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return [json.loads(body)["note"] for body in connection.execute(select(reports.c.body)).scalars()]
+
+
+class TestExpiry:
+    def old(self, days: float, reference: str = "spring-old") -> Ticket:
+        return Ticket("spring", reference, 1, datetime.now(UTC) - timedelta(days=days))
+
+    def test_404_a_url_that_is_older_than_reports_are_kept(
+        self, served: Served, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert served.post(served.callback(self.old(89)), {**REPORT, "note": "young"}).status_code == 200
+        before = len(served.stored())
+        answer = served.post(served.callback(self.old(91)), {**REPORT, "note": "old"})
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not found."})
+        assert len(served.stored()) == before
+        assert served.counted()["expired"] == 1
+        assert "the callback URL has expired" in caplog.text
+
+    def test_a_handshake_cannot_be_replayed_for_ever(self, served: Served) -> None:
+        then = datetime.now(UTC) - timedelta(days=91)
+        assert served.post(served.callback(Ticket("handshake", "handshake", 1, then))).status_code == 404
+
+    def test_how_long_they_live_is_the_connection_s_receiver_s(self, served: Served) -> None:
+        served.connections["brief"] = replace(SHOP, callback_lifetime=timedelta(days=1))
+        assert served.post(served.callback(self.old(0.9), "brief")).status_code == 200
+        assert served.post(served.callback(self.old(1.1), "brief")).status_code == 404
+
+    def test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        failed = {**REPORT, "status": "failed"}
+        with open_store(f"sqlite:///{tmp_path / 'store.db'}") as database, serving(database) as served:
+            old, young = served.callback(self.old(10)), served.callback(self.old(2, "spring-young"))
+            assert [served.post(url, failed).status_code for url in (old, young)] == [200, 200]
+            with database.engine.begin() as connection:
+                for column in (reports.c.received, deliveries.c.touched):
+                    connection.execute(
+                        update(column.table).values({column.name: datetime.now(UTC) - timedelta(days=8)})
+                    )
+            horizon = datetime.now(UTC) - timedelta(days=7)
+            assert dict(prune(database, horizon, horizon))["cpaas_reports"] == 2
+            assert served.post(old, failed).status_code == 404
+            assert served.bodies() == []
+            with database.reading() as connection:
+                assert connection.execute(select(deliveries)).all() == []
+            assert served.counted()["expired"] == 1
+            # What is younger than what was pruned cannot have been.
+            assert served.post(young, failed).status_code == 200
+
+
+class TestQuota:
+    def test_a_url_for_one_brings_no_more_bodies_than_one_may_have(
+        self, served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(quotas, "REPORTS", 20)
+        url = served.callback(Ticket("spring", "spring-small", 1))
+        said = asyncio.run(posted_together(url, [{**REPORT, "note": f"small {number}"} for number in range(70)]))
+        assert Counter(said) == {200: 40, 429: 30}
+        # Known ones are known all the same, and others have room of their own.
+        (known, *_) = [body for body in served.bodies() if "small" in body]
+        assert served.post(url, known.encode()).status_code == 200
+        assert served.post(served.callback(Ticket("spring", "spring-else", 1))).status_code == 200
+        assert sum("small" in body for body in served.bodies()) == 40
+        assert served.counted()["too_many"] == served.counted()["refused.429"] == 30
+        assert caplog.text.count("a callback URL exceeded the report limit of its request") == 1
+
+    def test_nor_more_bytes(self, served: Served) -> None:
+        url = served.callback(Ticket("spring", "spring-large", 1))
+        with httpx.Client(trust_env=False, timeout=30) as client:
+            bodies = [{"note": f"large {number}", "more": "ä" * 100_000} for number in range(12)]
+            said = [client.post(url, content=json.dumps(one, ensure_ascii=False), headers=JSON) for one in bodies]
+        assert [answer.status_code for answer in said] == [200] * 5 + [429] * 7
+        assert sum(len(body.encode()) for body in served.bodies() if "large" in body) < 1.1 * 1024 * 1024
+
+    def test_it_holds_over_all_processes(self, database: Database) -> None:
+        ticket = Ticket("spring", "spring-both", 1)
+        inboxes = [Inbox(database) for _ in range(3)]
+        kept = [inbox.keep([report(ADA, "sent", ticket=ticket)])[0] for _ in range(60) for inbox in inboxes]
+        assert kept.count(Kept.NEW) == 120
+        assert set(Inbox(database).keep([report(ADA, "sent", ticket=ticket) for _ in range(40)])) == {Kept.TOO_MANY}
+
+    def test_one_batch_brings_no_more_than_the_rest_of_it(self, database: Database) -> None:
+        ticket = Ticket("spring", "spring-batch", 1)
+        mine = [report(ADA, "sent", ticket=ticket) for _ in range(200)]
+        others = [report(OBI, "sent", ticket=Ticket("spring", "spring-other", 1)) for _ in range(5)]
+        assert Inbox(database).keep([*mine, *others]) == [Kept.NEW] * 120 + [Kept.TOO_MANY] * 80 + [Kept.NEW] * 5
+
+    def test_the_account_s_webhook_has_none(self, database: Database) -> None:
+        kept = Inbox(database).keep([report(ADA, "sent", message_id="m-1") for _ in range(300)])
+        assert set(kept) == {Kept.NEW}

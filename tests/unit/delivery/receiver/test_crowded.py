@@ -1,0 +1,185 @@
+"""Who holds nothing, or one connection's URL, takes no room from the others; who is slow makes room for who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.delivery.receiver import endpoints
+from cpaas_provider.delivery.receiver import secrets_cache as key_module
+from cpaas_provider.delivery.receiver.http import request
+from cpaas_provider.delivery.receiver.http.load_limits import Room, Turns
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
+from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
+from tests.unit.delivery.receiving import PATIENCE, REPORT, SHOP, Served, serving, until
+
+BOUND = 10
+DOORS = ["callback", "webhook"]
+
+
+@pytest.fixture
+def served(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A receiver with room for few."""
+    monkeypatch.setattr(endpoints, "MOST_IN_FLIGHT", BOUND)
+    with serving(database) as running:
+        running.connections["bank"] = SHOP
+        yield running
+        running.gate.open.set()
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """What happens here is not the database's doing, so one kind is enough."""
+    return sqlite_url
+
+
+def send(served: Served, door: str, conn_id: str = "shop") -> int:
+    if door == "callback":
+        return served.post(served.callback(conn_id=conn_id)).status_code
+    return served.post_signed(conn_id=conn_id).status_code
+
+
+class TestUnproved:
+    def test_401_without_a_signature_before_any_of_the_body(self, served: Served) -> None:
+        for headers in ("", "X-Signature: c29tZXRoaW5n\r\n", f"X-Signature: {'!' * 88}\r\n"):
+            with served.connect() as connection:
+                connection.sendall(head(served, served.url_of("webhook"), 10_000, headers))
+                assert answer_of(connection).startswith(b"HTTP/1.1 401")
+
+    def test_404_with_a_forged_token_before_any_of_the_body(self, served: Served) -> None:
+        with served.connect() as connection:
+            connection.sendall(head(served, served.callback(secret="wrong"), 10_000))
+            assert answer_of(connection).startswith(b"HTTP/1.1 404")
+
+    @pytest.mark.parametrize("door", DOORS)
+    def test_answer_is_not_lost_where_the_body_comes_after_it(self, served: Served, door: str) -> None:
+        url = served.url_of("webhook") if door == "webhook" else served.callback(secret="wrong")
+        with served.connect() as connection:
+            connection.sendall(head(served, url, 2))
+            assert select.select([connection], [], [], PATIENCE)[0]
+            connection.sendall(b"{}")
+            assert answer_of(connection).startswith(b"HTTP/1.1 40")
+
+    def test_names_that_are_looked_up_slowly_take_no_room_from_known_ones(self, database: Database) -> None:
+        answering = threading.Event()
+
+        def read(conn_id: str) -> ConnectionKeys | None:
+            if conn_id != "shop":
+                answering.wait(20)
+                return None
+            return SHOP
+
+        with serving(database, read=read) as served, contextlib.ExitStack() as crowd:
+            assert served.post().status_code == 200
+            for number in range(4 * BOUND):
+                connection = crowd.enter_context(served.connect())
+                connection.sendall(head(served, f"{served.url}/webhook/made-up-{number}", 100))
+            assert [send(served, door) for door in DOORS] == [200, 200]
+            answering.set()
+
+
+@pytest.mark.parametrize("door", DOORS)
+class TestSlow:
+    def test_slow_ones_make_room_for_a_report_that_is_there(
+        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request, "DISPLACED_AFTER", 0.0)
+        with contextlib.ExitStack() as crowd:
+            slow = [crowd.enter_context(served.connect()) for _ in range(BOUND)]
+            for connection in slow:
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+            assert [send(served, door) for _ in range(2 * BOUND)] == [200] * 2 * BOUND
+            until(lambda: send(served, door) == 200 and served.counted()["refused.503"] > 0)
+
+    def test_a_crowd_on_one_connection_leaves_the_others_free(
+        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request, "DISPLACED_AFTER", 100.0)
+        monkeypatch.setattr(request, "GRACE_SECONDS", 100.0)
+        with contextlib.ExitStack() as crowd:
+            for _ in range(2 * BOUND):
+                connection = crowd.enter_context(served.connect())
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+            until(lambda: served.counted()["refused.503"] == BOUND)
+            assert send(served, door) == 503
+            assert send(served, door, "bank") == 200
+
+    def test_408_below_the_floor_of_bytes_a_second(
+        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request, "GRACE_SECONDS", 0.1)
+        monkeypatch.setattr(request, "BODY_SECONDS", 1000.0)
+        with served.connect() as connection:
+            connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
+            with trickling(connection):
+                # What is on its way when we hang up may take the answer with it.
+                assert answer_of(connection)[:12] in (b"HTTP/1.1 408", b"")
+        assert served.counted()["refused.408"] == 1
+
+
+def test_many_reports_of_one_connection_leave_the_writer_room_for_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(database, room=3) as served, contextlib.ExitStack() as crowd:
+        served.connections["bank"] = SHOP
+        served.gate.open.clear()
+        body = b'{"status": "sent"}'
+        for _ in range(3):
+            connection = crowd.enter_context(served.connect())
+            connection.sendall(head(served, served.callback(), len(body)) + body)
+        until(lambda: served.in_hand() == 3)
+        assert served.post(body=REPORT).status_code == 503
+        other = crowd.enter_context(served.connect())
+        other.sendall(head(served, served.callback(conn_id="bank"), len(body)) + body)
+        until(lambda: served.in_hand() == 4)
+        served.gate.open.set()
+        assert other.recv(100).startswith(b"HTTP/1.1 200")
+
+
+class TestMadeUpNames:
+    def test_known_names_are_taken_after_a_start_among_many_made_up_ones(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(key_module, "LOOKUPS_AT_ONCE", 20)
+        monkeypatch.setattr(key_module, "LOOKUPS_A_SECOND", 0.0)
+        read: list[str] = []
+
+        def reading(conn_id: str) -> ConnectionKeys | None:
+            read.append(conn_id)
+            return SHOP if conn_id == "shop" else None
+
+        with serving(database, read=reading, expected=lambda: ["shop"]) as served:
+            answers = [served.post_signed(conn_id=f"made-up-{number}").status_code for number in range(50)]
+            assert answers == [404] * 20 + [503] * 30
+            assert len(read) == 20
+            assert served.post().status_code == 200
+
+
+async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request, "GRACE_SECONDS", 0.08)
+    arrived = asyncio.Event()
+
+    async def receive() -> dict[str, object]:
+        await arrived.wait()
+        # As where it passes through the layers of a server that mounts us.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    coming = request.Posted({"headers": []}, receive, Turns(request.part_of_grace))
+    coming.enter(Room(1, 1000), "shop")
+    reading = asyncio.create_task(coming.body())
+    await asyncio.sleep(0)
+    arrived.set()
+    # For this long, the loop has no turn for anybody.
+    time.sleep(0.2)  # noqa: ASYNC251 - on purpose, and much longer than the time of grace
+    assert await reading == b"{}"

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cpaas_provider.delivery.receiver.log_throttle import Complaints
+
+
+class Now:
+    seconds = 0.0
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    Now.seconds = 50.0
+    return Complaints(logging.getLogger("tested"), clock=lambda: Now.seconds)
+
+
+def test_the_first_is_said_at_once_and_the_next_in_a_minute(
+    complaints: Complaints, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(1000):
+        complaints.say("store", "The store is away.")
+    assert [one.message for one in caplog.records] == ["The store is away."]
+    Now.seconds += 60
+    complaints.say("store", "The store is away.")
+    assert caplog.records[-1].message == "The store is away. (999 more times since the last such line)"
+    Now.seconds += 60
+    complaints.say("store", "The store is away.")
+    assert caplog.records[-1].message == "The store is away."
+
+
+def test_each_kind_has_a_minute_of_its_own(complaints: Complaints, caplog: pytest.LogCaptureFixture) -> None:
+    complaints.say("store", "one")
+    complaints.say("keys", "other")
+    assert [one.message for one in caplog.records] == ["one", "other"]

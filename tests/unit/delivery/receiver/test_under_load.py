@@ -1,0 +1,167 @@
+"""The receiver among those who send slowly, too much, or all at once: each is answered, and nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.delivery.receiver import endpoints
+from cpaas_provider.delivery.receiver.http import request
+from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
+from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
+from tests.unit.delivery.receiving import REPORT, Served, serving, together, until
+
+BOUND = 20
+
+
+@pytest.fixture
+def served(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A receiver with room for few."""
+    monkeypatch.setattr(endpoints, "MOST_IN_FLIGHT", BOUND)
+    monkeypatch.setattr(endpoints, "MOST_BYTES", 1024 * 1024)
+    # Nobody makes room for others here.
+    monkeypatch.setattr(request, "GRACE_SECONDS", 100.0)
+    monkeypatch.setattr(request, "DISPLACED_AFTER", 100.0)
+    with serving(database) as running:
+        yield running
+        running.gate.open.set()
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """What happens here is not the database's doing, so one kind is enough."""
+    return sqlite_url
+
+
+@pytest.mark.parametrize("door", ["callback", "webhook"])
+class TestSlow:
+    @pytest.fixture
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(request, "BODY_SECONDS", 0.5)
+
+    @pytest.mark.usefixtures("impatient")
+    def test_408_a_body_that_trickles_while_others_are_answered(self, served: Served, door: str) -> None:
+        with served.connect() as connection:
+            connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
+            with trickling(connection):
+                assert served.post().status_code == 200
+                assert served.post_signed().status_code == 200
+                said = answer_of(connection)
+        assert said.startswith(b"HTTP/1.1 408")
+        assert b"connection: close" in said
+
+    @pytest.mark.usefixtures("impatient")
+    def test_408_a_body_that_never_comes(self, served: Served, door: str) -> None:
+        with served.connect() as connection:
+            connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
+            assert answer_of(connection).startswith(b"HTTP/1.1 408")
+
+    def test_a_sender_that_hangs_up_leaves_its_room_to_others(self, served: Served, door: str) -> None:
+        for _ in range(2 * BOUND):
+            with served.connect() as connection:
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+        answers = []
+        until(lambda: answers.append(served.post().status_code) or answers[-1] == 200)
+        assert served.post_signed().status_code == 200
+
+    def test_a_crowd_of_slow_ones_at_one_door_leaves_the_other_free(self, served: Served, door: str) -> None:
+        with contextlib.ExitStack() as crowd:
+            for _ in range(2 * BOUND):
+                connection = crowd.enter_context(served.connect())
+                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
+            until(lambda: served.counted()["refused.503"] == BOUND)
+            here, there = (served.post, served.post_signed) if door == "callback" else (served.post_signed, served.post)
+            assert here().status_code == 503
+            assert there().status_code == 200
+        until(lambda: here().status_code == 200)
+
+
+class TestTooMuch:
+    def test_413_by_its_length_before_any_of_it_is_read(self, served: Served) -> None:
+        for length in (str(MAX_BODY + 1), "9" * 18):
+            with served.connect() as connection:
+                connection.sendall(head(served, served.callback(), int(length)))
+                assert answer_of(connection).startswith(b"HTTP/1.1 413")
+
+    def test_413_as_soon_as_a_body_without_a_length_is_too_large(self, served: Served) -> None:
+        chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
+        with served.connect() as connection:
+            connection.sendall(head(served, served.callback()))
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 1000:
+                    connection.sendall(chunk)
+                    sent += 1
+            assert answer_of(connection).startswith((b"HTTP/1.1 413", b""))
+        assert sent < 1000
+        assert served.counted()["refused.413"] == 1
+
+    def test_a_chunked_body_within_bounds_is_read_whole(self, served: Served) -> None:
+        pieces = [b'{"id": "1",', b' "status":', b' "failed"}']
+        with served.connect() as connection:
+            connection.sendall(head(served, served.callback()))
+            for piece in pieces:
+                connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+            connection.sendall(b"0\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert served.bodies() == [b"".join(pieces).decode()]
+
+    def test_503_before_the_bodies_in_hand_take_too_much_memory(self, served: Served) -> None:
+        served.gate.open.clear()
+        large = b'"' + b"a" * (MAX_BODY - 2) + b'"'
+        with contextlib.ExitStack() as crowd:
+            for _ in range(4):
+                connection = crowd.enter_context(served.connect())
+                connection.sendall(head(served, served.callback(), len(large)) + large)
+            until(lambda: served.in_hand() == 4)
+            assert served.post(body=large).status_code == 503
+            served.gate.open.set()
+        until(lambda: served.post(body=large).status_code == 200)
+
+
+class TestCrowd:
+    async def test_more_than_there_is_room_for_get_503_at_once_and_the_rest_are_kept(self, served: Served) -> None:
+        served.gate.open.clear()
+        within = asyncio.create_task(together(served, range(BOUND)))
+        await asyncio.to_thread(until, lambda: served.in_hand() == BOUND)
+        refused = await together(served, range(5 * BOUND))
+        assert refused == [503] * (5 * BOUND)
+        assert not within.done()
+        served.gate.open.set()
+        assert await within == [200] * BOUND
+        assert len(served.bodies()) == BOUND
+
+    async def test_what_was_refused_is_kept_when_it_comes_again(self, served: Served) -> None:
+        left = list(range(5 * BOUND))
+        for _ in range(100):
+            told = await together(served, left)
+            assert set(told) <= {200, 503}
+            left = [number for number, status in zip(left, told, strict=True) if status == 503]
+            if not left:
+                break
+        assert len(served.bodies()) == 5 * BOUND
+
+    def test_who_was_taken_before_the_end_is_answered(self, database: Database) -> None:
+        """What is in flight at the end of the server is stored, and its senders are told so."""
+        with ThreadPoolExecutor(BOUND + 1) as senders:
+            with serving(database) as running:
+                running.gate.open.clear()
+                taken = [senders.submit(running.post, body={**REPORT, "id": number}) for number in range(BOUND)]
+                until(lambda: running.in_hand() == BOUND)
+                senders.submit(lambda: (until(lambda: not running.listens()), running.gate.open.set()))
+            assert [answer.result().status_code for answer in taken] == [200] * BOUND
+        assert len(running.bodies()) == BOUND
+
+
+def test_a_refusal_for_lack_of_room_says_when_to_try_again(served: Served) -> None:
+    with contextlib.ExitStack() as crowd:
+        for _ in range(2 * BOUND):
+            connection = crowd.enter_context(served.connect())
+            connection.sendall(head(served, served.callback(), 2))
+        until(lambda: served.counted()["refused.503"] == BOUND)
+        assert served.post().headers["retry-after"] == "10"

@@ -1,0 +1,337 @@
+"""Group commit: at once for the first, together for those that come meanwhile, and nothing lost or left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.delivery.receiver import writer as desks
+from cpaas_provider.delivery.receiver.received import Arrival, Kept
+from cpaas_provider.delivery.receiver.writer import Desk, DeskFullError, DeskWhenNeeded
+from cpaas_provider.delivery.reports import Report, State
+from tests.unit.delivery.arriving import at_once
+
+PATIENCE = 20.0
+
+
+def arrival(body: str) -> Arrival:
+    return Arrival("cpaas_default", "webhook", None, Report(State.DELIVERED), body, datetime.now(UTC))
+
+
+class Store:
+    """Keeps in memory, one transaction at a time, each only when it may."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.threads: set[int] = set()
+        self.begun = threading.Semaphore(0)
+        self.may_go_on = threading.Semaphore(0)
+        self.error: Exception | None = None
+        self.free = False
+
+    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+        self.threads.add(threading.get_ident())
+        self.batches.append([one.body for one in arrivals])
+        self.begun.release()
+        if not self.free and not self.may_go_on.acquire(timeout=PATIENCE):
+            raise TimeoutError
+        if self.error:
+            raise self.error
+        return [Kept.REPEATED if one.body == "repeated" else Kept.NEW for one in arrivals]
+
+    async def has_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@asynccontextmanager
+async def opened(store: Store, room: int = 2000) -> AsyncIterator[Desk]:
+    desk = Desk(at_once(store.keep), room=room)
+    try:
+        yield desk
+    finally:
+        store.free = True
+        store.may_go_on.release()
+        await desk.close()
+
+
+def handing(desk: Desk, *bodies: str) -> list[asyncio.Task[Kept]]:
+    return [asyncio.create_task(desk.hand_in(arrival(body))) for body in bodies]
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_the_first_waits_for_nobody_and_the_rest_for_one_transaction(store: Store) -> None:
+    async with opened(store) as desk:
+        first = handing(desk, "1")
+        await store.has_begun()
+        rest = handing(desk, "2", "3", "4")
+        await turns()
+        assert store.batches == [["1"]]
+        store.may_go_on.release()
+        assert await asyncio.gather(*first) == [Kept.NEW]
+        assert not any(task.done() for task in rest)
+        await store.has_begun()
+        store.may_go_on.release()
+        assert await asyncio.gather(*rest) == [Kept.NEW] * 3
+    assert store.batches == [["1"], ["2", "3", "4"]]
+
+
+async def test_each_is_told_what_became_of_its_own(store: Store) -> None:
+    store.free = True
+    async with opened(store) as desk:
+        told = await asyncio.gather(*handing(desk, "a", "repeated", "b", "repeated"))
+    assert told == [Kept.NEW, Kept.REPEATED, Kept.NEW, Kept.REPEATED]
+
+
+async def test_one_thread_of_its_own_stores(store: Store) -> None:
+    store.free = True
+    async with opened(store) as desk:
+        for number in range(5):
+            await asyncio.gather(*handing(desk, str(number)))
+    assert len(store.threads) == 1
+    assert threading.get_ident() not in store.threads
+
+
+async def test_a_transaction_has_a_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desks, "MOST_AT_ONCE", 4)
+    async with opened(store) as desk:
+        first = handing(desk, "0")
+        await store.has_begun()
+        rest = handing(desk, *map(str, range(1, 11)))
+        await turns()
+        store.free = True
+        store.may_go_on.release()
+        await asyncio.gather(*first, *rest)
+    assert [len(batch) for batch in store.batches] == [1, 4, 4, 2]
+    assert [body for batch in store.batches for body in batch] == [str(number) for number in range(11)]
+
+
+async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(store: Store) -> None:
+    async with opened(store) as desk:
+        first = handing(desk, "1")
+        await store.has_begun()
+        rest = handing(desk, "2", "3")
+        await turns()
+        store.may_go_on.release()
+        await asyncio.gather(*first)
+        await store.has_begun()
+        store.error = StoreError("The disk is full.")
+        store.may_go_on.release()
+        told = await asyncio.gather(*rest, return_exceptions=True)
+        assert [str(one) for one in told] == ["The disk is full."] * 2
+        store.error = None
+        store.free = True
+        assert await desk.hand_in(arrival("4")) is Kept.NEW
+
+
+@pytest.mark.parametrize("wrong", [[], [Kept.NEW] * 2])
+async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[Kept]) -> None:
+    desk = Desk(at_once(lambda _: wrong))
+    with pytest.raises(AssertionError):
+        await desk.hand_in(arrival("1"))
+    await desk.close()
+
+
+async def test_more_than_there_is_room_for_is_refused_at_once_and_room_comes_back(store: Store) -> None:
+    async with opened(store, room=3) as desk:
+        taken = handing(desk, "1", "2", "3")
+        await turns()
+        with pytest.raises(DeskFullError, match="Nothing was stored"):
+            await desk.hand_in(arrival("4"))
+        store.free = True
+        store.may_go_on.release()
+        await asyncio.gather(*taken)
+        assert await asyncio.gather(*handing(desk, "5", "6", "7")) == [Kept.NEW] * 3
+    assert "4" not in [body for batch in store.batches for body in batch]
+
+
+async def test_who_gives_up_waiting_is_stored_all_the_same_and_harms_nobody(store: Store) -> None:
+    async with opened(store, room=2) as desk:
+        leaving, staying = handing(desk, "1", "2")
+        await store.has_begun()
+        leaving.cancel()
+        await turns()
+        store.free = True
+        store.may_go_on.release()
+        assert await staying is Kept.NEW
+        assert await asyncio.gather(*handing(desk, "3", "4")) == [Kept.NEW] * 2
+    assert sorted(body for batch in store.batches for body in batch) == ["1", "2", "3", "4"]
+
+
+async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) -> None:
+    desk = Desk(at_once(store.keep))
+    first = handing(desk, "1")
+    await store.has_begun()
+    rest = handing(desk, "2", "3")
+    await turns()
+    closing = asyncio.create_task(desk.close())
+    await turns()
+    with pytest.raises(DeskFullError):
+        await desk.hand_in(arrival("4"))
+    assert not closing.done()
+    store.free = True
+    store.may_go_on.release()
+    await closing
+    assert await asyncio.gather(*first, *rest) == [Kept.NEW] * 3
+    await desk.close()
+    assert store.batches == [["1"], ["2", "3"]]
+
+
+class TestWhenNeeded:
+    async def test_it_is_opened_off_the_loop_by_the_first_and_once(self, store: Store) -> None:
+        store.free = True
+        opening: list[int] = []
+
+        def open_desk() -> Desk:
+            opening.append(threading.get_ident())
+            return Desk(at_once(store.keep))
+
+        desk = DeskWhenNeeded(open_desk)
+        assert opening == []
+        told = await asyncio.gather(*(desk.hand_in(arrival(str(number))) for number in range(10)))
+        assert told == [Kept.NEW] * 10
+        assert len(opening) == 1
+        assert opening != [threading.get_ident()]
+        await desk.close()
+
+    async def test_one_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
+        store.free = True
+        failures = [StoreError("No room on the disk.")]
+
+        def open_desk() -> Desk:
+            if failures:
+                raise failures.pop()
+            return Desk(at_once(store.keep))
+
+        desk = DeskWhenNeeded(open_desk)
+        with pytest.raises(StoreError, match="No room on the disk"):
+            await desk.hand_in(arrival("1"))
+        assert await desk.hand_in(arrival("2")) is Kept.NEW
+        await desk.close()
+
+    async def test_one_who_gives_up_does_not_stop_the_opening_for_others(self, store: Store) -> None:
+        store.free = True
+        may_open = threading.Event()
+
+        def open_desk() -> Desk:
+            assert may_open.wait(PATIENCE)
+            return Desk(at_once(store.keep))
+
+        desk = DeskWhenNeeded(open_desk)
+        leaving = asyncio.create_task(desk.hand_in(arrival("1")))
+        staying = asyncio.create_task(desk.hand_in(arrival("2")))
+        await turns()
+        leaving.cancel()
+        await turns()
+        may_open.set()
+        assert await staying is Kept.NEW
+        await desk.close()
+
+    async def test_closing_what_was_never_needed_opens_nothing(self) -> None:
+        def never() -> Desk:
+            raise AssertionError
+
+        await DeskWhenNeeded(never).close()
+
+
+class Disk:
+    """Writes at once; what is written is durable when it may be."""
+
+    def __init__(self) -> None:
+        self.written: list[list[str]] = []
+        self.finishing: list[list[str]] = []
+        self.may_finish = threading.Semaphore(0)
+        self.errors: list[Exception] = []
+
+    def begin(self, arrivals: Sequence[Arrival]) -> Spun:
+        self.written.append([one.body for one in arrivals])
+        return Spun(self, self.written[-1])
+
+
+@dataclass
+class Spun:
+    """What waits for the disk."""
+
+    disk: Disk
+    bodies: list[str]
+
+    @property
+    def result(self) -> list[Kept]:
+        return [Kept.NEW] * len(self.bodies)
+
+    def finish(self) -> None:
+        self.disk.finishing.append(self.bodies)
+        assert self.disk.may_finish.acquire(timeout=PATIENCE)
+        if self.disk.errors:
+            raise self.disk.errors.pop()
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not done():  # noqa: ASYNC110 - another thread does it
+            await asyncio.sleep(0.001)
+
+
+class TestWaitingForTheDisk:
+    @pytest.fixture
+    async def disk(self) -> Disk:
+        return Disk()
+
+    @pytest.fixture
+    async def desk(self, disk: Disk) -> AsyncIterator[Desk]:
+        desk = Desk(disk.begin)
+        yield desk
+        disk.may_finish.release(100)
+        await desk.close()
+
+    async def test_next_is_written_meanwhile_and_nobody_is_told_before(self, disk: Disk, desk: Desk) -> None:
+        first = handing(desk, "1")
+        await until(lambda: disk.finishing == [["1"]])
+        second = handing(desk, "2")
+        await until(lambda: disk.written == [["1"], ["2"]])
+        third = handing(desk, "3", "4")
+        await asyncio.sleep(0.05)
+        # One waits for the disk and one behind it; what comes later is gathered.
+        assert (disk.written, disk.finishing) == ([["1"], ["2"]], [["1"]])
+        assert not any(one.done() for one in (*first, *second, *third))
+        disk.may_finish.release()
+        assert await asyncio.gather(*first) == [Kept.NEW]
+        await until(lambda: disk.written == [["1"], ["2"], ["3", "4"]])
+        assert not any(one.done() for one in (*second, *third))
+        disk.may_finish.release(2)
+        assert await asyncio.gather(*second, *third) == [Kept.NEW] * 3
+
+    async def test_that_fails_costs_the_others_nothing(self, disk: Disk, desk: Desk) -> None:
+        first = handing(desk, "1")
+        await until(lambda: disk.finishing == [["1"]])
+        second = handing(desk, "2")
+        disk.errors.append(StoreError("The disk is full."))
+        disk.may_finish.release(2)
+        with pytest.raises(StoreError, match="full"):
+            await first[0]
+        assert await second[0] is Kept.NEW
+
+    async def test_to_close_waits_for_it(self, disk: Disk, desk: Desk) -> None:
+        (handed,) = handing(desk, "1")
+        await until(lambda: disk.finishing == [["1"]])
+        closing = asyncio.create_task(desk.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        disk.may_finish.release()
+        await closing
+        assert await handed is Kept.NEW

@@ -1,0 +1,268 @@
+"""Erasing a recipient: exactly that one, in every form, and out of the file as well."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from cpaas_provider.database import database as store
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, events, reports, requests
+from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.tracking import erasure, events
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_requests, note_send, track
+from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
+
+FORMS: list[Any] = [
+    f"+{ADA}",
+    f"00{ADA}",
+    "+234 803 000 0001",
+    "+234 (0) 803-000-0001",
+    "0803 000 0001",
+    "(0803) 000.0001",
+]
+FORMS += [int(ADA), float(ADA), "8030000001"]
+
+# What only looks like it: longer numbers, those of other countries, figures of their own, dates.
+OTHERS: list[Any] = [
+    {"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"timestamp": 8030000001}, {"of": 0.5},
+    {"to": "+2348030000002"}, {"to": "+448030000001"}, {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"},
+    {"of": "for +1 (803) 0000001"}, {"of": "joann@example.com"}, {"at": "2026-05-01 12:00:00"},
+]  # fmt: skip
+
+# As East Asian keyboards write it.
+WIDE = "".join(chr(0xFF10 + int(digit)) for digit in ADA)
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    """A store with reports of several, Ada among them."""
+    kept(
+        database,
+        report(ADA, "delivered", ticket=to(campaign="spring")),
+        report(OBI, "failed", ticket=to(campaign="spring"), reason="absent"),
+        report("ann@example.com", "opened", ticket=to(campaign="mail")),
+        report("joann@example.com", "opened", ticket=to(campaign="mail")),
+    )
+    return database
+
+
+def bodies(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return list(connection.execute(select(reports.c.body)).scalars())
+
+
+def everything(database: Database) -> str:
+    """Return what all tables that may name somebody hold, as text."""
+    with database.reading() as connection:
+        tables = (deliveries, requests, events, reports)
+        return "\n".join(str(row) for table in tables for row in connection.execute(select(table)))
+
+
+class TestWho:
+    @pytest.mark.parametrize("said", [f"+{ADA}", "+234 803 000 0001", ADA, "00234 803 000 0001"])
+    def test_a_number_goes_and_the_counts_stay(self, filled: Database, said: str) -> None:
+        assert erase(filled, said).rows == 2
+        assert counts(filled) == (1, 1, 0)
+        assert set(outcomes(filled)) == {"", OBI}
+        assert ADA not in everything(filled)
+        assert erase(filled, said).rows == 0
+
+    @pytest.mark.parametrize("said", ["0803 000 0001", "8030000001", "+234 803 000 0001"])
+    def test_a_national_number_is_read_by_its_region(self, filled: Database, said: str) -> None:
+        erased = erase(filled, said, "NG")
+        assert (erased.rows, erased.read_as) == (2, "a phone number of NG")
+        assert ADA not in everything(filled)
+
+    @pytest.mark.parametrize(
+        ("said", "region"),
+        [("0", None), ("1", None), ("0803 000 0001", None), ("2025550123", None), ("8030000001", None), ("", None),
+         ("Ada", None), ("%", None), ("_" * 10, None), ("x@" + "y" * 300, None), ("@", None), ("@example.com", None),
+         ("0803 000 0001", "ZZ"), ("0", "NG"), ("12345", "NG")],
+    )  # fmt: skip
+    def test_what_is_not_understood_deletes_nothing(self, filled: Database, said: str, region: str | None) -> None:
+        before = everything(filled)
+        with pytest.raises(UnknownRecipientError, match="Nothing was deleted") as refused:
+            erase(filled, said, region)
+        assert len(said) < 2 or said not in str(refused.value)
+        assert everything(filled) == before
+
+    def test_an_address_goes_whatever_its_case_and_none_that_ends_like_it(self, filled: Database) -> None:
+        assert erase(filled, "Ann@Example.com").rows == 2
+        assert set(outcomes(filled, "mail")) == {"", "joann@example.com"}
+        assert [body for body in bodies(filled) if "joann@example.com" in body]
+
+    def test_of_everybody_else_nothing_is_lost(self, filled: Database) -> None:
+        before = everything(filled)
+        assert erase(filled, "+2348039999999").rows == 0
+        assert everything(filled) == before
+
+
+class TestForms:
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda form: {"recipient": form, "status": "delivered"},
+            lambda form: {"about": [{"person": form}]},
+            lambda form: {"from": f"+44 20 7946 0958, {form}"},
+            lambda form: {"status": "failed", "reason": f"{form} is switched off."},
+            lambda form: {"status": "failed", "message_id": f"sms-{form}-17"},
+            lambda form: {str(form): "delivered"},
+            lambda form: {"raw": json.dumps({"to": str(form)})},
+        ],
+    )
+    def test_a_report_goes_that_writes_the_number_in_any_form(
+        self, sqlite_url: str, write: Callable[[Any], Any]
+    ) -> None:
+        with open_store(sqlite_url) as database:
+            kept(database, *(arrival(write(form), ticket=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)))
+            kept(database, report(OBI, "delivered", ticket=to()))
+            erase(database, ADA)
+            assert [OBI in body for body in bodies(database)] == [True]
+
+    @pytest.mark.parametrize(
+        "body",
+        [r'{"to": "\u002b\u0032348030000001"}', '{"to": "+WIDE"}', '{"to": 2.348030000001E12}',
+         '{"to": "+2348030000001", "to": "x"}', '{"url": "a?to=%2B234%20803%20000%200001"}'],
+    )  # fmt: skip
+    def test_a_report_goes_however_its_json_writes_digits(self, database: Database, body: str) -> None:
+        kept(database, arrival({}, ticket=to(campaign="odd")))
+        body = body.replace("WIDE", WIDE)
+        database.write(lambda connection: connection.execute(update(reports).values(body=body)))
+        assert erase(database, ADA).rows == 1
+        assert bodies(database) == []
+
+    def test_a_report_stays_that_only_looks_like_it(self, database: Database) -> None:
+        kept(database, *(arrival(body, ticket=to(campaign="odd")) for body in OTHERS))
+        for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
+            assert erase(database, one).rows == 0
+        assert sorted(bodies(database)) == sorted(map(json.dumps, OTHERS))
+
+    def test_an_address_is_found_beside_a_number(self, database: Database) -> None:
+        kept(database, arrival({"from": "+44 ann@example.com"}, ticket=to(campaign="odd")))
+        assert erase(database, "ann@example.com").rows == 1
+
+    def test_the_rows_of_others_lose_what_names_the_recipient(self, database: Database) -> None:
+        kept(
+            database,
+            report(OBI, "failed", ticket=to(), reason="forwarded to 0803 000 0001"),
+            report(None, "failed", message_id="sms-2348030000001"),
+            report(UMA, "0803-000-0001 delivered", ticket=to()),
+        )
+        send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
+        database.write(lambda connection: note_send(connection, send))
+        made = [NotedRequest("pack", 2, "0803.000.0001"), NotedRequest("other", 2, "m2")]
+        database.write(lambda connection: note_requests(connection, "spring", "shop", made))
+        erase(database, ADA)
+        left = re.sub(r"[^0-9]", "", everything(database))
+        assert "8030000001" not in left
+        assert outcomes(database) == {OBI: "undelivered"}
+        with database.reading() as connection:
+            ids = {row.reference: row.message_id for row in connection.execute(select(requests))}
+        assert ids == {"pack": None, "other": "m2"}
+
+    def test_all_pages_are_looked_through(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(erasure, "AT_ONCE", 3)
+        others = [f"23480400000{number:02}" for number in range(10)]
+        kept(database, *(report(one, "delivered", ticket=to(*others, ADA)) for one in (*others, ADA)))
+        kept(database, *(report(ADA, "delivered", ticket=to(campaign=f"c{number}")) for number in range(5)))
+        assert erase(database, ADA).rows == 12
+        assert len(bodies(database)) == 10
+        assert ADA not in everything(database)
+
+
+class TestInFlight:
+    def test_who_is_erased_in_flight_is_waited_for_no_longer(self, database: Database) -> None:
+        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA, OBI]))
+        kept(database, report(OBI, "delivered", ticket=to()))
+        assert counts(database) == (1, 0, 1)
+        erase(database, ADA)
+        assert counts(database) == (1, 1, 0)
+        assert outcomes(database) == {"": "undelivered", OBI: "delivered"}
+
+    def test_a_word_of_the_service_s_stays_proof(self, database: Database) -> None:
+        kept(database, report(ADA, "pending", ticket=to()))
+        erase(database, ADA)
+        with database.reading() as connection:
+            row = connection.execute(select(deliveries)).one()
+        assert (row.state, row.status, row.failed) == (State.UNDELIVERED, "pending", False)
+
+    def test_a_late_report_of_the_same_message_is_counted_once(self, database: Database) -> None:
+        send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
+        database.write(lambda connection: note_send(connection, send))
+        database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 1, "m1")]))
+        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
+        erase(database, ADA)
+        for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
+            kept(database, report(None, status, ticket=to(ADA)))
+            assert counts(database) == known
+
+    def test_no_dag_is_started_on_it(self, database: Database) -> None:
+        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
+        erase(database, ADA)
+        events.collect(database, {events.MESSAGES_FAILED: arrival({}).at})
+        with database.reading() as connection:
+            assert events.untold(connection) == []
+
+
+class TestFile:
+    def test_nothing_is_left_in_the_file_and_its_log(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        others = [f"23480400{number:05}" for number in range(1500)]
+        all_of_them = to(*others, ADA)
+        with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as receiver:
+            kept(receiver, *(report(one, "sent", ticket=all_of_them) for one in others))
+            kept(receiver, *(report(f"+{ADA}", "sent", ticket=all_of_them, reason=f"no {one}") for one in range(80)))
+            kept(receiver, *(report(one, "failed", ticket=all_of_them, reason="x" * 200) for one in others))
+            assert found_in(path) >= 80
+            erased = erase(database, ADA)
+            assert (erased.rows, erased.leftovers) == (81, False)
+            assert found_in(path) == 0
+            kept(receiver, report(OBI, "delivered", ticket=all_of_them))
+
+    def test_what_another_program_deleted_goes_from_the_file_too(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        with open_store(f"sqlite:///{path}") as database:
+            kept(database, *(report(ADA, "sent", ticket=to(campaign=f"c{number}")) for number in range(200)))
+            with database.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA secure_delete = OFF")
+                connection.exec_driver_sql("DELETE FROM cpaas_reports")
+                connection.exec_driver_sql("DELETE FROM cpaas_deliveries")
+                connection.commit()
+            assert found_in(path) > 0
+            assert erase(database, ADA).rows == 0
+            assert found_in(path) == 0
+
+    def test_it_is_told_where_a_reader_keeps_it_in_the_log(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "store.db"
+        monkeypatch.setattr(store, "PATIENCE_SECONDS", 0.05)
+        with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as other:
+            kept(database, report(ADA, "sent", ticket=to()))
+            with other.reading() as reader:
+                reader.exec_driver_sql("BEGIN")
+                reader.execute(select(reports.c.digest)).all()
+                assert erase(database, ADA).leftovers
+            assert not erase(database, ADA).leftovers
+            assert found_in(path) == 0
+
+
+def found_in(path: Path) -> int:
+    """Count the number in the database's files, in a process of its own."""
+    files = [one for one in (path, Path(f"{path}-wal")) if one.exists()]
+    counting = "import sys; print(sum(open(p,'rb').read().count(b'8030000001') for p in sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", counting, *map(str, files)], capture_output=True, check=True, text=True
+    )
+    return int(done.stdout)

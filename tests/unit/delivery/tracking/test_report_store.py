@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import pytest
+from sqlalchemy import func, select
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import reports
+from cpaas_provider.delivery.receiver.received import Kept
+from cpaas_provider.delivery.reports import STATES, State
+from cpaas_provider.delivery.tracking.counts import recipients_of
+from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
+from tests.unit.delivery.arriving import (
+    ADA,
+    OBI,
+    UMA,
+    arrival,
+    begun,
+    counts,
+    ended,
+    kept,
+    noted,
+    outcomes,
+    report,
+    to,
+)
+
+PACK = to(ADA, OBI)
+
+
+class TestWhatIsKept:
+    def test_a_report_is_kept_and_counted(self, database: Database) -> None:
+        assert kept(database, report(ADA, "delivered", ticket=PACK)) == [Kept.NEW]
+        assert counts(database) == (1, 0, 0)
+
+    def test_a_repeat_changes_nothing_but_its_count(self, database: Database) -> None:
+        one = report(ADA, "delivered", ticket=PACK)
+        assert kept(database, one) == [Kept.NEW]
+        assert kept(database, one, one) == [Kept.REPEATED, Kept.REPEATED]
+        assert counts(database) == (1, 0, 0)
+        with database.reading() as connection:
+            assert connection.execute(select(reports.c.times)).scalars().all() == [3]
+
+    def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
+        one = report(ADA, "delivered", ticket=PACK)
+        assert kept(database, one, one) == [Kept.NEW, Kept.REPEATED]
+
+    @pytest.mark.parametrize("body", [{"hello": "world"}, [], "text", 7, None, {"status": "odd", "to": ADA}])
+    def test_what_cannot_be_read_is_kept_as_it_came(self, database: Database, body: object) -> None:
+        assert kept(database, arrival(body, ticket=PACK)) == [Kept.UNREADABLE]
+        assert kept(database, arrival(body, ticket=PACK)) == [Kept.REPEATED]
+        assert counts(database) == (0, 0, 0)
+        with database.reading() as connection:
+            assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1
+
+    def test_nothing_is_kept_of_nothing(self, database: Database) -> None:
+        assert kept(database) == []
+
+    def test_reports_of_two_connections_are_two(self, database: Database) -> None:
+        body = {"status": "delivered", "to": ADA}
+        first, second = (arrival(body, ticket=PACK, conn_id=name) for name in ("shop", "bank"))
+        assert kept(database, first, second) == [Kept.NEW, Kept.NEW]
+
+    def test_a_database_that_cannot_merge_is_refused(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(database.engine.dialect, "name", "mysql")
+        with pytest.raises(StoreError, match="SQLite and PostgreSQL"):
+            Inbox(database)
+
+
+class TestTheStateOfARecipient:
+    @pytest.mark.parametrize("first", STATES)
+    def test_goes_by_rank_whatever_comes_first(self, sqlite_url: str, first: str) -> None:
+        with open_store(sqlite_url) as database:
+            for second in STATES:
+                kept(database, report(ADA, first, ticket=to(campaign=second)))
+                kept(database, report(ADA, second, ticket=to(campaign=second)))
+                strongest = max(STATES[first], STATES[second])
+                assert outcomes(database, second) == {ADA: strongest.name.lower()}
+
+    def test_is_the_same_whether_reports_come_together_or_one_by_one(self, database: Database) -> None:
+        order = random.Random(7)
+        for number in range(20):
+            words = order.choices(list(STATES), k=4)
+            together, apart = to(ADA, OBI, campaign=f"t{number}"), to(ADA, OBI, campaign=f"a{number}")
+            kept(database, *(report(ADA, word, ticket=together) for word in words))
+            for word in words:
+                kept(database, report(ADA, word, ticket=apart))
+            assert outcomes(database, f"t{number}") == outcomes(database, f"a{number}")
+
+    def test_delivered_and_failed_is_a_conflict(self, database: Database) -> None:
+        kept(database, report(ADA, "delivered", ticket=PACK), report(OBI, "delivered", ticket=PACK))
+        kept(database, report(ADA, "failed", ticket=PACK))
+        with database.reading() as connection:
+            assert {one["recipient"]: one["conflict"] for one in recipients_of(connection, ["spring"])} == {
+                ADA: True,
+                OBI: False,
+            }
+
+    def test_the_reason_is_that_of_the_strongest_report(self, database: Database) -> None:
+        kept(database, report(ADA, "failed", ticket=PACK, reason="absent"))
+        kept(database, report(ADA, "sent", ticket=PACK, reason="on its way"))
+        kept(database, report(ADA, "rejected", ticket=PACK, reason="too late"))
+        with database.reading() as connection:
+            (one,) = recipients_of(connection, ["spring"])
+        assert (one["status"], one["reason"], one["outcome"]) == ("failed", "absent", State.UNDELIVERED.name.lower())
+
+    def test_of_two_requests_of_a_campaign_each_has_its_own(self, database: Database) -> None:
+        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
+        kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        assert counts(database) == (1, 1, 0)
+
+    def test_of_a_request_that_another_took_the_place_of_is_the_other_s(self, database: Database) -> None:
+        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
+        kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        begun(database)
+        noted(database, NotedRequest("second", 2))
+        ended(database, expected=2)
+        assert counts(database) == (1, 0, 0)
+        assert outcomes(database) == {ADA: "delivered"}
+
+    def test_nobody_need_be_named_where_a_request_has_one_recipient(self, database: Database) -> None:
+        alone = to(ADA, reference="alone")
+        kept(database, report(None, "sent", ticket=alone), report(None, "delivered", ticket=alone))
+        assert counts(database) == (1, 0, 0)
+        assert outcomes(database) == {"": "delivered"}
+
+    def test_of_several_recipients_one_that_is_not_named_counts_for_none(self, database: Database) -> None:
+        assert kept(database, report(None, "delivered", ticket=PACK)) == [Kept.UNREADABLE]
+        assert counts(database) == (0, 0, 0)
+
+
+def test_several_at_once_count_everybody_once(url: str) -> None:
+    """Two processes that are told the same, in different order."""
+    phones = [f"23480300{number:05d}" for number in range(200)]
+    words = ("sent", "delivered", "failed")
+    mix = random.Random(3)
+    everybody = to(*phones)
+    told = [report(phone, word, ticket=everybody) for phone in phones for word in words] * 2
+
+    def work(seed: int) -> list[Kept]:
+        mine = told[:]
+        random.Random(seed).shuffle(mine)
+        with open_store(url) as database:
+            inbox = Inbox(database)
+            return [one for start in range(0, len(mine), 150) for one in inbox.keep(mine[start : start + 150])]
+
+    with open_store(url), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, [mix.random() * 1000 for _ in range(4)]))
+    assert sum(one is Kept.NEW for part in found for one in part) == len(phones) * len(words)
+    with open_store(url) as database:
+        assert counts(database) == (len(phones), 0, 0)
+
+
+@pytest.mark.parametrize("length", [10, 2047, 5000])
+def test_digest_is_the_hash_of_all_parts_however_long_the_body_is(database: Database, length: int) -> None:
+    one = arrival({"status": "odd", "reason": "x" * length})
+    assert kept(database, one) == [Kept.UNREADABLE]
+    parts = [part.encode() for part in (one.conn_id, one.door, "", one.body)]
+    expected = sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
+    with database.reading() as connection:
+        assert connection.execute(select(reports.c.digest)).scalar_one() == expected

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, insert, select, update
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.schema import deliveries, events, lookups, reports, request_counts, requests, sends
+from cpaas_provider.delivery.tracking import retention
+from cpaas_provider.delivery.tracking.retention import prune
+from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_requests, note_send
+from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
+
+TABLES = (reports, deliveries, requests, sends, request_counts)
+
+
+def number_of(database: Database) -> list[int]:
+    with database.reading() as connection:
+        return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES]
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    """A store with something of everything."""
+    kept(
+        database,
+        report(ADA, "delivered", ticket=to(campaign="spring")),
+        report(OBI, "failed", ticket=to(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", ticket=to(campaign="mail")),
+    )
+    send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
+    database.write(lambda connection: note_send(connection, send))
+    database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 2, "m1")]))
+    return database
+
+
+class TestPruning:
+    def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention, "AT_ONCE", 1)
+        now = datetime.now(UTC)
+        assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
+            (table.name for table in (*TABLES, events, lookups)), 0
+        )
+        assert number_of(filled) == [3, 3, 1, 1, 2]
+        # The reports themselves came in May.
+        assert dict(prune(filled, now - timedelta(days=1), WHEN))["cpaas_reports"] == 3
+        assert number_of(filled) == [0, 3, 1, 1, 2]
+        with filled.engine.begin() as connection:
+            connection.execute(
+                update(deliveries).where(deliveries.c.campaign == "spring").values(touched=now - timedelta(days=100))
+            )
+        assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
+        assert number_of(filled) == [0, 1, 1, 1, 2]
+        assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 5
+        assert number_of(filled) == [0, 0, 0, 0, 0]
+
+    def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
+        now = datetime.now(UTC)
+        facts = {"kind": "finished", "batch": 0, "conn_id": "shop", "facts": "{}", "made": now - timedelta(days=200)}
+        told = {"campaign": "told", "told": now - timedelta(days=100)}
+        with filled.engine.begin() as connection:
+            connection.execute(insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "told": None}])
+        assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
+        with filled.reading() as connection:
+            assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
+
+    def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
+        now = datetime.now(UTC)
+        memory = LookupMemory(filled)
+        memory.remember({b"a": True}, now - timedelta(days=200))
+        memory.remember({b"b": True}, now - timedelta(days=400))
+        gone = dict(prune(filled, now - timedelta(days=90), now - timedelta(days=365)))
+        assert gone["cpaas_lookups"] == 1
+        assert memory.recall([b"a", b"b"], now - timedelta(days=500)) == {b"a": True}
