@@ -12,8 +12,8 @@ import pytest
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.cli import contact_files
 from cpaas_provider.cli.contact_checks import ChecksLeft
-from cpaas_provider.contacts.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
-from cpaas_provider.contacts.maps import RECIPIENT_COLUMNS
+from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
+from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database, open_store
 from tests.airflow.command_line import CommandLine
 from tests.sandbox import Sandbox, connection_json

@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.contacts.hashes import buckets_of
-from cpaas_provider.contacts.key_map import IMPORTING, LEASE, Change, KeyMap, MapEntry, RowState, find_map, open_map
+from cpaas_provider.contacts.key_map.hashes import buckets_of
+from cpaas_provider.contacts.key_map.key_map import (
+    IMPORTING,
+    LEASE,
+    Change,
+    KeyMap,
+    MapEntry,
+    RowState,
+    find_map,
+    open_map,
+)
 from cpaas_provider.database.database import Database, open_store
 from tests.airflow.command_line import CommandLine
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.contacts.key_map import RowState, find_map
+from cpaas_provider.contacts.key_map.key_map import RowState, find_map
 from cpaas_provider.database.database import open_store
 from tests.airflow.stage import ATTEMPTS, Stage, fault
 from tests.airflow.test_contact_row_by_key import upsert

@@ -11,7 +11,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete
 
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.contacts.key_map import IMPORTING, find_map
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, find_map
 from cpaas_provider.database.database import open_store
 from tests.airflow.command_line import CommandLine
 from tests.airflow.stage import Stage, fault

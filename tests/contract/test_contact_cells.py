@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cpaas_provider.api import CpaasClient
-from cpaas_provider.contacts.cells import encode_cell
+from cpaas_provider.contacts.mapping.cells import encode_cell
 from tests.sandbox import Sandbox
-from tests.unit.contacts.good_cells import GOOD
+from tests.unit.contacts.mapping.good_cells import GOOD
 
 
 @pytest.mark.parametrize("column_type", GOOD)

@@ -18,16 +18,16 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.contact_files import PROGRESS_SECONDS
 from cpaas_provider.cli.contacts import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
-from cpaas_provider.contacts import maps
 from cpaas_provider.contacts.errors import ContactsError
-from cpaas_provider.contacts.key_map import KeyMap, MapEntry
-from cpaas_provider.contacts.resolution import (
+from cpaas_provider.contacts.key_map import overview
+from cpaas_provider.contacts.key_map.key_map import KeyMap, MapEntry
+from cpaas_provider.contacts.key_map.resolution import (
     find_by_key,
     find_by_row_number,
     resolve_created,
     resolve_not_created,
 )
-from cpaas_provider.contacts.verify import Verification, VerifyReport
+from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import StoreError
 from cpaas_provider.hooks.connection import CpaasConnection
@@ -101,7 +101,7 @@ async def _verify(args: Namespace, database: Database, connection: CpaasConnecti
 
 
 def _map_of(args: Namespace, database: Database, connection: CpaasConnection, table_id: str) -> KeyMap:
-    return maps.checked_map(
+    return overview.checked_map(
         database, conn_id=args.conn_id, base_url=connection.base_url, table_id=table_id, name=args.map_name
     )
 
@@ -150,7 +150,7 @@ def cpaas_contacts_resolve(args: Namespace) -> None:
 
 def _chosen(args: Namespace, key_map: KeyMap) -> list[MapEntry]:
     if args.all:
-        return list(maps.unknown_creations(key_map))
+        return list(overview.unknown_creations(key_map))
     if args.row_number is not None:
         return [find_by_row_number(key_map, args.row_number)]
     parts = [sys.stdin.readline().strip() if part == "-" else part for part in args.key]

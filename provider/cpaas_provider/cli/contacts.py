@@ -16,9 +16,9 @@ from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
-from cpaas_provider.contacts import maps
 from cpaas_provider.contacts.errors import ContactsError
-from cpaas_provider.contacts.key_map import KeyMap, all_maps, find_map, forget_map
+from cpaas_provider.contacts.key_map import overview
+from cpaas_provider.contacts.key_map.key_map import KeyMap, all_maps, find_map, forget_map
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import StoreError
 from cpaas_provider.hooks.connection import CpaasConnection
@@ -79,7 +79,7 @@ def cpaas_contacts_status(args: Namespace) -> None:
             for key_map in all_maps(database)
             if args.conn_id in (None, key_map.facts.conn_id) and args.map_name in (None, key_map.facts.name)
         ]
-        shown = [(key_map, maps.status_of(key_map, limit=args.limit)) for key_map in chosen]
+        shown = [(key_map, overview.status_of(key_map, limit=args.limit)) for key_map in chosen]
     if args.output in READABLE:
         _print_readable(shown, args)
     else:
@@ -124,11 +124,11 @@ def _facts(key_map: KeyMap) -> dict[str, Any]:
     }
 
 
-def _counts(status: maps.MapStatus) -> dict[str, int]:
-    return {maps.STATE_WORDS[state]: count for state, count in status.counts.items()}
+def _counts(status: overview.MapStatus) -> dict[str, int]:
+    return {overview.STATE_WORDS[state]: count for state, count in status.counts.items()}
 
 
-def _leases(status: maps.MapStatus) -> list[dict[str, Any]]:
+def _leases(status: overview.MapStatus) -> list[dict[str, Any]]:
     return [
         {
             "owner": lease.owner,
@@ -139,7 +139,7 @@ def _leases(status: maps.MapStatus) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown(status: maps.MapStatus) -> list[dict[str, Any]]:
+def _unknown(status: overview.MapStatus) -> list[dict[str, Any]]:
     return [
         {
             "source_row": one.source_row,
@@ -149,7 +149,7 @@ def _unknown(status: maps.MapStatus) -> list[dict[str, Any]]:
     ]
 
 
-def _more(status: maps.MapStatus) -> dict[str, Any]:
+def _more(status: overview.MapStatus) -> dict[str, Any]:
     return {
         "counts": _counts(status),
         "leases": _leases(status),
@@ -158,7 +158,7 @@ def _more(status: maps.MapStatus) -> dict[str, Any]:
     }
 
 
-def _print_readable(shown: list[tuple[KeyMap, maps.MapStatus]], args: Namespace) -> None:
+def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namespace) -> None:
     """Print a table of all maps, and of each map a table of what it has beside its rows."""
     beside = aside(args)
     lines = [_facts(key_map) | _counts(status) for key_map, status in shown]

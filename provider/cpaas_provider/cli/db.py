@@ -34,7 +34,7 @@ def cpaas_db_prune(args: Any) -> None:
 
 def cpaas_db_erase(args: Any) -> None:
     """Erase a recipient from delivery reports and contact maps, and print how many rows named it."""
-    from cpaas_provider.contacts.erasure import erase_entries
+    from cpaas_provider.contacts.key_map.erasure import erase_entries
     from cpaas_provider.delivery.tracking.erasure import erase
     from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError, find
 

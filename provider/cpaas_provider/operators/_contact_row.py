@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cpaas_provider.contacts.columns import ContactColumns
-from cpaas_provider.contacts.decisions import SyncRules
 from cpaas_provider.contacts.errors import ContactsError, StoppedError
-from cpaas_provider.contacts.key_map import KeyMap, open_map
-from cpaas_provider.contacts.single_row import RowUpsert, SingleRow, key_hash
+from cpaas_provider.contacts.key_map.key_map import KeyMap, open_map
+from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.errors import StoreError
 from cpaas_provider.operators._campaign_database import refuse_other_database

@@ -12,10 +12,10 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cpaas_provider.api.counting import counted
-from cpaas_provider.contacts.decisions import SyncRules
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
-from cpaas_provider.contacts.rules import parse_mapping
-from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.contacts.mapping.rules import parse_mapping
+from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.errors import StoreError
 from cpaas_provider.operators._campaign_database import refuse_other_database

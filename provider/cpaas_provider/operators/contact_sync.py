@@ -224,7 +224,7 @@ class SyncContactsOperator(CpaasOperator):
         if not isinstance(key, Sequence) or not key or not all(isinstance(one, str) and one for one in key):
             raise ValueError("key must be the name of a source column, or a list of them.")
         if self.columns is not None:
-            from cpaas_provider.contacts.rules import parse_mapping
+            from cpaas_provider.contacts.mapping.rules import parse_mapping
 
             parse_mapping(self.columns)
         if isinstance(self.partition, Mapping):

@@ -58,7 +58,7 @@ class GetContactRowOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the row."""
-        from cpaas_provider.contacts.columns import ContactColumns
+        from cpaas_provider.contacts.mapping.columns import ContactColumns
 
         record = client.get_contact_row(self.row_id)
         table = record.table or client.get_contact_table()
@@ -81,7 +81,7 @@ class _WriteContactRowOperator(CpaasOperator):
 
     def cells(self, client: CpaasClient) -> dict[str, Any]:
         """Return the cells by column id, checked against the table as it is now."""
-        from cpaas_provider.contacts.columns import ContactColumns
+        from cpaas_provider.contacts.mapping.columns import ContactColumns
 
         columns = ContactColumns(client.get_contact_table())
         return columns.encode(

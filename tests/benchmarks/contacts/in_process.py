@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-from cpaas_provider.contacts.decisions import SyncRules, in_step
-from cpaas_provider.contacts.key_map import Change, MapEntry, open_map
-from cpaas_provider.contacts.mapping import RowMapping, parse_mapping
-from cpaas_provider.contacts.spool import WorkItem
-from cpaas_provider.contacts.sync import ContactSync, SyncSpec
+from cpaas_provider.contacts.key_map.key_map import Change, MapEntry, open_map
+from cpaas_provider.contacts.mapping.rows import RowMapping, parse_mapping
+from cpaas_provider.contacts.sync.decisions import SyncRules, in_step
+from cpaas_provider.contacts.sync.spool import WorkItem
+from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import open_store
 from cpaas_provider.sending.stopping import Stop
 from cpaas_provider.sources import CsvSource

@@ -102,7 +102,7 @@ def _ours(given: dict[str, Any]) -> dict[str, Any]:
 def _loop(given: dict[str, Any]) -> dict[str, Any]:
     """Create each row with the client, as a task's Python function would."""
     from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.contacts.columns import ContactColumns
+    from cpaas_provider.contacts.mapping.columns import ContactColumns
 
     with CpaasClient(given["url"], given["key"], requests_per_second=10_000) as client:
         columns = ContactColumns(client.get_contact_table())
@@ -119,7 +119,7 @@ def _http_operator(given: dict[str, Any]) -> dict[str, Any]:
     from airflow.providers.http.operators.http import HttpOperator
 
     from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.contacts.columns import ContactColumns
+    from cpaas_provider.contacts.mapping.columns import ContactColumns
 
     with CpaasClient(given["url"], given["key"]) as client:
         columns = ContactColumns(client.get_contact_table())

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.contacts.dispatcher import Counts
-from cpaas_provider.contacts.progress import SyncProgress
-from cpaas_provider.contacts.spool import Outcome
+from cpaas_provider.contacts.sync.dispatcher import Counts
+from cpaas_provider.contacts.sync.progress import SyncProgress
+from cpaas_provider.contacts.sync.spool import Outcome
 from cpaas_provider.delivery.receiver.received import Kept
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.hooks import metrics

@@ -1,0 +1,354 @@
+"""Importing into a key map: a map exported from another database, or the row ids of a list that exists already.
+
+Everything is checked before the first write. While it writes, the map is marked as partly imported, and no sync gets a
+lease on it. A run that was stopped goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
+from cpaas_provider.contacts.key_map.hashes import ContactHashes
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, REQUESTED, Change, KeyMap, Lease, MapEntry, find_map
+from cpaas_provider.contacts.key_map.list_files import Faults, read_list
+from cpaas_provider.contacts.key_map.map_files import Progress, RenewedLease, open_export
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
+from cpaas_provider.contacts.key_map.staging import Staging
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+from cpaas_provider.sources.base import Source
+from cpaas_provider.sources.files import FileSource
+
+
+@dataclass(frozen=True)
+class Target:
+    """The map to import into.
+
+    :param base_url: where its connection leads
+    :param table_id: the contact table it leads to
+    """
+
+    database: Database
+    conn_id: str
+    name: str
+    base_url: str
+    table_id: str
+
+
+@dataclass
+class ImportReport:
+    """What an import did, or would do.
+
+    :param rows: rows of the file
+    :param added: entries that were added
+    :param present: entries that the map had already
+    :param replaced: entries that got another row id
+    :param removed: entries of other keys that had one of these rows
+    :param changed: entries that another task wrote meanwhile, so that they were left as they are
+    """
+
+    rows: int = 0
+    added: int = 0
+    present: int = 0
+    replaced: int = 0
+    removed: int = 0
+    changed: int = 0
+
+
+def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_run: bool = False) -> ImportReport:
+    """Import what ``export_map`` wrote, so that nothing is sent again: into a map that is empty or not there.
+
+    :param progress: is called with what is done
+    :param dry_run: check everything and write nothing
+    :raises MapFileError: when the file is damaged, or the map has other entries; nothing was written
+    :raises MapMismatchError: when the file is of another list
+    :raises LeaseTakenError: when a task works on the list
+    :raises SourceError: when the file cannot be read
+    :raises StoreError: when the database cannot be used
+    """
+    with Staging() as staging, open_export(source) as (exported, entries):
+        if exported.secret is None:
+            raise MapFileError(
+                f"{source} was exported without its secret. Nothing was written. Export the map with the secret."
+            )
+        for name, there, here in (
+            ("base URL", exported.base_url, target.base_url),
+            ("contact table", exported.table_id, target.table_id),
+        ):
+            if there != here:
+                raise MapMismatchError(
+                    f"{source} was exported from a map of another {name}. Nothing was written. Its row ids mean "
+                    "nothing there. Name a connection that leads to the same contact list."
+                )
+        rows = staging.add(_counting(entries, progress))
+        faults = Faults()
+        faults.add_shared("The same key is there twice", staging.shared_keys())
+        faults.add_shared("The same row id is there twice", staging.shared_row_ids())
+        faults.refuse(source)
+        work = _Import(target, source, staging, progress, ImportReport(rows), _is_equal, replaces=False)
+        found = _map_of(target)
+        if found is not None and found.facts.secret != exported.secret and any(found.counts().values()):
+            raise MapFileError(
+                f"The contact map {target.name!r} of connection {target.conn_id!r} has entries of its own. Nothing was "
+                "written. Name another map with --map, or remove this one first with: airflow cpaas contacts "
+                f"forget-map --conn-id {target.conn_id} --map {target.name}"
+            )
+        return work.run(found, exported.secret, exported.values, dry_run=dry_run)
+
+
+def adopt_rows(
+    target: Target,
+    source: Source,
+    key: Sequence[str],
+    progress: Progress,
+    *,
+    row_id_column: str = "row_id",
+    replace_row_ids: bool = False,
+    dry_run: bool = False,
+) -> ImportReport:
+    """Import the row ids of a list that exists already, so that no row is created twice.
+
+    The next sync sends all cells of these rows once.
+
+    :param key: the columns of the key, as the sync names them
+    :param progress: is called with what is done
+    :param row_id_column: the column of the row ids
+    :param replace_row_ids: let the file win where the map has another row id for a key, or another key for a row
+    :param dry_run: check everything and write nothing
+    :raises MapFileError: names the lines whose key or row id is blank or there twice, and those that differ from the
+        map; nothing was written
+    :raises MapMismatchError: when the map is of another list or has another key
+    :raises LeaseTakenError: when a task works on the list
+    :raises SourceError: when the file cannot be read
+    :raises StoreError: when the database cannot be used
+    """
+    found = _map_of(target)
+    stored = found.value(KEY_COLUMNS) if found is not None and any(found.counts().values()) else None
+    if stored is not None and list(stored) != list(key):
+        raise MapMismatchError(
+            f"The keys of contact map {target.name!r} are made of the columns {', '.join(stored)}. Nothing was "
+            "written. Give the same columns in the same order with --key."
+        )
+    secret = secrets.token_hex(16) if found is None else found.facts.secret
+    faults = Faults()
+    with Staging() as staging:
+        entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
+        rows = staging.add(_counting(entries, progress))
+        faults.add_shared("The same key is on several lines", staging.shared_keys())
+        faults.add_shared("The same row id is on several lines", staging.shared_row_ids())
+        faults.refuse(source)
+        work = _Import(target, source, staging, progress, ImportReport(rows), _has_row, replaces=replace_row_ids)
+        return work.run(found, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
+
+
+def _map_of(target: Target) -> KeyMap | None:
+    """Return the map, where there is one.
+
+    :raises MapMismatchError: when it is of another list
+    """
+    try:
+        return checked_map(
+            target.database,
+            conn_id=target.conn_id,
+            base_url=target.base_url,
+            table_id=target.table_id,
+            name=target.name,
+        )
+    except NoMapError:
+        return None
+
+
+def _counting(rows: Iterator[tuple[int, MapEntry]], progress: Progress) -> Iterator[tuple[int, MapEntry]]:
+    for count, row in enumerate(rows, 1):
+        yield row
+        if not count % 1_000:
+            progress("read", count)
+
+
+class _Import:
+    """Staged rows on their way into a map.
+
+    :param is_there: whether the map's entry of a key has what the file has
+    :param replaces: whether the file wins where the map has something else
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: object,
+        staging: Staging,
+        progress: Progress,
+        report: ImportReport,
+        is_there: Callable[[MapEntry, MapEntry], bool],
+        *,
+        replaces: bool,
+    ) -> None:
+        self._target = target
+        self._source = source
+        self._staging = staging
+        self._progress = progress
+        self._report = report
+        self._is_there = is_there
+        self._replaces = replaces
+
+    def run(self, found: KeyMap | None, secret: str, values: dict[str, Any], *, dry_run: bool) -> ImportReport:
+        """Check everything, and then write it.
+
+        :param found: the map where there is one
+        :param secret: what the file's keys are hashed with
+        :param values: what is stored beside the rows at the end
+        """
+        fits = found if found is not None and found.facts.secret == secret else None
+        if dry_run:
+            if fits is None:
+                self._report.added = self._report.rows
+            else:
+                self._check(fits, None)
+            return self._report
+        key_map = fits or _new_map(self._target, secret, found, self._marks())
+        with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
+            others_rows = self._check(key_map, RenewedLease(lease))
+            lease.write([], self._marks())
+            done = 0
+            for page in self._staging.pages():
+                self._write(lease, page)
+                done += len(page)
+                self._progress("written", done)
+            for some in batched(others_rows):
+                self._report.changed += len(lease.write([Change(entry, None) for entry in some]))
+            lease.write([], {**values, IMPORTING: None})
+        return self._report
+
+    def _marks(self) -> dict[str, Any]:
+        return {IMPORTING: {"rows": self._report.rows}}
+
+    def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
+        current = lease.key_map.entries(entry.key_hash for _, entry in page)
+        wanted = {entry.key_hash: entry for _, entry in page}
+        leased = lease.key_map.leased()
+        changes = []
+        for key_hash, entry in wanted.items():
+            before = current.get(key_hash)
+            if before is None or self._gives_way(before, entry, leased):
+                changes.append(Change(before or MapEntry(key_hash), entry))
+            elif not self._is_there(before, entry):
+                self._report.changed += 1
+        for key_hash, now in lease.write(changes).items():
+            if now is None or not self._is_there(now, wanted[key_hash]):
+                self._report.changed += 1
+
+    def _check(self, key_map: KeyMap, lease: RenewedLease | None) -> list[MapEntry]:
+        """Compare the file with the map, and return the entries of other keys that have rows of the file.
+
+        :raises MapFileError: when the file must not be imported
+        """
+        faults = Faults()
+        leased = key_map.leased()
+        done = 0
+        for page in self._staging.pages():
+            current = key_map.entries(entry.key_hash for _, entry in page)
+            for line, entry in page:
+                self._compare(line, entry, current.get(entry.key_hash), leased, faults)
+            done += len(page)
+            self._go_on(lease, done)
+        others_rows: list[MapEntry] = []
+        for entries in key_map.pages():
+            rows = {entry.row_id: entry for entry in entries if entry.row_id is not None}
+            for row_id, (line, key_hash) in self._staging.by_row_id(rows).items():
+                entry = rows[row_id]
+                if entry.key_hash == key_hash:
+                    continue
+                if not self._replaces:
+                    faults.add("The map has another key for the row", line)
+                elif not self._staging.has([entry.key_hash]):
+                    others_rows.append(entry)
+            self._go_on(lease, done)
+        faults.refuse(self._source)
+        self._report.removed = len(others_rows)
+        return others_rows
+
+    def _compare(
+        self, line: int, entry: MapEntry, before: MapEntry | None, leased: Mapping[int, str], faults: Faults
+    ) -> None:
+        if before is None:
+            self._report.added += 1
+        elif self._is_there(before, entry):
+            self._report.present += 1
+        elif self._gives_way(before, entry, leased):
+            self._report.replaced += 1
+        elif before.state in REQUESTED and before.fencing_token in leased:
+            faults.add("A task has a request for the key under way", line)
+        else:
+            faults.add("The map has another row id or other hashes for the key", line)
+
+    def _gives_way(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
+        """Return whether the file's entry takes the place of another one."""
+        if self._is_there(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
+            return False
+        return self._replaces or (before.row_id is None and entry.row_id is not None)
+
+    def _go_on(self, lease: RenewedLease | None, done: int) -> None:
+        if lease is not None:
+            lease.go_on()
+        self._progress("checked", done)
+
+
+def _has_row(before: MapEntry, entry: MapEntry) -> bool:
+    return before.row_id == entry.row_id
+
+
+def _is_equal(before: MapEntry, entry: MapEntry) -> bool:
+    """Return whether two entries are the same, but for what a database gives them."""
+    blank = {"version": 0, "fencing_token": None}
+    packed = {"cell_hashes": before.cell_hashes or None}
+    return replace(before, **blank, **packed) == entry  # type: ignore[arg-type]  # names of fields
+
+
+def _new_map(target: Target, secret: str, empty: KeyMap | None, values: Mapping[str, Any]) -> KeyMap:
+    """Return a new map with a secret, in the place of an empty one where there is one.
+
+    :raises MapFileError: when there is one by now, or it is no longer empty
+    :raises LeaseTakenError: when a task works on the list
+    """
+    lease = None if empty is None else empty.lease(owner_of("import-map"), while_importing=True)
+    here = contact_maps.c.conn_id == target.conn_id, contact_maps.c.name == target.name
+
+    def work(connection: Connection) -> int:
+        found = connection.execute(select(contact_maps).where(*here).with_for_update()).one_or_none()
+        expected = None if lease is None else (lease.key_map.facts.map_id, lease.fencing_token)
+        if (None if found is None else (found.id, found.fencing_token)) != expected:
+            raise MapFileError(
+                f"Another task used the contact map {target.name!r} meanwhile. Nothing was written. Run the command "
+                "again."
+            )
+        if found is not None:
+            # Removed after the new one is there, so that the new one has another id: a task that has read the old
+            # secret must not find a map by the old id.
+            aside = f"replaced {secrets.token_hex(8)}"
+            connection.execute(update(contact_maps).where(contact_maps.c.id == found.id).values(name=aside))
+        row: dict[str, Any] = {"conn_id": target.conn_id, "name": target.name, "base_url": target.base_url}
+        row |= {"table_id": target.table_id, "secret": secret, "fencing_token": 0, "created": datetime.now(UTC)}
+        connection.execute(insert(contact_maps).values(row))
+        map_id: int = connection.execute(select(contact_maps.c.id).where(*here)).scalar_one()
+        for name, value in values.items():
+            text = json.dumps(value)
+            connection.execute(insert(contact_map_values).values(map_id=map_id, key=name, value=text))
+        if found is not None:
+            if connection.execute(select(contact_rows.c.state).where(contact_rows.c.map_id == found.id)).first():
+                raise MapFileError(f"The contact map {target.name!r} is no longer empty. Nothing was written.")
+            for table in (contact_map_values, contact_leases):
+                connection.execute(delete(table).where(table.c.map_id == found.id))
+            connection.execute(delete(contact_maps).where(contact_maps.c.id == found.id))
+        return map_id
+
+    target.database.write(work)
+    return find_map(target.database, conn_id=target.conn_id, name=target.name)

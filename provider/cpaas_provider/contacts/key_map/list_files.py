@@ -1,0 +1,87 @@
+"""A file that has the row ids of a list beside the keys of its rows in plain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cpaas_provider.api.counting import counted
+from cpaas_provider.contacts.errors import MapFileError
+from cpaas_provider.contacts.key_map.hashes import ContactHashes
+from cpaas_provider.contacts.key_map.key_map import MapEntry
+from cpaas_provider.contacts.key_map.map_files import check_row_id
+from cpaas_provider.contacts.key_map.staging import Shared
+from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.sources.base import InvalidRow, Source
+
+_SHOWN = 10
+
+
+@dataclass
+class Faults:
+    """Why a file cannot be imported: reasons, with the first lines of each.
+
+    :param lines: the first lines, by reason
+    :param counts: how many there are, by reason
+    """
+
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, reason: str, line: int) -> None:
+        """Add what is wrong with a line."""
+        self.counts[reason] += 1
+        if len(shown := self.lines.setdefault(reason, [])) < _SHOWN:
+            shown.append(str(line))
+
+    def add_shared(self, reason: str, shared: Shared) -> None:
+        """Add what is wrong with several lines together."""
+        if shared.number:
+            self.counts[reason] = shared.number
+            self.lines[reason] = [f"{first} and {last}" for first, last in shared.lines]
+
+    def refuse(self, source: object) -> None:
+        """Refuse the file where there are any.
+
+        :raises MapFileError: with all reasons
+        """
+        if not self.counts:
+            return
+        told = [
+            f"{reason} ({counted(count, 'time')}, {'first ' if count > len(self.lines[reason]) else ''}on line "
+            f"{', '.join(self.lines[reason])})."
+            for reason, count in self.counts.items()
+        ]
+        raise MapFileError(f"{source} cannot be imported. Nothing was written. {' '.join(told)}")
+
+
+def read_list(
+    source: Source, key: Sequence[str], row_id_column: str, hashes: ContactHashes, faults: Faults
+) -> Iterator[tuple[int, MapEntry]]:
+    """Yield an entry for each row of a list; those that cannot be used are among the faults."""
+    with source.open() as table:
+        wanted = [*key, row_id_column]
+        if table.columns is not None and (missing := [name for name in wanted if name not in table.columns]):
+            raise MapFileError(
+                f"{source} has no column {', '.join(missing)}. Nothing was written. It has: {', '.join(table.columns)}."
+            )
+        for row in table.rows(wanted):
+            if isinstance(row, InvalidRow):
+                faults.add(f"A row {row.reason}", row.number)
+                continue
+            *parts, row_id = row.values
+            try:
+                texts = [key_text(part) for part in parts]
+                written = None if row_id is None else check_row_id(str(row_id))
+            except ValueError as error:
+                faults.add(f"A key or row id cannot be used: {error}", row.number)
+                continue
+            if None in texts:
+                faults.add("The key is blank", row.number)
+            elif not written:
+                faults.add("The row id is blank", row.number)
+            elif any(character.isspace() for character in written):
+                faults.add("The row id has blanks", row.number)
+            else:
+                yield row.number, MapEntry(hashes.of_key([text for text in texts if text is not None]), row_id=written)

@@ -1,0 +1,295 @@
+"""A key map as a file: what it takes to have the same map in another database.
+
+The file is CSV between two lines of its own: the first names the list and holds the map's secret, the last one counts
+the entries, so that a file that was cut off is noticed. With the secret, a hash of a known key can be computed, so only
+the owner may read the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cpaas_provider.contacts.errors import MapFileError
+from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.overview import is_alone, leases_of, owner_of, released, values_of
+from cpaas_provider.sources.files import FileSource
+
+MAX_ROW_ID = 200
+"""How many characters the id of a row may have."""
+
+Progress = Callable[[str, int], None]
+"""Is called again and again with what is done, and how many rows of it."""
+
+_HEAD = "# cpaas contact map "
+_END = "# end of the contact map: "
+_VERSION = 1
+_MODE = 0o600
+_COLUMNS = (
+    *("key_hash", "row_id", "state", "raw_hash", "rejected_hash", "missing_hash", "cell_hashes", "source_row"),
+    "requested",
+)
+_HEX = re.compile("[0-9a-f]*")
+_ENTRY_DIGITS = 24
+_FORMULA = "=+-@\t\r'"
+"""What a cell must not begin with: a spreadsheet would compute it."""
+
+
+@dataclass(frozen=True)
+class ExportFacts:
+    """What an exported file says of its map.
+
+    :param secret: ``None`` where it was left out
+    :param values: what was stored beside the rows
+    """
+
+    base_url: str
+    table_id: str
+    secret: str | None
+    values: dict[str, Any]
+
+
+class RenewedLease:
+    """A lease that is renewed while nothing is written under it.
+
+    :param lease: is renewed by ``go_on``, at most once a minute
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self._renewed = lease.key_map.clock()
+
+    def go_on(self) -> None:
+        """Renew the lease where it is time.
+
+        :raises LeaseLostError: when it ended
+        :raises StoreError: when the database cannot be written
+        """
+        now = self.lease.key_map.clock()
+        if now - self._renewed > LEASE / 5:
+            self.lease.renew()
+            self._renewed = now
+
+
+def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: bool = True) -> int:
+    """Write a map into a new file that only its owner may read, and return how many entries it has.
+
+    :param progress: is called with each page
+    :param with_secret: without it, the file cannot be imported
+    :raises MapFileError: when the file is there already, or cannot be written, or the map was changed meanwhile; then
+        there is no file
+    :raises LeaseTakenError: when a task works on the list
+    :raises StoreError: when the database cannot be used
+    """
+    with released(key_map.lease(owner_of("export-map"))) as lease:
+        others = [one.owner for one in leases_of(key_map) if one.owner != lease.owner]
+        if others:
+            raise MapFileError(f"{others[0]} writes to this contact map now. Nothing was exported. Try again later.")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+        except FileExistsError:
+            raise MapFileError(f"{path} exists. Nothing was exported. Name another file, or remove this one.") from None
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                count = _write(key_map, file, RenewedLease(lease), progress, with_secret=with_secret)
+            if not is_alone(lease):
+                raise MapFileError(
+                    f"Another task wrote to the contact map during the export. {path} was removed, because it would "
+                    "miss rows. Run the command again while no task uses the map."
+                )
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from None
+            raise
+    return count
+
+
+def _unwritable(path: Path, error: OSError) -> MapFileError:
+    return MapFileError(f"{path} cannot be written ({error.strerror or type(error).__name__}). Nothing was exported.")
+
+
+def _write(key_map: KeyMap, file: io.TextIOBase, lease: RenewedLease, progress: Progress, *, with_secret: bool) -> int:
+    facts = key_map.facts
+    values = {name: value for name, value in values_of(key_map).items() if name != IMPORTING}
+    head = {
+        "version": _VERSION,
+        "base_url": facts.base_url,
+        "table_id": facts.table_id,
+        "secret": facts.secret if with_secret else None,
+        "values": values,
+    }
+    file.write(f"{_HEAD}{json.dumps(head)}\n")
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(_COLUMNS)
+    count = 0
+    for page in key_map.pages():
+        lines.writerows(_cells(entry) for entry in page)
+        count += len(page)
+        lease.go_on()
+        progress("exported", count)
+    file.write(f"{_END}{count}\n")
+    file.flush()
+    os.fsync(file.fileno())
+    return count
+
+
+def _cells(entry: MapEntry) -> tuple[Any, ...]:
+    hashes = (entry.raw_hash, entry.rejected_hash, entry.missing_hash, entry.cell_hashes)
+    return (
+        entry.key_hash.hex(),
+        _plain(entry.row_id),
+        entry.state.name.lower(),
+        *((one or b"").hex() for one in hashes),
+        entry.source_row,
+        entry.requested.isoformat() if entry.requested else None,
+    )
+
+
+def _plain(row_id: str | None) -> str | None:
+    """Return a row id as a spreadsheet leaves it alone."""
+    return f"'{row_id}" if row_id and row_id[0] in _FORMULA else row_id
+
+
+def is_export(source: FileSource) -> bool:
+    """Return whether a file was written by ``export_map``.
+
+    :raises SourceError: when it cannot be read
+    """
+    with source.open_bytes() as stream:
+        return stream.read(len(_HEAD)) == _HEAD.encode()
+
+
+@contextlib.contextmanager
+def open_export(source: FileSource) -> Iterator[tuple[ExportFacts, Iterator[tuple[int, MapEntry]]]]:
+    """Open an exported file: what it says of its map, and its entries with their lines.
+
+    :raises MapFileError: when it is damaged; so does reading the entries
+    :raises SourceError: when it cannot be read
+    """
+    with source.open_bytes() as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        try:
+            head = text.readline()
+        except UnicodeDecodeError:
+            raise _damaged(source, 1, "it is not UTF-8") from None
+        yield _read_head(source, head), _read_entries(source, text)
+
+
+def _read_head(source: FileSource, line: str) -> ExportFacts:
+    try:
+        head = json.loads(line.removeprefix(_HEAD))
+        version = head["version"]
+        facts = ExportFacts(str(head["base_url"]), str(head["table_id"]), head["secret"], dict(head["values"]))
+        if facts.secret is not None and not re.fullmatch("[0-9a-f]{32,64}", facts.secret):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(source, 1, "it does not name the contact map") from None
+    if version != _VERSION:
+        raise MapFileError(
+            f"{source} was written by another version of airflow-provider-cpaas. Nothing was written. Export the map "
+            "with this version."
+        )
+    return facts
+
+
+class _Lines:
+    """The lines of CSV between the first and the last one."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+        self.end: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._text:
+            if line.startswith(_END):
+                self.end = line.removeprefix(_END).strip() + ("" if self._text.readline() == "" else " and more")
+                return
+            yield line
+
+
+def _read_entries(source: FileSource, text: io.TextIOWrapper) -> Iterator[tuple[int, MapEntry]]:
+    lines = _Lines(text)
+    records = csv.reader(iter(lines), strict=True)
+    count = 0
+    try:
+        if tuple(next(records, ())) != _COLUMNS:
+            raise _damaged(source, 2, "it does not name the columns of an export")
+        for cells in records:
+            count += 1
+            yield records.line_num + 1, _entry(cells)
+    except UnicodeDecodeError:
+        raise _damaged(source, records.line_num + 2, "it is not UTF-8") from None
+    except (csv.Error, ValueError) as error:
+        raise _damaged(source, records.line_num + 1, str(error)) from None
+    if lines.end != str(count):
+        raise MapFileError(
+            f"{source} is incomplete: its last line does not count the {count} entries before it. Nothing was written. "
+            "Copy or export it again."
+        )
+
+
+def _entry(cells: Sequence[str]) -> MapEntry:
+    if len(cells) != len(_COLUMNS):
+        raise ValueError("it has too few or too many cells")
+    key_hash, row_id, state, raw, rejected, missing, packed, source_row, requested = cells
+    found = next((one for one in RowState if one.name.lower() == state), None)
+    if found is None:
+        raise ValueError("its state is unknown")
+    row_id = row_id.removeprefix("'")
+    if row_id:
+        check_row_id(row_id)
+    elif found in (RowState.SYNCED, RowState.UPDATING, RowState.DELETING):
+        raise ValueError("it has no row id")
+    return MapEntry(
+        key_hash=_bytes(key_hash, KEY_BYTES) or _no_key(),
+        state=found,
+        row_id=row_id or None,
+        raw_hash=_bytes(raw, KEY_BYTES),
+        rejected_hash=_bytes(rejected, KEY_BYTES),
+        missing_hash=_bytes(missing, KEY_BYTES),
+        cell_hashes=_bytes(packed, None),
+        source_row=int(source_row) if source_row else None,
+        requested=datetime.fromisoformat(requested) if requested else None,
+    )
+
+
+def _bytes(digits: str, size: int | None) -> bytes | None:
+    """Read a hash, or several of a row's cells."""
+    if not digits:
+        return None
+    wrong = len(digits) % _ENTRY_DIGITS if size is None else len(digits) - 2 * size
+    if wrong or not _HEX.fullmatch(digits):
+        raise ValueError("a hash is damaged, as when a spreadsheet saved the file")
+    return bytes.fromhex(digits)
+
+
+def _no_key() -> bytes:
+    raise ValueError("it has no key")
+
+
+def check_row_id(row_id: str) -> str:
+    """Return a row id as it is.
+
+    :raises ValueError: when it cannot be one
+    """
+    if len(row_id) > MAX_ROW_ID or not row_id.isprintable():
+        raise ValueError(f"the row id has control characters or more than {MAX_ROW_ID} characters")
+    return row_id
+
+
+def _damaged(source: FileSource, line: int, reason: str) -> MapFileError:
+    return MapFileError(f"{source} is damaged on line {line}: {reason}. Nothing was written. Copy or export it again.")

@@ -1,0 +1,208 @@
+"""What a key map holds, for a person to read: counts, leases, stored values and unknown creations."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from cpaas_provider.contacts.key_map.hashes import BUCKETS
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState, find_map, open_map
+from cpaas_provider.database.batches import batched
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+
+KEY_COLUMNS = "key_columns"
+"""The stored value that holds the names of the source columns that the keys are made of."""
+
+RECIPIENT_COLUMNS = "recipient_columns"
+"""The stored value that holds the ids of the list columns of type PHONE NUMBER and EMAIL."""
+
+STATE_WORDS = {
+    RowState.SYNCED: "synced",
+    RowState.CREATING: "creating",
+    RowState.UNKNOWN: "unknown_creations",
+    RowState.REJECTED: "rejected",
+    RowState.UPDATING: "updating",
+    RowState.DELETING: "deleting",
+}
+
+
+@dataclass(frozen=True)
+class LeaseFacts:
+    """A lease that holds.
+
+    :param share: which part of the keys it covers, 0 to 1; 0 for a lease on single rows
+    """
+
+    owner: str
+    until: datetime
+    share: float
+
+
+@dataclass(frozen=True)
+class UnknownCreation:
+    """A creation whose outcome is unknown.
+
+    :param source_row: where the source had the row
+    :param requested: when the creation was requested
+    """
+
+    key_hash: bytes
+    source_row: int | None
+    requested: datetime | None
+
+
+@dataclass(frozen=True)
+class MapStatus:
+    """What a key map holds now.
+
+    :param counts: its entries by state; a creation that no lease holds for any more counts as unknown
+    :param values: what is stored beside the rows
+    :param unknown: unknown creations, as many as were asked for
+    """
+
+    counts: dict[RowState, int]
+    leases: list[LeaseFacts]
+    values: dict[str, Any]
+    unknown: list[UnknownCreation]
+
+    @property
+    def is_importing(self) -> bool:
+        """Whether it holds a part of an import."""
+        return self.values.get(IMPORTING) is not None
+
+
+def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
+    """Return what a key map holds.
+
+    :param limit: how many unknown creations to return at most, in the order of their key hashes
+    :raises StoreError: when the database cannot be read
+    """
+    counts = key_map.counts()
+    unknown: list[UnknownCreation] = []
+    ended = 0
+    for entry in unknown_creations(key_map):
+        ended += entry.state is RowState.CREATING
+        if len(unknown) < limit:
+            unknown.append(UnknownCreation(entry.key_hash, entry.source_row, entry.requested))
+    counts[RowState.CREATING] -= ended
+    counts[RowState.UNKNOWN] += ended
+    return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown)
+
+
+def leases_of(key_map: KeyMap) -> list[LeaseFacts]:
+    """Return the leases that hold now, the oldest first.
+
+    :raises StoreError: when the database cannot be read
+    """
+    query = (
+        select(contact_leases)
+        .where(contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.until > key_map.clock())
+        .order_by(contact_leases.c.fencing_token)
+    )
+    with key_map.database.reading() as connection:
+        return [
+            LeaseFacts(row.owner, row.until, (row.end_bucket - row.first_bucket) / BUCKETS)
+            for row in connection.execute(query)
+        ]
+
+
+def values_of(key_map: KeyMap) -> dict[str, Any]:
+    """Return all values that are stored beside the rows, without those that are null.
+
+    :raises StoreError: when the database cannot be read
+    """
+    query = (
+        select(contact_map_values.c.key, contact_map_values.c.value)
+        .where(contact_map_values.c.map_id == key_map.facts.map_id)
+        .order_by(contact_map_values.c.key)
+    )
+    with key_map.database.reading() as connection:
+        found = {key: json.loads(value) for key, value in connection.execute(query)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
+    """Yield the entries whose creation has an unknown outcome: unknown ones, and requested ones without a lease.
+
+    :raises StoreError: when the database cannot be read
+    """
+    leased = key_map.leased()
+    for page in key_map.pages(states=(RowState.UNKNOWN, RowState.CREATING)):
+        yield from (entry for entry in page if is_unknown(entry, leased))
+
+
+def is_unknown(entry: MapEntry, leased: Collection[int]) -> bool:
+    """Return whether the outcome of an entry's creation is unknown.
+
+    :param leased: the fencing tokens of the leases that hold
+    """
+    if entry.state is RowState.CREATING:
+        return entry.fencing_token not in leased
+    return entry.state is RowState.UNKNOWN
+
+
+def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:
+    """Return the key hashes that rows of the list belong to, by row id; rows that belong to none are left out.
+
+    :raises StoreError: when the database cannot be read
+    """
+    found: dict[str, bytes] = {}
+    with key_map.database.reading() as connection:
+        for some in batched(row_ids):
+            query = select(contact_rows.c.row_id, contact_rows.c.key_hash).where(
+                contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id.in_(some)
+            )
+            found.update((row_id, bytes(key_hash)) for row_id, key_hash in connection.execute(query))
+    return found
+
+
+def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: str, name: str) -> KeyMap:
+    """Return a key map that is there, and of the list that its connection leads to.
+
+    :raises NoMapError: when there is none
+    :raises MapMismatchError: when it belongs to another service or table
+    :raises StoreError: when the database cannot be used
+    """
+    find_map(database, conn_id=conn_id, name=name)
+    return open_map(database, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
+
+
+def owner_of(command: str) -> str:
+    """Return the owner of a lease that a command takes, which no other process has.
+
+    :param command: the command behind ``airflow cpaas contacts``
+    """
+    return f"airflow cpaas contacts {command} (process {os.getpid()} on {socket.gethostname()})"
+
+
+@contextlib.contextmanager
+def released(lease: Lease) -> Iterator[Lease]:
+    """Give a lease, and release it at the end. One that cannot be released ends by itself."""
+    try:
+        yield lease
+    finally:
+        with contextlib.suppress(StoreError):
+            lease.release()
+
+
+def is_alone(lease: Lease) -> bool:
+    """Return whether no other task has held a lease on the map since this one was taken.
+
+    :param lease: taken while no other one held
+    :raises StoreError: when the database cannot be read
+    """
+    key_map = lease.key_map
+    query = select(contact_maps.c.fencing_token).where(contact_maps.c.id == key_map.facts.map_id)
+    with key_map.database.reading() as connection:
+        newest = connection.execute(query).scalar_one_or_none()
+    return newest == lease.fencing_token

@@ -1,0 +1,105 @@
+"""Manual resolution of unknown creations: a person found the row in the contact list, or saw that none is there.
+
+The service lists no rows and has no key of ours, so only a person can do this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.errors import CpaasNotFoundError
+from cpaas_provider.contacts.errors import CannotResolveError
+from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState
+from cpaas_provider.contacts.key_map.map_files import check_row_id
+from cpaas_provider.contacts.key_map.overview import holders_of, is_unknown, owner_of, released, unknown_creations
+from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.database.batches import batched
+
+_SYNCED_WORDS = {
+    RowState.SYNCED: "its row is known",
+    RowState.UPDATING: "its row is known",
+    RowState.DELETING: "its row is known",
+    RowState.CREATING: "a task has its creation under way now",
+    RowState.REJECTED: "the service rejected its creation",
+}
+
+
+def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
+    """Return the unknown creation of a key.
+
+    :param parts: the parts of the key, as the source has them
+    :raises CannotResolveError: when there is none
+    :raises StoreError: when the database cannot be read
+    """
+    try:
+        texts = [key_text(part) for part in parts]
+    except ValueError as error:
+        raise CannotResolveError(f"The key cannot be used: {error}. Nothing was changed.") from None
+    if None in texts:
+        raise CannotResolveError("A part of the key is blank. Nothing was changed.")
+    key_hash = key_map.hashes.of_key([text for text in texts if text is not None])
+    entry = key_map.entries([key_hash]).get(key_hash)
+    if entry is None:
+        raise CannotResolveError(
+            "The contact map has no entry for this key. Nothing was changed. Check the spelling, the order of its "
+            "parts, and --map."
+        )
+    if not is_unknown(entry, key_map.leased()):
+        raise CannotResolveError(
+            f"This key has no unknown creation: {_SYNCED_WORDS[entry.state]}. Nothing was changed."
+        )
+    return entry
+
+
+def find_by_row_number(key_map: KeyMap, number: int) -> MapEntry:
+    """Return the unknown creation of a row of the source.
+
+    :param number: where the source had the row
+    :raises CannotResolveError: when there is none, or several
+    :raises StoreError: when the database cannot be read
+    """
+    found = [entry for entry in unknown_creations(key_map) if entry.source_row == number]
+    if len(found) != 1:
+        raise CannotResolveError(
+            f"{'Several' if found else 'No'} unknown creations have the row number {number}. Nothing was changed. "
+            "Name the key with --key."
+        )
+    return found[0]
+
+
+def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: CpaasClient) -> None:
+    """Record the row that a creation made. The next sync sends all its cells once.
+
+    :param row_id: of the row that is in the list
+    :param client: reads the row, to see that it is there
+    :raises CannotResolveError: when there is no such row, another key has it, or the entry changed meanwhile
+    :raises CpaasError: when the row cannot be read; nothing was changed
+    :raises StoreError: when the database cannot be used
+    """
+    try:
+        client.get_contact_row(check_row_id(row_id))
+    except CpaasNotFoundError:
+        raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
+    except ValueError as error:
+        raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
+    if holders_of(key_map, [row_id]):
+        raise CannotResolveError(
+            "The contact map has this row for another key already. Nothing was changed. Check the row id."
+        )
+    if _write(key_map, [Change(entry, MapEntry(entry.key_hash, row_id=row_id))]):
+        raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
+
+
+def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
+    """Record that creations made no row, so that the next sync creates them. Return how many changed meanwhile.
+
+    :raises StoreError: when the database cannot be used
+    """
+    return sum(_write(key_map, [Change(entry, None) for entry in some]) for some in batched(entries))
+
+
+def _write(key_map: KeyMap, changes: Sequence[Change]) -> int:
+    """Write changes, and return how many entries were changed by another task, and left as they are."""
+    with released(key_map.row_lease(owner_of("resolve"))) as lease:
+        return len(lease.write(changes))

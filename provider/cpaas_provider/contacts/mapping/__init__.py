@@ -1,0 +1,1 @@
+"""From source rows to typed cells: rules, columns, keys, and how each type is written."""

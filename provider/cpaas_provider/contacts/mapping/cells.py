@@ -1,0 +1,117 @@
+"""Typed cells: what each column type takes, and how it goes on the wire (INTERFACE.md 2.5; FACTS.md, cell formats).
+
+One reader a type, for single rows and for whole sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal
+
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.contacts.mapping.parsing.addresses import parse_email, parse_url
+from cpaas_provider.contacts.mapping.parsing.choices import options_parser, parse_option
+from cpaas_provider.contacts.mapping.parsing.dates import date_parser
+from cpaas_provider.contacts.mapping.parsing.json_values import parse_json
+from cpaas_provider.contacts.mapping.parsing.numbers import number_parser
+from cpaas_provider.contacts.mapping.parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
+from cpaas_provider.contacts.mapping.rules import ColumnRule
+
+ClearAs = Literal["null", "empty"]
+Parse = Callable[[Any], Any]
+
+CLEARED: dict[str, str | None] = {"null": None, "empty": ""}
+"""An empty cell on the wire."""
+_AS_IT_IS = ColumnRule()
+_ABOVE_NUMBERS = 10**20
+_LONGEST_NUMBER = 250
+
+FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
+    "NUMBER": frozenset({"decimal", "thousands"}),
+    "DATE": frozenset({"date_format", "excel_serial"}),
+    "PHONE NUMBER": frozenset({"region"}),
+    "MULTI SELECT": frozenset({"separator"}),
+}
+"""The fields of a rule that say something of one column type only."""
+
+
+def column_type(written: str) -> str:
+    """Return a column type as this package writes it: capitals, no blanks around it."""
+    return written.strip().upper()
+
+
+def encode_cell(
+    column_type: str, value: Any, *, default_region: str | None = None, empty_cell_value: ClearAs = "null"
+) -> Any:
+    """Return a cell's value as the service takes it.
+
+    :param column_type: TEXT, NUMBER, DATE, PHONE NUMBER, EMAIL, URL, SELECT or MULTI SELECT; a type the contract does
+        not know takes any JSON value as it is
+    :param value: the value; a blank one (``None``, text of blanks, NaN, an empty list of options) clears the cell
+    :param default_region: region of national phone numbers
+    :param empty_cell_value: what clears a cell on the wire: ``null`` or an empty string
+    :raises ValueError: when the value does not fit the type; gives the reason, never the value
+    """
+    cell = cell_parser(column_type, _AS_IT_IS, default_region)(value)
+    return CLEARED[empty_cell_value] if cell is None else cell
+
+
+def cell_parser(written_type: str, rule: ColumnRule = _AS_IT_IS, default_region: str | None = None) -> Parse:
+    """Return a reader of the values of one column: the wire value, ``None`` for a blank one.
+
+    :param written_type: the column's type, in any capitals
+    :param rule: how text is written in the source
+    :param default_region: region of national phone numbers where the rule names none
+    :return: a function that raises ``ValueError`` for a value that does not fit; with the reason, never the value
+    """
+    parse = _parser(column_type(written_type), rule, default_region)
+
+    def read(value: Any) -> Any:
+        if type(value) is not str:
+            value = plain(value)
+        elif len(value) > MAX_CELL_BYTES:
+            raise ValueError(f"is longer than {MAX_CELL_BYTES} bytes")
+        if is_blank(value):
+            return None
+        cell = parse(value)
+        return None if cell == [] else cell
+
+    return read
+
+
+def _parser(kind: str, rule: ColumnRule, default_region: str | None) -> Parse:
+    match kind:
+        case "TEXT":
+            return _parse_text
+        case "NUMBER":
+            return number_parser(rule.decimal, rule.thousands)
+        case "DATE":
+            return date_parser(rule.date_format, rule.excel_serial)
+        case "PHONE NUMBER":
+            return _phone_parser(rule.region or default_region)
+        case "EMAIL":
+            return parse_email
+        case "URL":
+            return parse_url
+        case "SELECT":
+            return parse_option
+        case "MULTI SELECT":
+            return options_parser(rule.separator)
+        case _:
+            return parse_json
+
+
+def _parse_text(value: Any) -> str:
+    return checked_text(as_text(value))
+
+
+def _phone_parser(region: str | None) -> Parse:
+    def read(value: Any) -> str:
+        # Comparing before converting: a Decimal may stand for a gigabyte of digits.
+        absurd = isinstance(value, (int, float, Decimal)) and not 0 <= value < _ABOVE_NUMBERS
+        if absurd or (type(value) is str and len(value) > _LONGEST_NUMBER):
+            raise ValueError("is not a phone number")
+        return normalise_msisdn(value, region)
+
+    return read

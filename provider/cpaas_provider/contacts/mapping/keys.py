@@ -1,0 +1,181 @@
+"""What identifies a source row, and what tells that it changed: the same whatever kind of source holds it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+from cpaas_provider.api.recipients.invisible import without_marks_around
+from cpaas_provider.contacts.mapping.parsing.values import (
+    LARGEST_EXACT_INTEGER,
+    MAX_LEVELS,
+    checked_text,
+    is_blank,
+    plain,
+)
+
+MAX_KEY_CHARACTERS = 512
+"""How long one part of a key may be."""
+_AS_THEY_ARE = frozenset({str, type(None), int, float, bool})
+_MISSING = ("missing",)
+
+ReadKey = Callable[[Mapping[str, Any]], "tuple[str, ...] | None"]
+ReadRaw = Callable[[Mapping[str, Any]], "tuple[Any, ...]"]
+
+
+def key_text(value: Any) -> str | None:
+    """Return one part of a key as text that is the same in every kind of source; ``None`` for a blank value.
+
+    Text loses the blanks and invisible marks around it and is brought into Unicode's form NFC. All else of it counts:
+    capitals, accents, leading zeros, a ``.0`` at the end, digits of other scripts. An integer and a whole float or
+    decimal give the same digits as text of them. Dates and times are in ISO 8601.
+
+    :raises ValueError: when the value cannot be a key: a boolean, a list, bytes, a float beyond 2**53 - 1, which may
+        have lost digits, or text of more than 512 characters or with control characters; never shows the value
+    """
+    if type(value) is str and len(value) <= MAX_KEY_CHARACTERS and value.isascii() and value.isprintable():
+        return value.strip() or None
+    if type(value) is int and abs(value) <= LARGEST_EXACT_INTEGER:
+        return str(value)
+    value = plain(value)
+    if is_blank(value):
+        return None
+    text = unicodedata.normalize("NFC", without_marks_around(_written(value)))
+    if len(text) > MAX_KEY_CHARACTERS:
+        raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
+    return checked_text(text, one_line=True)
+
+
+def key_reader(columns: Sequence[str], refused: Callable[[str, str], Exception]) -> ReadKey:
+    """Return a reader of a row's key, ``None`` where a part of it is blank or missing.
+
+    :param columns: the source columns of the key
+    :param refused: makes the error of a column whose value cannot be a key, from its name and the reason
+    """
+
+    def part(row: Mapping[str, Any], column: str) -> str | None:
+        value = row.get(column)
+        try:
+            return key_text(value)
+        except ValueError as error:
+            raise refused(column, str(error)) from None
+
+    def read_several(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+        parts = []
+        for column in columns:
+            text = part(row, column)
+            if text is None:
+                return None
+            parts.append(text)
+        return tuple(parts)
+
+    def read_one(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+        text = part(row, only)
+        return None if text is None else (text,)
+
+    only = columns[0]
+    return read_one if len(columns) == 1 else read_several
+
+
+def raw_reader(columns: Sequence[str]) -> ReadRaw:
+    """Return a reader of a row's values in some columns, in a form whose ``repr`` is the same for the same values.
+
+    Values of different types differ in it, as do ``None`` and a missing column. It holds nothing but texts, numbers,
+    booleans, ``None`` and tuples of them.
+    """
+    as_they_are = _AS_THEY_ARE.issuperset
+
+    def read(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        try:
+            values = get(row)
+        except KeyError:
+            values = tuple([row.get(column, _MISSING) for column in columns])
+        if as_they_are(map(type, values)):
+            return values
+        return tuple([value if value is _MISSING else _raw(value) for value in values])
+
+    get = _getter(columns)
+    return read
+
+
+def _getter(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    if not columns:
+        return lambda row: ()
+    if len(columns) == 1:
+        only = columns[0]
+        return lambda row: (row[only],)
+    get: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*columns)
+    return get
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        raise ValueError("must be text, a number or a date to be a key")
+    if isinstance(value, int):
+        return _whole(value)
+    if isinstance(value, float):
+        if abs(value) > LARGEST_EXACT_INTEGER:
+            raise ValueError("is a float beyond 2**53 - 1, which may have lost digits; have it written as text")
+        return _whole(int(value)) if value.is_integer() else format(Decimal(repr(value)), "f")
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value.adjusted()) > MAX_KEY_CHARACTERS:
+            raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
+        return _whole(int(value)) if value == value.to_integral_value() else format(value.normalize(), "f")
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError("must be text, a number or a date to be a key")
+
+
+def _whole(value: int) -> str:
+    # Python writes no integer of more than 4,300 digits.
+    if value.bit_length() > 4 * MAX_KEY_CHARACTERS:
+        raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
+    return int.__str__(value)
+
+
+def _raw(value: Any, level: int = 0) -> Any:
+    write = _WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
+    value = plain(value)
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if level > MAX_LEVELS:
+        # No cell takes what is nested this deep.
+        return ("deep",)
+    inner = partial(_raw, level=level + 1)
+    if isinstance(value, (list, tuple)):
+        return ("list", *(value if _AS_THEY_ARE.issuperset(map(type, value)) else map(inner, value)))
+    if isinstance(value, (set, frozenset)):
+        return ("set", *sorted(map(inner, value), key=repr))
+    if isinstance(value, Mapping):
+        return ("mapping", *sorted(((inner(name), inner(one)) for name, one in value.items()), key=repr))
+    kind = type(value).__name__
+    if isinstance(value, (datetime, date, time)):
+        return (kind, value.isoformat())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return ("bytes", bytes(value).hex())
+    return (kind, repr(value))
+
+
+_WRITERS: dict[type, Callable[[Any], Any]] = {
+    str: lambda value: value,
+    int: lambda value: value,
+    float: lambda value: value,
+    bool: lambda value: value,
+    type(None): lambda value: value,
+    Decimal: lambda value: ("Decimal", str(value)),
+    UUID: lambda value: ("UUID", str(value)),
+    date: lambda value: ("date", value.isoformat()),
+    datetime: lambda value: ("datetime", value.isoformat()),
+}

@@ -1,0 +1,199 @@
+"""How columns of the contact list are filled, as a DAG author says it. It imports no library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from cpaas_provider.contacts.mapping.templates import CellTemplate
+
+_DECIMALS = frozenset(".,\u066b")
+_THOUSANDS = frozenset(".,_'\u2019 \u00a0\u2009\u202f\u066c")
+_LONGEST_SEPARATOR = 10
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """How one column of the contact list is filled (INTERFACE.md 2.5).
+
+    At most one of ``source``, ``constant`` and ``template`` is given; without any, the source column has the name of
+    the list column. The fields from ``date_format`` on say how text is written, each for one type of column.
+
+    :param source: the source column to read
+    :param constant: a value for all rows: text, a number or a list of texts
+    :param template: text with source columns in braces, such as ``{first} {last}``; ``{{`` is a brace. Names only: no
+        attributes, no indexes, no formats. A row in which all of its columns are blank has a blank cell
+    :param date_format: DATE: how text is written, such as ``%d.%m.%Y``; then ISO 8601 is not read. Years have four
+        digits, and names of months are English
+    :param excel_serial: DATE: read numbers as days of Excel's 1900 calendar
+    :param decimal: NUMBER: what stands before the decimal part in text: ``.``, ``,`` or the Arabic ``U+066B``
+    :param thousands: NUMBER: what stands between groups of digits in text: ``,``, ``.``, a blank, an apostrophe,
+        ``_`` or the Arabic ``U+066C``; ``None`` for nothing
+    :param region: PHONE NUMBER: two-letter region of national numbers, such as ``NG``; default: the connection's
+    :param separator: MULTI SELECT: what stands between options in text, up to 10 characters
+    :param keep_when_blank: leave the cell as it is where the source is blank, instead of clearing it
+    :raises ValueError: when a field is out of bounds; names the field
+    """
+
+    source: str | None = None
+    constant: Any = None
+    template: str | None = None
+    date_format: str | None = None
+    excel_serial: bool = False
+    decimal: str = "."
+    thousands: str | None = None
+    region: str | None = None
+    separator: str = ","
+    keep_when_blank: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("source", "constant", "template") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other; give one of them")
+        for name, check in _CHECKS.items():
+            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            try:
+                check(value)
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+        if self.thousands is not None and self.thousands == self.decimal:
+            raise ValueError("thousands and decimal must differ")
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> ColumnRule:
+        """Return the rule that a mapping of its fields says.
+
+        :raises ValueError: when a field is unknown or out of bounds, or ``None`` where the field has no such value
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := [str(name) for name in given if name not in known]:
+            raise ValueError(f"{', '.join(unknown)}: no such field (there are: {', '.join(known)})")
+        return cls(**given)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, as JSON has them."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+
+
+ColumnsArgument = Sequence[str] | Mapping[str, "str | Mapping[str, Any] | ColumnRule"] | None
+
+
+def parse_mapping(columns: ColumnsArgument) -> dict[str, ColumnRule]:
+    """Return how each column of the contact list is filled, by the list column's name.
+
+    :param columns: names of list columns whose source columns have the same names; or a mapping of list columns to a
+        source column's name, a ``ColumnRule`` or a mapping of its fields; or ``None`` for every source column whose
+        name is a list column, which only the source tells. The result is then empty
+    :raises ValueError: names each column and field that is wrong
+    """
+    if columns is None:
+        return {}
+    if isinstance(columns, Mapping):
+        pairs = list(columns.items())
+    elif isinstance(columns, Sequence) and not isinstance(columns, (str, bytes)):
+        pairs = [(name, name) for name in columns]
+    else:
+        raise ValueError("columns must be a list of column names, or a mapping of them to source columns.")
+    if not pairs:
+        raise ValueError("columns must not be empty: name at least one column of the contact list.")
+    rules: dict[str, ColumnRule] = {}
+    faults: list[str] = []
+    for name, given in pairs:
+        try:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError("a column's name must be text")
+            if name in rules:
+                raise ValueError("is given twice")
+            rules[name] = _rule(name, given)
+        except ValueError as error:
+            faults.append(f"{name}: {error}")
+    if faults:
+        raise ValueError(f"columns cannot be used. {'; '.join(faults)}.")
+    return rules
+
+
+def _rule(name: str, given: Any) -> ColumnRule:
+    if isinstance(given, ColumnRule):
+        rule = given
+    elif isinstance(given, str):
+        rule = ColumnRule(source=given)
+    elif isinstance(given, Mapping):
+        rule = ColumnRule.from_dict(given)
+    else:
+        raise ValueError("must be a source column's name, a ColumnRule or a mapping of its fields")
+    if rule.source is None and rule.constant is None and rule.template is None:
+        return replace(rule, source=name)
+    return rule
+
+
+def _named(value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+
+
+def _constant(value: Any) -> None:
+    of_texts = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, str) for one in value)
+    if not of_texts and not isinstance(value, (str, int, float)):
+        raise ValueError("must be text, a number or a list of texts")
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("must not be blank")
+
+
+def _template(value: Any) -> None:
+    _named(value)
+    CellTemplate(value)
+
+
+def _date_format(value: Any) -> None:
+    from cpaas_provider.contacts.mapping.parsing.dates import date_pattern
+
+    _named(value)
+    date_pattern(value)
+
+
+def _flag(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+
+
+def _decimal(value: Any) -> None:
+    if not isinstance(value, str) or value not in _DECIMALS:
+        raise ValueError("must be '.' or ','")
+
+
+def _thousands(value: Any) -> None:
+    if not isinstance(value, str) or value not in _THOUSANDS:
+        raise ValueError("must be ',', '.', ' ', an apostrophe or '_'")
+
+
+def _region(value: Any) -> None:
+    if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{2}", value):
+        raise ValueError("must be two letters of ISO 3166, such as NG")
+
+
+def _separator(value: Any) -> None:
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_SEPARATOR or re.search(r"[^\W_]", value):
+        raise ValueError(f"must be 1 to {_LONGEST_SEPARATOR} characters that are no letters or digits")
+
+
+_MAY_BE_NONE = frozenset({"source", "constant", "template", "date_format", "thousands", "region"})
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "source": _named,
+    "constant": _constant,
+    "template": _template,
+    "date_format": _date_format,
+    "excel_serial": _flag,
+    "decimal": _decimal,
+    "thousands": _thousands,
+    "region": _region,
+    "separator": _separator,
+    "keep_when_blank": _flag,
+}

@@ -1,0 +1,1 @@
+"""The sync of a contact list: read, compare, decide, send, report."""

@@ -1,0 +1,401 @@
+"""Planning: the source is read once and compared with the key map, before the first request."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+from cpaas_provider.api.counting import counted
+from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts.errors import TooManyChangesError
+from cpaas_provider.contacts.key_map.hashes import bucket_of
+from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.mapping.parsing.values import is_blank
+from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
+from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
+from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, Table
+
+_AT_ONCE = 2_000
+_RENEWAL_SECONDS = 60.0
+_UNREADABLE = "the row cannot be read: "
+
+Limit = int | float | None
+
+_Found = tuple[int, str, bytes, Mapping[str, Any]]
+# Row number, key in plain, raw hash and values.
+
+
+@dataclass
+class Plan:
+    """What reading the source came to.
+
+    :param rows: rows of the source, in all partitions
+    :param elsewhere: rows that another partition syncs
+    :param unchanged: rows that the list has as they are
+    :param missing: rows of the list that are gone from the source, as far as ``on_missing`` asks for them
+    :param missing_changes: those of them that change
+    :param missing_skipped: whether rows that are gone were left alone, as some rows could not be read
+    :param mapped: rows that the map has
+    :param cursor: the largest value of the cursor column
+    :param unreadable: rows whose key cannot be told
+    """
+
+    rows: int = 0
+    elsewhere: int = 0
+    unchanged: int = 0
+    invalid_rows: int = 0
+    duplicates: int = 0
+    unreadable: int = 0
+    not_in_mode: int = 0
+    rejected_before: int = 0
+    unknown: int = 0
+    busy: int = 0
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+    records: int = 0
+    missing: int = 0
+    missing_changes: int = 0
+    missing_skipped: bool = False
+    mapped: int = 0
+    cursor: Any = None
+    unknown_rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        """Return how many requests the sync takes."""
+        return self.creates + self.updates + self.deletes
+
+    @property
+    def here(self) -> int:
+        """Return how many rows of the source are for this partition."""
+        return self.rows - self.elsewhere
+
+
+_COUNTED = {
+    Action.CREATE: "creates",
+    Action.UPDATE: "updates",
+    Action.DELETE: "deletes",
+    Action.RECORD: "records",
+    Action.FORGET: "records",
+    Action.NOTHING: "unchanged",
+    Action.NOT_IN_MODE: "not_in_mode",
+    Action.REJECTED_BEFORE: "rejected_before",
+    Action.UNKNOWN: "unknown",
+    Action.BUSY: "busy",
+}
+_FOR_LATER = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
+UNKNOWN_ROWS = 100
+"""How many rows of unknown creations the report names; the results file names all."""
+
+
+class Planner:
+    """Reads a source into a spool.
+
+    :param check: called between groups of rows; raises where the task has to end
+    :param told: called between groups with the rows read so far
+    """
+
+    def __init__(
+        self,
+        key_map: KeyMap,
+        lease: Lease,
+        mapping: RowMapping,
+        rules: SyncRules,
+        spool: Spool,
+        *,
+        cursor: tuple[str, Any] | None = None,
+        check: Callable[[], None] = lambda: None,
+        told: Callable[[Plan], None] = lambda plan: None,
+    ) -> None:
+        self._map = key_map
+        self._lease = lease
+        self._mapping = mapping
+        self._rules = rules
+        self._spool = spool
+        self._row_secret = key_map.hashes.row_secret(mapping.rules_signature() + mapping.type_signature())
+        self._cursor = cursor
+        self._check = check
+        self._told = told
+        self._others = key_map.leased().keys() - {lease.fencing_token}
+        self._renewed = time.monotonic()
+        self.plan = Plan()
+
+    def read(self, table: Table, *, whole: bool) -> Plan:
+        """Read all rows and return what is to be done.
+
+        :param whole: whether the source has all rows; a part of them says nothing about rows that are gone
+        :raises SourceError: when the source cannot be read on
+        """
+        wanted = list(self._mapping.source_columns)
+        if self._cursor is not None and self._cursor[0] not in wanted:
+            wanted.append(self._cursor[0])
+        rows = table.rows(wanted)
+        while some := list(islice(rows, _AT_ONCE)):
+            self._group(some, wanted)
+            self._pause()
+        self._refuse_absent(table)
+        self.plan.mapped = sum(
+            count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
+        )
+        self._left_unknown()
+        if self._rules.on_missing != "keep" and whole:
+            # The key of a row that cannot be read may be any of those that seem to be gone.
+            if self.plan.unreadable:
+                self.plan.missing_skipped = True
+            else:
+                self._gone()
+        return self.plan
+
+    def _refuse_absent(self, table: Table) -> None:
+        """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
+        # A source of the author's own may not say it.
+        never = getattr(table, "absent", NONE_ABSENT)
+        absent = [name for name in self._mapping.source_columns if name in never]
+        if absent and self.plan.rows > self.plan.unreadable:
+            raise CpaasInvalidRequestError(
+                f"No row of the source has {' or '.join(map(repr, absent))}, which the mapping reads. Nothing was "
+                "sent. Correct the name in columns. A row without a value has None there."
+            )
+
+    def _group(self, rows: Sequence[Row | InvalidRow], wanted: Sequence[str]) -> None:
+        plan, hashes, secret = self.plan, self._map.hashes, self._row_secret
+        first, end = self._lease.buckets
+        raw_values = self._mapping.raw_values
+        found: dict[bytes, _Found] = {}
+        again: list[tuple[bytes, _Found]] = []
+        for row in rows:
+            plan.rows += 1
+            if isinstance(row, InvalidRow):
+                self._unreadable(row.number, _UNREADABLE + row.reason)
+                continue
+            number, values = row
+            cells = dict(zip(wanted, values, strict=True))
+            if self._cursor is not None and not self._is_new(number, cells):
+                continue
+            try:
+                key = self._mapping.key_of(cells)
+            except InvalidRowError as error:
+                self._unreadable(number, str(error))
+                continue
+            if key is None:
+                self._unreadable(number, "the key is blank")
+                continue
+            key_hash = hashes.of_key(key)
+            if not first <= bucket_of(key_hash) < end:
+                plan.elsewhere += 1
+                continue
+            one: _Found = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
+            if key_hash in found:
+                again.append((key_hash, one))
+            else:
+                found[key_hash] = one
+        earlier = self._spool.add_seen([(key_hash, one[0]) for key_hash, one in found.items()])
+        fresh = {key_hash: one for key_hash, one in found.items() if key_hash not in earlier}
+        self._compare(fresh)
+        for key_hash, number in earlier.items():
+            self._duplicate(key_hash, found[key_hash], number)
+        for key_hash, one in again:
+            self._duplicate(key_hash, one, earlier.get(key_hash, found[key_hash][0]))
+
+    def _compare(self, found: Mapping[bytes, _Found]) -> None:
+        """Put what may differ from the list into the spool."""
+        known = self._map.raw_hashes(list(found))
+        differing = {key_hash: one for key_hash, one in found.items() if known.get(key_hash) != one[2]}
+        self.plan.unchanged += len(found) - len(differing)
+        if not differing:
+            return
+        entries = self._map.entries(differing)
+        work: list[Work] = []
+        for key_hash, (number, name, raw_hash, values) in differing.items():
+            try:
+                cells = self._mapping.cells(values)
+            except InvalidRowError as error:
+                self._invalid(number, name, str(error))
+                entry = entries.get(key_hash)
+                if entry is not None and entry.state in (RowState.CREATING, RowState.UNKNOWN):
+                    self._count_unknown(entry, number, name)
+                continue
+            item = WorkItem(0, key_hash, number, name, raw_hash, cells)
+            action = self._count(item, entries.get(key_hash))
+            if action in _FOR_LATER:
+                work.append(Work(action.value, key_hash, number, name, raw_hash, cells))
+        self._spool.add_work(work)
+
+    def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
+        decision = decide(item, entry, self._rules, self._map.hashes, self._others)
+        self._add(decision.action, 1)
+        if decision.action is Action.UNKNOWN:
+            self._unknown(entry, item.number, item.name)
+        elif decision.action is Action.REJECTED_BEFORE:
+            reason = "rejected by an earlier run, and not changed since"
+            self._spool.add_outcomes([OutcomeLine(item.number, item.name, Outcome.REJECTED, reason=reason)])
+        return decision.action
+
+    def _add(self, action: Action, number: int) -> None:
+        name = _COUNTED[action]
+        setattr(self.plan, name, getattr(self.plan, name) + number)
+
+    def _duplicate(self, key_hash: bytes, one: _Found, first_number: int) -> None:
+        """Deal with a row whose key an earlier row of the source has."""
+        number, name, _, _ = one
+        self.plan.duplicates += 1
+        rule = self._rules.on_duplicate_key
+        self._invalid(number, name, f"its key is that of row {first_number}, {_DUPLICATES[rule]}")
+        if rule == "none" and (removed := self._spool.remove_work(key_hash)) is not None:
+            self._add(Action(removed), -1)
+            self._invalid(first_number, name, "another row of the source has its key, so none of them is used")
+
+    def _unreadable(self, number: int, reason: str) -> None:
+        self.plan.unreadable += 1
+        # Whose part it is cannot be told: the first one reports it.
+        if self._lease.buckets[0] == 0:
+            self._invalid(number, None, reason)
+        else:
+            self.plan.elsewhere += 1
+
+    def _invalid(self, number: int, name: str | None, reason: str) -> None:
+        self.plan.invalid_rows += 1
+        self._spool.add_outcomes([OutcomeLine(number, name, Outcome.INVALID, reason=reason)])
+
+    def _unknown(self, entry: MapEntry | None, number: int | None, name: str | None) -> None:
+        since = "" if entry is None or entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
+        where = number if number is not None or entry is None else entry.source_row
+        reason = f"the outcome of its creation is unknown{since}"
+        self._spool.add_outcomes([OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason)])
+        if len(self.plan.unknown_rows) < UNKNOWN_ROWS and entry is not None:
+            self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
+
+    def _left_unknown(self) -> None:
+        """Count unknown creations whose row this reading did not bring."""
+        states = (RowState.CREATING, RowState.UNKNOWN)
+        for page in self._map.pages(self._lease.buckets, states=states):
+            absent = set(self._spool.unseen([entry.key_hash for entry in page]))
+            for entry in page:
+                if entry.key_hash in absent:
+                    self._count_unknown(entry)
+            self._pause()
+
+    def _count_unknown(self, entry: MapEntry, number: int | None = None, name: str | None = None) -> None:
+        """Count a creation of unknown outcome, unless another task has it under way."""
+        if entry.state is RowState.UNKNOWN or entry.fencing_token not in self._others:
+            self._add(Action.UNKNOWN, 1)
+            self._unknown(entry, number, name)
+
+    def _gone(self) -> None:
+        """Put rows that are gone from the source into the spool."""
+        hashes = self._map.hashes
+        for page in self._map.pages(self._lease.buckets):
+            absent = set(self._spool.unseen([entry.key_hash for entry in page]))
+            work: list[Work] = []
+            for entry in page:
+                if entry.key_hash not in absent or entry.state in (RowState.CREATING, RowState.UNKNOWN):
+                    continue
+                item = WorkItem(0, entry.key_hash, None, None, b"", {})
+                self.plan.missing += 1
+                action = decide(item, entry, self._rules, hashes, self._others).action
+                if action in _FOR_LATER:
+                    self._add(action, 1)
+                    self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)
+                    work.append(Work(action.value, entry.key_hash, None, None, b"", {}))
+            self._spool.add_work(work)
+            self._pause()
+
+    def _is_new(self, number: int, cells: Mapping[str, Any]) -> bool:
+        """Tell whether a row is at the cursor or behind it, and move the cursor."""
+        name, stored = self._cursor or ("", None)
+        value = cells[name]
+        if is_blank(value):
+            self._unreadable(number, f"{name} is blank, and it is the cursor column")
+            return False
+        if isinstance(value, bool) or not isinstance(value, _CURSOR_TYPES) or not _is_finite(value):
+            self._unreadable(number, f"{name} is no text, number, date or time, and it is the cursor column")
+            return False
+        try:
+            if stored is not None and value < stored:
+                return False
+            if self.plan.cursor is None or value > self.plan.cursor:
+                self.plan.cursor = value
+        except TypeError:
+            self._unreadable(number, f"{name} is of another type than the cursor")
+            return False
+        return True
+
+    def _pause(self) -> None:
+        self._check()
+        self._told(self.plan)
+        if time.monotonic() - self._renewed > _RENEWAL_SECONDS:
+            self._lease.renew()
+            self._renewed = time.monotonic()
+
+
+_DUPLICATES = {
+    "first": "which is used",
+    "none": "so none of them is used",
+}
+
+
+def refuse_too_many(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
+    """See that a sync changes no more rows than the author allows.
+
+    :param max_changes: a count of rows, or a share of the rows that the map has, 0 to 1. A share does not limit the
+        first sync, which finds an empty map
+    :param max_deletes: the same for rows that are gone from the source, which would be deleted or cleared
+    :raises TooManyChangesError: when it would
+    """
+    if plan.missing_changes and not plan.rows:
+        raise TooManyChangesError(
+            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
+            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
+            "and remove the map with: airflow cpaas contacts forget-map"
+        )
+    for name, limit, count, what in (
+        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
+        ("max_changes", max_changes, plan.requests, "change"),
+    ):
+        if limit is None or (isinstance(limit, float) and not plan.mapped):
+            continue
+        # 0.29 of 100 is 28.999999999999996.
+        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
+        if count > most:
+            share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+            raise TooManyChangesError(
+                f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
+                f"See that the source is complete. To let it happen, raise {name} for one run."
+            )
+
+
+_CURSOR_TYPES = (str, int, float, Decimal, date)
+"""What a cursor may be; a datetime is a date."""
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (str, date)) or math.isfinite(value)
+
+
+def cursor_to_json(value: Any) -> Any:
+    """Return a cursor's value as it is stored."""
+    if isinstance(value, datetime):
+        return {"datetime": value.isoformat()}
+    if isinstance(value, date):
+        return {"date": value.isoformat()}
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    return {"number": str(value)}
+
+
+def cursor_from_json(stored: Any) -> Any:
+    """Return a cursor's value as the source has it."""
+    if not isinstance(stored, dict):
+        return stored
+    ((kind, text),) = stored.items()
+    if kind == "number":
+        return Decimal(text)
+    return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)

@@ -1,0 +1,158 @@
+"""One request for one row, and what its response says about the row."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api import errors
+from cpaas_provider.contacts.errors import ColumnsChangedError
+from cpaas_provider.contacts.key_map.key_map import MapEntry
+from cpaas_provider.contacts.sync.decisions import Action, Decision
+from cpaas_provider.contacts.sync.spool import WorkItem
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.models.contacts import ContactTable
+
+_TABLE_SECONDS = 10.0
+"""How often the table is read again when rows are rejected."""
+
+_OF_THE_ACCOUNT = (
+    errors.CpaasAuthenticationError,
+    errors.CpaasInsufficientBalanceError,
+    errors.CpaasConfigurationError,
+)
+
+
+class Response(Enum):
+    """What a response says about a row."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    NOT_SENT = "not sent"
+    NOT_BEGUN = "not begun"
+    """The sync ended before its request."""
+    UNKNOWN = "unknown"
+    NOT_FOUND = "not found"
+    """The list has no such row any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A row whose intent is recorded.
+
+    :param before: the entry before the intent; ``None`` where there was none
+    :param intent: the entry as the map has it now
+    """
+
+    item: WorkItem
+    decision: Decision
+    before: MapEntry | None
+    intent: MapEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one request.
+
+    :param fatal: why no further request makes sense
+    :param error: what the client raised
+    """
+
+    pending: Pending
+    response: Response
+    row_id: str | None = None
+    reason: str | None = None
+    fatal: Exception | None = None
+    error: Exception | None = None
+
+
+class RowRequests:
+    """Makes the requests of a sync.
+
+    :param client: keeps to the connection's rate and concurrency, and repeats what is safe to repeat
+    :param changed: tells which columns of a table are not as they were when the sync began, in words
+    """
+
+    def __init__(self, client: AsyncCpaasClient, changed: Callable[[ContactTable], list[str]]) -> None:
+        self._client = client
+        self._changed = changed
+        self._table_read = -_TABLE_SECONDS
+        self.count = 0
+
+    async def send(self, pending: Pending) -> Result:
+        """Make the request of a row, and return what its response says."""
+        self.count += 1
+        try:
+            return await self._requested(pending)
+        except errors.CpaasNotFoundError as error:
+            if pending.decision.action is Action.CREATE:
+                return await self._rejected(pending, error)
+            return await self._not_found(pending, error)
+        except _OF_THE_ACCOUNT as error:
+            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error, error=error)
+        except (errors.CpaasRejectedError, errors.CpaasInvalidRequestError) as error:
+            return await self._rejected(pending, error)
+        except errors.CpaasNotSentError as error:
+            longest = self._client.settings.max_retry_after
+            waits = error.retry_after is not None and error.retry_after > longest
+            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None, error=error)
+        except errors.CpaasError as error:
+            return Result(pending, Response.UNKNOWN, reason=str(error), error=error)
+
+    async def _requested(self, pending: Pending) -> Result:
+        decision, row_id = pending.decision, pending.intent.row_id
+        cells = dict(decision.cells)
+        if decision.action is Action.DELETE:
+            await self._client.delete_contact_row(str(row_id))
+            return Result(pending, Response.ACCEPTED, row_id)
+        if decision.action is Action.CREATE:
+            record = await self._client.create_contact_row(cells)
+            row_id = record.row.id
+        else:
+            record = await self._client.update_contact_row(str(row_id), cells)
+        return Result(pending, Response.ACCEPTED, row_id, fatal=self._columns(record.table))
+
+    async def _not_found(self, pending: Pending, error: errors.CpaasError) -> Result:
+        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can."""
+        try:
+            if pending.decision.action is not Action.DELETE:
+                with contextlib.suppress(errors.CpaasNotFoundError):
+                    await self._client.get_contact_row(str(pending.intent.row_id))
+                    return Result(pending, Response.REJECTED, reason=str(error), error=error)
+            # A gateway that has lost its service says 404 of everything: to believe it would forget rows.
+            await self._client.get_contact_table()
+        except errors.CpaasError as unread:
+            fatal = unread if isinstance(unread, _OF_THE_ACCOUNT) else None
+            return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal, error=unread)
+        if pending.decision.action is Action.DELETE:
+            return Result(pending, Response.ACCEPTED, pending.intent.row_id)
+        return Result(pending, Response.NOT_FOUND, reason="the list has no such row any more")
+
+    async def _rejected(self, pending: Pending, error: errors.CpaasError) -> Result:
+        """Tell a bad cell from a column that was changed at the service."""
+        if time.monotonic() - self._table_read >= _TABLE_SECONDS:
+            self._table_read = time.monotonic()
+            try:
+                fatal = self._columns(await self._client.get_contact_table())
+            except errors.CpaasError as unread:
+                # As long as it cannot be read, no row counts as rejected.
+                self._table_read = -_TABLE_SECONDS
+                return Result(pending, Response.NOT_SENT, reason=str(unread), error=unread)
+            if fatal is not None:
+                return Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal, error=error)
+        return Result(pending, Response.REJECTED, reason=str(error), error=error)
+
+    def _columns(self, table: ContactTable | None) -> Exception | None:
+        changed: list[Any] = [] if table is None else self._changed(table)
+        if not changed:
+            return None
+        return ColumnsChangedError(
+            f"The columns of the contact table changed during the sync: {'; '.join(changed)}. The rows that were sent "
+            "before are recorded. The rest was not sent. The next try reads the columns again."
+        )

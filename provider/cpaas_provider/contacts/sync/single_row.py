@@ -1,0 +1,194 @@
+"""One row by its key, through the same key map as a sync: both agree on which row of the list a key has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api import errors as api_errors
+from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
+from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
+from cpaas_provider.contacts.mapping.keys import key_text
+from cpaas_provider.contacts.sync.decisions import (
+    Action,
+    Decision,
+    SyncRules,
+    decide,
+    in_step,
+    requested,
+    restored,
+    undone,
+)
+from cpaas_provider.contacts.sync.spool import WorkItem
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
+
+_LOOKS = 30
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class SingleRow:
+    """What became of the row.
+
+    :param row_id: ``None`` where the outcome of its creation is unknown, or there is no row
+    :param changed: whether a request changed the list
+    """
+
+    row_id: str | None
+    created: bool = False
+    changed: bool = False
+    unknown: bool = False
+
+
+def key_hash(key_map: KeyMap, key: Any) -> bytes:
+    """Return the hash of a key as a DAG author gives it: a value, or a list of the values of several columns.
+
+    :raises ValueError: when it is blank, cannot be a key, or has other parts than the map's key
+    """
+    parts = list(key) if isinstance(key, Sequence) and not isinstance(key, (str, bytes)) else [key]
+    texts = [key_text(part) for part in parts]
+    known = [text for text in texts if text is not None]
+    if not texts or len(known) < len(texts):
+        raise ValueError("is blank")
+    stored = key_map.value(KEY_COLUMNS)
+    if stored is not None and len(stored) != len(texts):
+        raise ValueError(f"has {len(texts)} parts, and the map's key has {len(stored)}: {' and '.join(stored)}")
+    return key_map.hashes.of_key(known)
+
+
+class RowUpsert:
+    """Brings one row of the list to some cells.
+
+    :param owner: who works on it, in words
+    :param call: makes a request; raises ``StoppedError`` when the task has to stop before it leaves
+    :param pause: lets seconds pass, and ends when the task has to stop
+    """
+
+    def __init__(
+        self,
+        key_map: KeyMap,
+        client: CpaasClient,
+        owner: str,
+        *,
+        rules: SyncRules,
+        call: Callable[[Callable[[], Any]], Any],
+        pause: Callable[[float], None],
+    ) -> None:
+        self._map = key_map
+        self._client = client
+        self._owner = owner
+        self._rules = rules
+        self._call = call
+        self._pause = pause
+
+    def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
+        """Create or update the row, or do neither where the list has these cells.
+
+        :param cells: by column id, as they go on the wire
+        :raises UnknownCreationsError: when the outcome of its creation is unknown, and the rules say ``fail``
+        :raises NotSyncedError: when another task has a request for the row under way
+        :raises ContactsError: when the lease ended, or the map cannot be used
+        :raises CpaasError: what the request raised; the map has recorded what is known
+        """
+        lease = self._map.row_lease(self._owner)
+        try:
+            return self._upsert(lease, WorkItem(0, row_hash, 0, None, b"", cells))
+        finally:
+            lease.release()
+
+    def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
+        for _ in range(_LOOKS):
+            entry = self._map.entries([item.key_hash]).get(item.key_hash)
+            others = self._map.leased().keys() - {lease.fencing_token}
+            decision = decide(item, entry, self._rules, self._map.hashes, others)
+            if decision.action is Action.BUSY:
+                self._pause(_LOOK_SECONDS)
+                continue
+            if decision.action is Action.UNKNOWN:
+                return self._unknown("an earlier request to create it was sent, and its outcome is unknown")
+            if decision.action not in (Action.CREATE, Action.UPDATE):
+                return SingleRow(None if entry is None else entry.row_id)
+            before = entry or MapEntry(item.key_hash)
+            intent = requested(decision, item, entry, fencing_token=lease.fencing_token, now=self._map.clock())
+            if intent is None or lease.write([Change(before, intent)]):
+                # Another task has changed the entry since: look again.
+                continue
+            intent = replace(intent, version=before.version + 1)
+            if (done := self._requested(lease, item, decision, entry, intent)) is not None:
+                return done
+        raise NotSyncedError(
+            f"Another task has a request for this row under way, and had one for {_LOOKS * _LOOK_SECONDS:g} seconds. "
+            "Nothing was sent. A retry of the task looks again."
+        )
+
+    def _requested(
+        self, lease: Lease, item: WorkItem, decision: Decision, before: MapEntry | None, intent: MapEntry
+    ) -> SingleRow | None:
+        """Make the request and record its result; ``None`` where the row is gone and is to be created."""
+        creates = decision.action is Action.CREATE
+        try:
+            row_id = str(self._call(lambda: self._send(decision, intent)))
+        except api_errors.CpaasNotFoundError:
+            if creates or not self._is_gone(str(intent.row_id)):
+                lease.write([Change(intent, undone(decision, intent, before))])
+                raise
+            lease.write([Change(intent, None)])
+            if self._rules.mode == "update":
+                raise
+            return None
+        except api_errors.CpaasUnknownOutcomeError as error:
+            if not creates:
+                raise
+            lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
+            return self._unknown(str(error))
+        except StoppedError:
+            # Nothing left.
+            lease.write([Change(intent, restored(before))])
+            raise
+        except (
+            api_errors.CpaasNotSentError,
+            api_errors.CpaasRejectedError,
+            api_errors.CpaasInvalidRequestError,
+        ):
+            lease.write([Change(intent, undone(decision, intent, before))])
+            raise
+        known = before if before is not None else MapEntry(item.key_hash)
+        after = replace(in_step(item, known, row_id, self._rules, self._map.hashes), raw_hash=None)
+        lease.write([Change(intent, after)])
+        return SingleRow(row_id, created=creates, changed=True)
+
+    def _send(self, decision: Decision, intent: MapEntry) -> str:
+        cells = dict(decision.cells)
+        if decision.action is Action.CREATE:
+            return self._client.create_contact_row(cells).row.id
+        return self._client.update_contact_row(str(intent.row_id), cells).row.id
+
+    def _is_gone(self, row_id: str) -> bool:
+        """Tell a row that is gone from a request that went astray: it cannot be read, and the table can.
+
+        A gateway that has lost its service says 404 of everything: to believe it would create the row twice.
+        """
+        try:
+            self._call(lambda: self._client.get_contact_row(row_id))
+        except api_errors.CpaasNotFoundError:
+            with contextlib.suppress(api_errors.CpaasError):
+                self._call(self._client.get_contact_table)
+                return True
+        except api_errors.CpaasError:
+            return False
+        return False
+
+    def _unknown(self, why: str) -> SingleRow:
+        if self._rules.on_unknown == "skip":
+            return SingleRow(None, unknown=True)
+        facts = self._map.facts
+        raise UnknownCreationsError(
+            f"The outcome of this row's creation is unknown: {why.rstrip('.')}. Look for the row in the list, then "
+            f"resolve it with: airflow cpaas contacts resolve --conn-id {facts.conn_id} --map {facts.name}. "
+            "on_unknown='resend' creates it again, perhaps twice."
+        )

@@ -1,0 +1,453 @@
+"""One try of a contact sync: read the source, compare, stop or send, report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.api.counting import counted
+from cpaas_provider.api.errors import CpaasInvalidRequestError
+from cpaas_provider.contacts.errors import (
+    MapMismatchError,
+    NotSyncedError,
+    StoppedError,
+    TooManyFailuresError,
+    UnknownCreationsError,
+)
+from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
+from cpaas_provider.contacts.key_map.key_map import DEFAULT_MAP, KeyMap, Lease, open_map
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
+from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.mapping.rows import ColumnRule, RowMapping
+from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.dispatcher import Counts, Dispatcher, StopSignal
+from cpaas_provider.contacts.sync.planning import (
+    Limit,
+    Plan,
+    Planner,
+    cursor_from_json,
+    cursor_to_json,
+    refuse_too_many,
+)
+from cpaas_provider.contacts.sync.preview import preview
+from cpaas_provider.contacts.sync.progress import Publish, SyncProgress, span
+from cpaas_provider.contacts.sync.requests import RowRequests
+from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import StoreError
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.api.models.contacts import ContactTable
+    from cpaas_provider.sources.base import Source
+
+log = logging.getLogger(__name__)
+
+COLUMN_TYPES, CURSOR = "column_types", "cursor"
+"""What a map stores beside its rows."""
+_CHANGED, _RESYNC = "changed", "resync"
+_RECIPIENTS = ("PHONE NUMBER", "EMAIL")
+
+
+@dataclass(frozen=True)
+class SyncSpec:
+    """What a sync is to do; see ``SyncContactsOperator`` for what the fields mean.
+
+    :param run: names the task instance, the same in all its tries
+    :param missing_cells: by the list column's name, as the author gives them
+    :param max_duration: seconds
+    :param partition: which part, from 0, and of how many
+    """
+
+    key: tuple[str, ...]
+    columns: Mapping[str, ColumnRule]
+    run: str
+    owner: str
+    rules: SyncRules = field(default_factory=SyncRules)
+    map_name: str = DEFAULT_MAP
+    missing_cells: Mapping[str, Any] = field(default_factory=dict)
+    empty_cell_value: Any = "null"
+    resync: bool = False
+    cursor_column: str | None = None
+    max_changes: Limit = None
+    max_deletes: Limit = 0.1
+    max_failure_ratio: float = 0.0
+    max_duration: float | None = None
+    max_pending_requests: int | None = None
+    partition: tuple[int, int] = (0, 1)
+    dry_run: bool = False
+    preview_count: int = 0
+    spool_path: str | None = None
+    progress_interval: float = 10.0
+
+
+class ContactSync:
+    """One try of a sync. Used once, as a context manager, which gives its lease and its disk back.
+
+    :param table: the contact table as it is now
+    :param connect: gives an async client
+    """
+
+    def __init__(
+        self,
+        spec: SyncSpec,
+        database: Database,
+        table: ContactTable,
+        stop: StopSignal,
+        *,
+        conn_id: str,
+        base_url: str,
+        default_region: str | None,
+        requests_per_second: float,
+        connect: Callable[[], AbstractAsyncContextManager[AsyncCpaasClient]],
+        publish: Publish = lambda figures: None,
+    ) -> None:
+        self._spec = spec
+        self._database = database
+        self._table = table
+        self._stop = stop
+        self._conn_id = conn_id
+        self._base_url = base_url
+        self._default_region = default_region
+        self._requests_per_second = requests_per_second
+        self._connect = connect
+        self._progress = SyncProgress(spec.progress_interval, publish)
+        self._open = contextlib.ExitStack()
+        self._names = {column.id: column.name for column in table.columns}
+        self._began = time.monotonic()
+        self._out_of_time = False
+        self._ended = False
+        self.plan = Plan()
+        self.counts = Counts()
+        self.preview: list[dict[str, Any]] = []
+        self.changed = False
+        self.column_sources: Mapping[str, tuple[str, ...]] = {}
+        self._map: KeyMap | None = None
+        self._spool: Spool | None = None
+
+    def __enter__(self) -> ContactSync:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def begin(self) -> Any:
+        """Take the lease on this part of the list, and return the cursor of the last run.
+
+        :raises LeaseTakenError: when another task syncs it now
+        :raises MapMismatchError: when the map belongs to another list or another key
+        :raises StoreError: when the database cannot be used
+        """
+        spec = self._spec
+        key_map = open_map(
+            self._database,
+            conn_id=self._conn_id,
+            base_url=self._base_url,
+            table_id=self._table.id,
+            name=spec.map_name,
+        )
+        self._refuse_other_key(key_map)
+        self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
+        self._open.callback(_release, self._lease)
+        self._map = key_map
+        stored = key_map.value(CURSOR) if spec.cursor_column else None
+        if not isinstance(stored, dict) or stored.get("of") != self._cursor_of:
+            # Of another column or mapping: what that passed over is not in the list as it is to be.
+            return None
+        return cursor_from_json(stored["value"])
+
+    def run(self, source: Source, cursor: Any = None) -> None:
+        """Read the source and send what differs.
+
+        :param cursor: what ``begin`` returned
+        :raises SourceError: when the source cannot be read; nothing was sent
+        :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
+        :raises ContactsError: as its kinds say
+        :raises StoreError: when the database cannot be used
+        :raises CpaasError: when the service asks for a pause, or refuses the account
+        """
+        spec, key_map = self._spec, self._key_map
+        spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
+        rules = replace(spec.rules, missing_cells=self._missing_cells())
+        with source.open() as table:
+            mapping = RowMapping.bind(
+                spec.columns,
+                self._table,
+                table.columns,
+                default_region=self._default_region,
+                empty_cell_value=spec.empty_cell_value,
+                key=spec.key,
+            )
+            self._log_changed_types(key_map, mapping)
+            self.column_sources = mapping.column_sources
+            if spec.resync and not spec.dry_run:
+                self._forget_cells(key_map)
+            planner = Planner(
+                key_map,
+                self._lease,
+                mapping,
+                rules,
+                spool,
+                cursor=(spec.cursor_column, cursor) if spec.cursor_column else None,
+                check=self._check,
+                told=self._progress.reading,
+            )
+            self.plan = planner.plan
+            planner.read(table, whole=spec.cursor_column is None)
+        log.info("%s", self._planned())
+        if spec.preview_count:
+            self.preview = preview(spool, spec.preview_count, self._names)
+        if spec.dry_run:
+            log.info("%s", self._estimate())
+            return
+        refuse_too_many(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
+        values: dict[str, Any] = {
+            KEY_COLUMNS: list(spec.key),
+            COLUMN_TYPES: mapping.type_signature(),
+            RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
+        }
+        self.changed = bool(key_map.value(self._changed_key))
+        if self.plan.requests or self.plan.records or self.plan.busy:
+            if self.plan.requests:
+                values[self._changed_key] = True
+            self._lease.write([], values)
+            asyncio.run(self._send(mapping, rules, spool))
+        else:
+            self._lease.write([], values)
+        self._end()
+
+    def announced(self) -> None:
+        """Have the changes count as published.
+
+        :raises StoreError: when the database cannot be written
+        """
+        if self.changed:
+            self._lease.write([], {self._changed_key: None})
+
+    def report(self) -> dict[str, Any]:
+        """Return what the sync came to, as small JSON."""
+        plan, counts, spec = self.plan, self.counts, self._spec
+        return {
+            "map": spec.map_name,
+            "rows": plan.rows,
+            "created": counts.created,
+            "updated": counts.updated,
+            "deleted": counts.deleted,
+            "unchanged": plan.unchanged + plan.records,
+            "rejected": counts.rejected,
+            "rejected_before": plan.rejected_before,
+            "invalid_rows": plan.invalid_rows,
+            "duplicates": plan.duplicates,
+            "unknown": plan.unknown + counts.unknown,
+            "unknown_rows": plan.unknown_rows,
+            "not_sent": counts.not_sent,
+            "remaining": self._remaining,
+            "not_in_mode": plan.not_in_mode,
+            "missing": plan.missing,
+            "in_other_partitions": plan.elsewhere,
+            "planned_requests": plan.requests,
+            "requests": counts.requests,
+            "complete": self._is_complete,
+            "dry_run": spec.dry_run,
+        }
+
+    def outcomes(self) -> Iterator[OutcomeLine]:
+        """Yield the lines of the results file."""
+        return iter(()) if self._spool is None else self._spool.outcomes()
+
+    @property
+    def _key_map(self) -> KeyMap:
+        if self._map is None:
+            raise RuntimeError("the sync has not begun")
+        return self._map
+
+    @property
+    def _total(self) -> int:
+        plan = self.plan
+        return plan.requests + plan.records + plan.busy
+
+    @property
+    def _remaining(self) -> int:
+        """Return how many rows were not dealt with."""
+        return 0 if self._spec.dry_run else max(0, self._total - self.counts.done)
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._ended and not self._remaining and not self.counts.not_sent
+
+    @property
+    def _cursor_of(self) -> str:
+        """Return what a cursor depends on: another column, key or mapping has to read all rows once more."""
+        spec = self._spec
+        rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
+        text = json.dumps(
+            [spec.cursor_column, spec.key, rules, self._default_region, spec.empty_cell_value],
+            default=repr,
+            sort_keys=True,
+        )
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    @property
+    def _changed_key(self) -> str:
+        first, end = self._lease.buckets
+        return _CHANGED if (first, end) == (0, BUCKETS) else f"{_CHANGED}/{first}-{end}"
+
+    def _refuse_other_key(self, key_map: KeyMap) -> None:
+        stored = key_map.value(KEY_COLUMNS)
+        if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
+            raise MapMismatchError(
+                f"The contact map {self._spec.map_name!r} was made with the key {' and '.join(stored)}. With another "
+                "key every row would be created again. Nothing was sent. Use that key, set map_name to start another "
+                f"map, or remove this one with: airflow cpaas contacts forget-map --conn-id {self._conn_id} --map "
+                f"{self._spec.map_name}"
+            )
+
+    def _missing_cells(self) -> dict[str, Any]:
+        """Return what is written into rows that are gone from the source, by column id."""
+        if not self._spec.missing_cells:
+            return {}
+        try:
+            return ContactColumns(self._table).encode(
+                self._spec.missing_cells,
+                default_region=self._default_region,
+                empty_cell_value=self._spec.empty_cell_value,
+            )
+        except CpaasInvalidRequestError as error:
+            raise CpaasInvalidRequestError(f"on_missing: {error}") from None
+
+    def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
+        stored = key_map.value(COLUMN_TYPES)
+        if stored is not None and (changed := mapping.changed_types(stored)):
+            log.warning(
+                "The types of columns changed at the service since the last sync: %s. Cells that do not fit the new "
+                "type are invalid rows now.",
+                "; ".join(changed),
+            )
+
+    def _forget_cells(self, key_map: KeyMap) -> None:
+        """Have all cells be sent once more; a retry of the same run goes on instead of beginning again."""
+        first, end = self._lease.buckets
+        name = f"{_RESYNC}/{first}-{end}"
+        if key_map.value(name) != self._spec.run:
+            count = self._lease.forget_cells({name: self._spec.run})
+            log.info("resync: all cells of %s are sent once more.", counted(count, "row"))
+
+    def _check(self) -> None:
+        if self._stop.requested:
+            raise StoppedError("The task was asked to stop while it read the source. Nothing was sent.")
+
+    async def _send(self, mapping: RowMapping, rules: SyncRules, spool: Spool) -> None:
+        spec = self._spec
+        async with self._connect() as client:
+            requests = RowRequests(client, lambda table: _changed(mapping, table))
+            dispatcher = Dispatcher(
+                self._lease,
+                rules,
+                spool,
+                requests,
+                client,
+                self._stop,
+                window=spec.max_pending_requests or 2 * client.settings.max_concurrency,
+                names=lambda column: self._names.get(column, column),
+                ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
+                counts=self.counts,
+            )
+            telling = asyncio.create_task(self._progress.sending(self.counts, self._total))
+            try:
+                await dispatcher.run()
+            finally:
+                telling.cancel()
+                self._out_of_time = dispatcher.out_of_time
+                self.changed = self.changed or bool(self.counts.changes)
+                self._progress.log(self.counts, self._total)
+
+    def _end(self) -> None:
+        """Move the cursor, and fail where the author's terms say so."""
+        spec, plan, counts = self._spec, self.plan, self.counts
+        self._ended = True
+        unknown = plan.unknown + counts.unknown
+        if self._is_complete and spec.cursor_column and plan.cursor is not None:
+            if unknown:
+                log.warning(
+                    "The cursor stays where it was, so that rows whose creation is unknown are read again once they "
+                    "are resolved."
+                )
+            else:
+                self._lease.write([], {CURSOR: {"of": self._cursor_of, "value": cursor_to_json(plan.cursor)}})
+        if plan.missing_skipped:
+            log.warning(
+                "%s of the source could not be read, so no row counts as gone from it. on_missing did nothing.",
+                counted(plan.unreadable, "row"),
+            )
+        if counts.not_sent:
+            raise NotSyncedError(
+                f"{counted(counts.not_sent, 'row')} could not be sent; {self._figures()}. A retry of the task sends "
+                "them. The results file has the reason of each."
+            )
+        if unknown and spec.rules.on_unknown == "fail":
+            raise UnknownCreationsError(
+                f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "
+                f"rows. Everything else was done ({self._figures()}). The results file names their rows of the "
+                "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
+                f"{self._conn_id} --map {spec.map_name}. on_unknown='create' creates them again, perhaps twice."
+            )
+        failed = counts.rejected + plan.rejected_before + plan.invalid_rows
+        if failed and failed > spec.max_failure_ratio * max(1, plan.here):
+            raise TooManyFailuresError(
+                f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
+                f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid), more than "
+                f"max_failure_ratio allows. Everything else was done ({self._figures()}). The results file has the "
+                "reason of each. Correct these rows in the source."
+            )
+        if self._remaining:
+            log.warning(
+                "max_duration ended the sync in good order: %s left. The next run goes on there.",
+                counted(self._remaining, "row"),
+            )
+
+    def _figures(self) -> str:
+        counts = self.counts
+        return f"{counts.created:,} created, {counts.updated:,} updated, {counts.deleted:,} deleted"
+
+    def _planned(self) -> str:
+        plan = self.plan
+        return (
+            f"Planned: {counted(plan.rows, 'row')} read in {span(time.monotonic() - self._began)}; {plan.creates:,} to "
+            f"create, {plan.updates:,} to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} "
+            f"unchanged, {plan.invalid_rows:,} invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} "
+            f"unknown, {plan.missing:,} gone from the source."
+        )
+
+    def _estimate(self) -> str:
+        requests = self.plan.requests
+        seconds = requests / self._requests_per_second
+        return (
+            f"A dry run: nothing was sent. The sync would make {counted(requests, 'request')}, which takes at least "
+            f"{span(seconds)} at {self._requests_per_second:g} requests a second."
+        )
+
+
+def _changed(mapping: RowMapping, table: ContactTable) -> list[str]:
+    """Return which written columns of a table are not as they were when they were bound, in words."""
+    there = {column.id: column.type.strip().upper() for column in table.columns}
+    changed: list[str] = []
+    for column, kind in json.loads(mapping.type_signature()):
+        name, now = mapping.column_names[column], there.get(column)
+        if now != kind:
+            changed.append(f"{name} is gone" if now is None else f"{name} was {kind} and is now {now}")
+    return changed
+
+
+def _release(lease: Lease) -> None:
+    try:
+        lease.release()
+    except StoreError as error:
+        log.warning("The lease on the contact list could not be given back, and ends by itself: %s", error)

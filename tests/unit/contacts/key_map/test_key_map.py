@@ -1,0 +1,174 @@
+"""The key map on both databases: leases, versions, and what a stale task can write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    LeaseTakenError,
+    MapMismatchError,
+    UnfinishedImportError,
+)
+from cpaas_provider.contacts.key_map.hashes import BUCKETS, CellHashes, buckets_of
+from cpaas_provider.contacts.key_map.key_map import (
+    IMPORTING,
+    LEASE,
+    Change,
+    KeyMap,
+    MapEntry,
+    RowState,
+    forget_map,
+    open_map,
+)
+from cpaas_provider.database.database import Database
+
+URL = "https://cpaas.example.com"
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def key_map(database: Database, clock: _Clock) -> KeyMap:
+    return open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table", clock=clock)
+
+
+def _synced(key_map: KeyMap, key: str, row_id: str) -> MapEntry:
+    cells = key_map.hashes.of_cells({"a": "1", "b": "2"}).pack()
+    return MapEntry(key_map.hashes.of_key([key]), row_id=row_id, raw_hash=b"r" * 16, cell_hashes=cells)
+
+
+def test_entries_are_read_as_they_were_written(key_map: KeyMap) -> None:
+    entries = [_synced(key_map, f"key {number}", f"row-{number}") for number in range(1_200)]
+    lease = key_map.lease("a task")
+    assert lease.write([Change(MapEntry(one.key_hash), one) for one in entries]) == {}
+    found = key_map.entries([one.key_hash for one in entries])
+    assert found == {one.key_hash: replace(one, version=1) for one in entries}
+    assert key_map.raw_hashes([*found, b"0" * 16]) == {one.key_hash: b"r" * 16 for one in entries}
+    assert [one.key_hash for page in key_map.pages(size=500) for one in page] == sorted(found)
+    assert key_map.counts()[RowState.SYNCED] == 1_200
+    halves = [sum(key_map.counts(buckets_of(part, 2)).values()) for part in range(2)]
+    assert sum(halves) == 1_200
+    assert all(halves)
+
+
+def test_change_of_an_entry_that_changed_meanwhile_is_not_written(key_map: KeyMap) -> None:
+    lease, single = key_map.lease("a sync"), key_map.row_lease("an upsert")
+    entry = _synced(key_map, "key", "row")
+    lease.write([Change(MapEntry(entry.key_hash), entry)])
+    read = key_map.entries([entry.key_hash])[entry.key_hash]
+    assert single.write([Change(read, replace(read, raw_hash=None))]) == {}
+    changed = lease.write([Change(read, None)])
+    assert changed == {entry.key_hash: replace(read, raw_hash=None, version=2)}
+    assert key_map.entries([entry.key_hash])
+    assert lease.write([Change(changed[entry.key_hash] or read, None)]) == {}
+    assert key_map.entries([entry.key_hash]) == {}
+
+
+def test_lease_keeps_others_from_its_buckets_until_it_ends(key_map: KeyMap, clock: _Clock) -> None:
+    first = key_map.lease("first", buckets_of(0, 2))
+    second = key_map.lease("second", buckets_of(1, 2))
+    with pytest.raises(LeaseTakenError, match="first syncs this contact list now"):
+        key_map.lease("third", buckets_of(1, 4))
+    second.release()
+    key_map.lease("third", buckets_of(3, 4))
+    clock.now += LEASE + timedelta(seconds=1)
+    key_map.lease("fourth", (0, BUCKETS))
+    entry = _synced(key_map, "key", "row")
+    with pytest.raises(LeaseLostError, match="has ended"):
+        first.write([Change(MapEntry(entry.key_hash), entry)])
+    assert key_map.entries([entry.key_hash]) == {}
+
+
+def test_retry_of_the_same_task_takes_the_lease_over(key_map: KeyMap) -> None:
+    earlier = key_map.lease("dag.task of run")
+    later = key_map.lease("dag.task of run")
+    assert later.fencing_token > earlier.fencing_token
+    with pytest.raises(LeaseLostError):
+        earlier.renew()
+    later.renew()
+    assert key_map.leased() == {later.fencing_token: "dag.task of run"}
+
+
+def test_write_prolongs_the_lease(key_map: KeyMap, clock: _Clock) -> None:
+    lease = key_map.lease("a task")
+    for _ in range(3):
+        clock.now += LEASE - timedelta(seconds=1)
+        lease.write([], {"cursor": clock.now.isoformat()})
+    assert key_map.value("cursor") == clock.now.isoformat()
+    assert key_map.value("none") is None
+
+
+def test_map_of_another_service_is_refused(database: Database, key_map: KeyMap) -> None:
+    open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table")
+    for changed in ({"base_url": "https://other.example.com"}, {"table_id": "other"}):
+        with pytest.raises(MapMismatchError, match="forget-map --conn-id cpaas_default --map default"):
+            open_map(database, **{"conn_id": "cpaas_default", "base_url": URL, "table_id": "table", **changed})
+    assert open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table", name="crm").facts.secret != (
+        key_map.facts.secret
+    )
+
+
+def test_forget_map_removes_all_of_it_and_nothing_else(database: Database, key_map: KeyMap) -> None:
+    other = open_map(database, conn_id="other", base_url=URL, table_id="table")
+    for one in (key_map, other):
+        lease = one.lease("a task")
+        entry = _synced(one, "key", "row")
+        lease.write([Change(MapEntry(entry.key_hash), entry)], {"cursor": 1})
+        lease.release()
+    assert forget_map(key_map) == 1
+    assert sum(other.counts().values()) == 1
+    assert open_map(database, conn_id="cpaas_default", base_url=URL, table_id="table").value("cursor") is None
+
+
+def test_resync_has_every_row_count_as_not_known(key_map: KeyMap) -> None:
+    entries = [_synced(key_map, f"key {number}", f"row-{number}") for number in range(100)]
+    part = key_map.lease("a part", buckets_of(0, 4))
+    whole = key_map.lease("a part", (0, BUCKETS))
+    whole.write([Change(MapEntry(one.key_hash), one) for one in entries])
+    whole.release()
+    part = key_map.lease("a part", buckets_of(0, 4))
+    count = part.forget_cells({"resync": "run"})
+    assert 0 < count < 100
+    left = key_map.raw_hashes([one.key_hash for one in entries])
+    assert len(left) == 100 - count
+
+
+def test_map_with_a_part_of_an_import_gives_a_lease_to_the_import_alone(key_map: KeyMap) -> None:
+    with_flag = key_map.lease("an import", while_importing=True)
+    with_flag.write([], {IMPORTING: {"rows": 3}})
+    with_flag.release()
+    for take in (key_map.lease, key_map.row_lease):
+        with pytest.raises(UnfinishedImportError, match="import-map again to finish it"):
+            take("a sync")
+    again = key_map.lease("an import", while_importing=True)
+    again.write([], {IMPORTING: None})
+    again.release()
+    key_map.lease("a sync").release()
+
+
+def test_cell_hashes_are_packed_and_unpacked(key_map: KeyMap) -> None:
+    hashes = key_map.hashes.of_cells({"a": "1", "b": None, "c": ["x", "y"]})
+    assert CellHashes.unpack(hashes.pack()) == hashes
+    assert hashes.has("a", key_map.hashes.of_cell("a", "1"))
+    assert not hashes.has("a", key_map.hashes.of_cell("a", 1))
+    assert not hashes.without(["a"]).has("a", key_map.hashes.of_cell("a", "1"))
+    assert len(hashes.pack()) == 36
+
+
+def test_parts_of_a_key_are_told_apart(key_map: KeyMap) -> None:
+    assert key_map.hashes.of_key(["ab", "c"]) != key_map.hashes.of_key(["a", "bc"])
