@@ -36,7 +36,7 @@ def _receiver() -> Any:
     """Build the application. All of it but the two endpoints needs an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
-    from cpaas_provider.assets.teller import telling
+    from cpaas_provider.assets.publisher import telling
     from cpaas_provider.delivery.receiver.assembly import assemble
     from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observer
 

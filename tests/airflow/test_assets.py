@@ -19,7 +19,7 @@ from cpaas_provider.assets import (
     on_link_clicked,
     on_messages_failed,
 )
-from cpaas_provider.assets.names import AssetName, read_uri
+from cpaas_provider.assets._uri import AssetName, read_uri
 from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
@@ -90,13 +90,13 @@ def since(moment, dag_id=None):
 
 def look():
     """Have a new process look and tell."""
-    from cpaas_provider.assets.teller import Teller
+    from cpaas_provider.assets.publisher import Teller
 
-    teller = Teller()
+    publisher = Teller()
     try:
-        return teller.look()
+        return publisher.look()
     finally:
-        teller.stop()
+        publisher.stop()
 
 
 def runs_of(dag_id):
@@ -166,7 +166,7 @@ class TestTelling:
         assert {key for key, _ in runs_of(both)} == {"spring", "alone"}
 
     def test_starts_none_twice_when_it_was_not_noted_that_it_was_told(self, store, scheduled, monkeypatch):
-        from cpaas_provider.assets import teller
+        from cpaas_provider.assets import publisher
 
         dag_id = scheduled(on_campaign_finished())
         finished(store, "spring")
@@ -175,7 +175,7 @@ class TestTelling:
             raise RuntimeError("killed")
 
         with monkeypatch.context() as patch:
-            patch.setattr(teller, "note_told", killed)
+            patch.setattr(publisher, "note_told", killed)
             with pytest.raises(RuntimeError, match="killed"):
                 look()
         assert len(runs_of(dag_id)) == 1
@@ -262,18 +262,18 @@ class TestTelling:
     def test_a_dag_that_is_paused_no_longer_runs_for_what_happened_meanwhile(self, store, scheduled):
         paused, other = scheduled(on_campaign_finished(), paused=True), scheduled(on_campaign_finished())
         finished(store, "spring", "summer")
-        from cpaas_provider.assets.teller import Teller
+        from cpaas_provider.assets.publisher import Teller
 
-        teller = Teller()
+        publisher = Teller()
         try:
-            assert teller.look() == 2
+            assert publisher.look() == 2
             assert [len(runs_of(one)) for one in (paused, other)] == [0, 2]
             set_paused(False, paused)
-            assert teller.look() == 0
+            assert publisher.look() == 0
             assert [key for key, _ in runs_of(paused)] == ["spring", "summer"]
-            assert teller.look() == 0
+            assert publisher.look() == 0
         finally:
-            teller.stop()
+            publisher.stop()
         # Nor does a new process start anything anew.
         assert look() == 0
         assert [len(runs_of(one)) for one in (paused, other)] == [2, 2]
@@ -302,7 +302,7 @@ class TestServing:
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
-        from cpaas_provider.assets.teller import telling
+        from cpaas_provider.assets.publisher import telling
         from tests.airflow.examples import wait_for
 
         dag_id = scheduled(on_campaign_finished())
@@ -316,15 +316,15 @@ class TestServing:
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
-        from cpaas_provider.assets import teller
+        from cpaas_provider.assets import publisher
         from tests.airflow.examples import wait_for
 
         dag_id = scheduled(on_campaign_finished())
-        monkeypatch.setattr(teller, "PAUSE", 0.05)
+        monkeypatch.setattr(publisher, "PAUSE", 0.05)
         folder = tmp_path / "later"
         folder.write_text("in the way")
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
-        with TestClient(teller.telling(FastAPI())):
+        with TestClient(publisher.telling(FastAPI())):
             wait_for(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()

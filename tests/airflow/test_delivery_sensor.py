@@ -433,7 +433,7 @@ class TestWhatSendersReturn:
     """``read_sent`` beyond what the scenes show."""
 
     def read(self, given: Any) -> tuple[tuple[str, ...], int]:
-        from cpaas_provider.sensors._sent import read_sent
+        from cpaas_provider.sensors._send_result import read_sent
 
         found = read_sent(given)
         return found.campaigns, found.expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpaas_provider.assets.names import AssetName
+from cpaas_provider.assets._uri import AssetName
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, PartitionedAssetTimetable

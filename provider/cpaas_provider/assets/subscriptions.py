@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.assets.names import SCHEME, AssetName, read_uri
+from cpaas_provider.assets._uri import SCHEME, AssetName, read_uri
 from cpaas_provider.delivery.tracking.events import KINDS
 
 AT_ONCE = 50

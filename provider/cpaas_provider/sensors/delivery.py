@@ -11,14 +11,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cpaas_provider.api import bounds
 from cpaas_provider.provider_info import with_documentation
-from cpaas_provider.sensors._beginnings import begins
+from cpaas_provider.sensors._start_log import begins
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sensors._delivery_looks import Look
-    from cpaas_provider.sensors._sent import Sent
-    from cpaas_provider.triggers._delivery_goal import Goal
+    from cpaas_provider.sensors._delivery_status import Look
+    from cpaas_provider.sensors._send_result import Sent
+    from cpaas_provider.triggers._polling.delivery_criteria import Goal
 
 # On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
 DEFAULT_ROUND = 1.0
@@ -130,7 +130,7 @@ class DeliverySensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
-        from cpaas_provider.triggers._delivery_goal import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
+        from cpaas_provider.triggers._polling.delivery_criteria import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
 
         event = event if isinstance(event, dict) else {}
         outcome = event.get("outcome")
@@ -159,7 +159,7 @@ class DeliverySensor(BaseSensorOperator):
 
     def _give_up(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
         """End the wait after a last look, which may show that it came to its end after all."""
-        from cpaas_provider.triggers._delivery_goal import DONE
+        from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
         seen = self._look(context) or self._seen
         verdict = self._goal(seen.sent).given_up(seen.counts) if seen else self._of_the_trigger
@@ -207,8 +207,8 @@ class DeliverySensor(BaseSensorOperator):
         """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.database.errors import NoReportsThereError, StoreError
         from cpaas_provider.delivery.tracking.awaited import STRANGE
-        from cpaas_provider.sensors._delivery_looks import look
         from cpaas_provider.sensors._delivery_results import results_file
+        from cpaas_provider.sensors._delivery_status import look
 
         try:
             if self.results_path is not None:
@@ -224,7 +224,7 @@ class DeliverySensor(BaseSensorOperator):
         return self._seen
 
     def _read_sent(self) -> Sent:
-        from cpaas_provider.sensors._sent import read_sent
+        from cpaas_provider.sensors._send_result import read_sent
 
         try:
             return read_sent(self.send_result)
@@ -232,7 +232,7 @@ class DeliverySensor(BaseSensorOperator):
             raise AirflowFailException(str(error)) from None
 
     def _goal(self, sent: Sent) -> Goal:
-        from cpaas_provider.triggers._delivery_goal import Goal
+        from cpaas_provider.triggers._polling.delivery_criteria import Goal
 
         return Goal(sent.expected, self.min_delivered)
 
@@ -240,7 +240,7 @@ class DeliverySensor(BaseSensorOperator):
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
         from cpaas_provider.database.errors import StoreError
         from cpaas_provider.sending.errors import SendingError
-        from cpaas_provider.triggers._delivery_goal import DONE
+        from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
         if verdict["outcome"] != DONE:
             raise AirflowFailException(self._failure(context, verdict))
@@ -265,8 +265,8 @@ class DeliverySensor(BaseSensorOperator):
         return end + _STANDING.format_map(verdict)
 
     def _report(self, verdict: Mapping[str, Any]) -> dict[str, Any]:
-        from cpaas_provider.sensors._delivery_looks import conflicts_of, write_outcomes
         from cpaas_provider.sensors._delivery_results import results_file
+        from cpaas_provider.sensors._delivery_status import conflicts_of, write_outcomes
         from cpaas_provider.sources.files import place_of
 
         campaigns = self._read_sent().campaigns
@@ -308,6 +308,6 @@ def _is_count(value: Any) -> bool:
 
 
 def _figures(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    from cpaas_provider.triggers._delivery_goal import FIGURES
+    from cpaas_provider.triggers._polling.delivery_criteria import FIGURES
 
     return {name: verdict[name] for name in FIGURES}

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
-from cpaas_provider.sensors._beginnings import begins
+from cpaas_provider.sensors._start_log import begins
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,9 +11,9 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.triggers._delivery_goal import ERROR, Goal
-from cpaas_provider.triggers._delivery_poller import DeliveryPoller, DeliveryWaiter
-from cpaas_provider.triggers._shared import WaitEndedError
+from cpaas_provider.triggers._polling.delivery import DeliveryPoller, DeliveryWaiter
+from cpaas_provider.triggers._polling.delivery_criteria import ERROR, Goal
+from cpaas_provider.triggers._polling.poller import WaitEndedError
 
 LAST_LOOK = 10.0
 """Seconds that the last read of the database may take, at the deadline."""

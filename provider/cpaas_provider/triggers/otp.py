@@ -12,8 +12,8 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.triggers._otp_poller import OtpPoller, OtpWaiter
-from cpaas_provider.triggers._shared import WaitEndedError
+from cpaas_provider.triggers._polling.otp import OtpPoller, OtpWaiter
+from cpaas_provider.triggers._polling.poller import WaitEndedError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken

@@ -17,7 +17,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.awaited import open_reports
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.triggers._delivery_goal import Goal
+from cpaas_provider.triggers._polling.delivery_criteria import Goal
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from cpaas_provider.triggers.otp import LAST_READ, OtpStatusTrigger, OtpWatch
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, Messages

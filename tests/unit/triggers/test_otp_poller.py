@@ -14,8 +14,9 @@ from airflow.sdk import timezone
 
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.triggers import _kept_client, _otp_poller, _shared, otp
-from cpaas_provider.triggers._shared import WaitEndedError
+from cpaas_provider.triggers import otp
+from cpaas_provider.triggers._polling import client, otp, poller
+from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.benchmarks.waiting.bare_otps import VERIFIED, OtpServer
 from tests.sandbox import Sandbox, connection_json
@@ -31,11 +32,11 @@ def connection(url: str, key: str = "sk_one", **extra: Any) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_otp_poller, "SHORTEST_INTERVAL", 0.02)
-    monkeypatch.setattr(_shared, "FIRST_BACKOFF", 0.01)
-    monkeypatch.setattr(_shared, "LINGER", 0.05)
+    monkeypatch.setattr(otp, "SHORTEST_INTERVAL", 0.02)
+    monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(poller, "LINGER", 0.05)
     yield
-    assert [place for place in _shared._pollers if not place[0].is_closed()] == []
+    assert [place for place in poller._pollers if not place[0].is_closed()] == []
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtpServer]:
         monkeypatch.setenv(CONN, connection(running.url))
         yield running
         async with asyncio.timeout(10):
-            while _shared._pollers:  # noqa: ASYNC110 - nothing else tells that it has ended
+            while poller._pollers:  # noqa: ASYNC110 - nothing else tells that it has ended
                 await asyncio.sleep(0.01)
 
 
@@ -152,7 +153,7 @@ class TestOrder:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
-        monkeypatch.setattr(_otp_poller, "SHORTEST_INTERVAL", 1e-6)
+        monkeypatch.setattr(otp, "SHORTEST_INTERVAL", 1e-6)
         tasks = begun(*names(20)) + begun("late", deadline=3600)
         await until_reads(server, 10)
         tasks += begun("new", deadline=5)
@@ -315,7 +316,7 @@ class TestConnection:
     async def test_an_edited_connection_is_noticed_in_time(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0.05)
+        monkeypatch.setattr(client, "READ_AGAIN", 0.05)
         async with OtpServer() as elsewhere:
             tasks = begun(*names(5))
             await until_reads(server, 20)
@@ -355,7 +356,7 @@ class TestConnection:
 
     async def test_one_that_stays_gone_ends_the_waits(self, server: OtpServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(CONN)
-        monkeypatch.setattr(_kept_client, "PATIENCE", 0.05)
+        monkeypatch.setattr(client, "PATIENCE", 0.05)
         told = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
         assert {type(one) for one in told} == {WaitEndedError}
         assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in told)
@@ -363,7 +364,7 @@ class TestConnection:
     async def test_one_that_cannot_be_read_meanwhile_goes_on_with_what_is_known(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0.02)
+        monkeypatch.setattr(client, "READ_AGAIN", 0.02)
         tasks = begun(*names(5))
         await until_reads(server, 10)
         monkeypatch.delenv(CONN)
@@ -374,8 +375,8 @@ class TestConnection:
     async def test_connection_unreadable_beyond_all_patience_keeps_its_working_client_and_logs_it_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0)
-        monkeypatch.setattr(_kept_client, "PATIENCE", 0)
+        monkeypatch.setattr(client, "READ_AGAIN", 0)
+        monkeypatch.setattr(client, "PATIENCE", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)
@@ -392,8 +393,8 @@ class TestConnection:
     async def test_connection_unreadable_ends_the_waits_once_its_key_is_refused(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_kept_client, "READ_AGAIN", 0)
-        monkeypatch.setattr(_kept_client, "PATIENCE", 0)
+        monkeypatch.setattr(client, "READ_AGAIN", 0)
+        monkeypatch.setattr(client, "PATIENCE", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)

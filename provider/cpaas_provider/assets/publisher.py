@@ -18,7 +18,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from cpaas_provider.assets.news import news_for
+from cpaas_provider.assets.payloads import news_for
 from cpaas_provider.assets.subscriptions import (
     Listener,
     Subscription,

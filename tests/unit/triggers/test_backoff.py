@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from cpaas_provider.api.errors import CpaasNotSentError, CpaasRateLimitedError
-from cpaas_provider.triggers import _reading_pace, _shared
-from cpaas_provider.triggers._reading_pace import RoundLength, Trouble
+from cpaas_provider.triggers._polling import backoff, poller
+from cpaas_provider.triggers._polling.backoff import RoundLength, Trouble
 
 
 class Clock:
@@ -22,8 +22,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(_reading_pace, "time", made)
-    monkeypatch.setattr(_shared.random, "uniform", lambda _, longest: longest)
+    monkeypatch.setattr(backoff, "time", made)
+    monkeypatch.setattr(poller.random, "uniform", lambda _, longest: longest)
     return made
 
 

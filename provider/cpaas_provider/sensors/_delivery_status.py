@@ -15,7 +15,7 @@ from cpaas_provider.sensors._delivery_results import write_results
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cpaas_provider.sensors._sent import Sent
+    from cpaas_provider.sensors._send_result import Sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.triggers._agenda import Agenda
+from cpaas_provider.triggers._polling.read_queue import Agenda
 
 
 def agenda(*entries: tuple[str, float, float]) -> Agenda[str]:

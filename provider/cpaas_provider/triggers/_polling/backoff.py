@@ -7,7 +7,7 @@ import math
 import time
 
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.triggers._shared import backoff
+from cpaas_provider.triggers._polling.poller import backoff
 
 TELL_AGAIN = 60.0
 """Seconds between two log lines about the same."""

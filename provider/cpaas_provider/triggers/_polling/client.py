@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError
-from cpaas_provider.triggers._reading_pace import TELL_AGAIN
-from cpaas_provider.triggers._shared import WaitEndedError, backoff
+from cpaas_provider.triggers._polling.backoff import TELL_AGAIN
+from cpaas_provider.triggers._polling.poller import WaitEndedError, backoff
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient

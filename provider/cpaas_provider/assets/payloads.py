@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from cpaas_provider.assets.names import AssetName
+from cpaas_provider.assets._uri import AssetName
 from cpaas_provider.assets.subscriptions import News
 from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, Happening
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.database.errors import NoReportsThereError, StoreError
 from cpaas_provider.delivery.tracking.awaited import STRANGE, noted, open_reports
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of, touched_since
-from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
+from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
-    from cpaas_provider.triggers._delivery_goal import Goal
+    from cpaas_provider.triggers._polling.delivery_criteria import Goal
 
 SHORTEST_INTERVAL = 1.0
 LOOK_AGAIN = 300.0

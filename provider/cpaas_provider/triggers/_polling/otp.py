@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
-from cpaas_provider.triggers._agenda import Agenda
-from cpaas_provider.triggers._kept_client import KeptClient
-from cpaas_provider.triggers._reading_pace import RoundLength, Trouble
-from cpaas_provider.triggers._shared import Poller, Waiter, backoff
+from cpaas_provider.triggers._polling.backoff import RoundLength, Trouble
+from cpaas_provider.triggers._polling.client import KeptClient
+from cpaas_provider.triggers._polling.poller import Poller, Waiter, backoff
+from cpaas_provider.triggers._polling.read_queue import Agenda
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient

@@ -13,8 +13,8 @@ from typing import ClassVar
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.triggers import _shared
-from cpaas_provider.triggers._shared import Poller, WaitEndedError, Waiter, backoff
+from cpaas_provider.triggers._polling import poller
+from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
 
 told_by = contextvars.ContextVar("told_by", default="nobody")
 
@@ -65,10 +65,10 @@ class Silent(Watched):
 def nothing_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Watched, "made", [])
     monkeypatch.setattr(Watched, "fails", [])
-    monkeypatch.setattr(_shared, "LINGER", 0.05)
+    monkeypatch.setattr(poller, "LINGER", 0.05)
     yield
     # Those of loops that are closed go when the next poller is made.
-    assert [place for place in _shared._pollers if not place[0].is_closed()] == []
+    assert [place for place in poller._pollers if not place[0].is_closed()] == []
 
 
 async def waits(kind: type[Watched] = Watched, key: str = "here", seconds: float = 10) -> str | None:
@@ -112,7 +112,7 @@ class TestOnePoller:
         await until_over()
 
     async def test_who_comes_while_it_lingers_is_read_for_by_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_shared, "LINGER", 5)
+        monkeypatch.setattr(poller, "LINGER", 5)
         await waits()
         assert await waits() == "read in round 2"
         assert len(Watched.made) == 1
@@ -229,7 +229,7 @@ class TestLoops:
         loop.run_until_complete(waits())
         loop.close()
         assert asyncio.run(waits()) == "read in round 1"
-        assert [place for place in _shared._pollers if place[0] is loop] == []
+        assert [place for place in poller._pollers if place[0] is loop] == []
 
     async def test_telling_thousands_leaves_the_loop_its_turns(self) -> None:
         tasks = [asyncio.create_task(waits(Silent, seconds=3600)) for _ in range(5000)]

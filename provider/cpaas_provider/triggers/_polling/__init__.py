@@ -1,0 +1,1 @@
+"""One poller for all who wait on the same connection or database."""
