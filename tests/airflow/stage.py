@@ -26,8 +26,8 @@ from sqlalchemy import delete
 
 from cpaas_provider.api import core
 from cpaas_provider.sending.campaign import campaign
-from cpaas_provider.sending.entries import CAMPAIGN_DATABASE
-from cpaas_provider.sending.otp_records import OtpRecords
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+from cpaas_provider.sending.probes import OtpRecords
 from tests.airflow.examples import bounded
 from tests.airflow.running import DagRunResult, run
 from tests.ports import closed_port

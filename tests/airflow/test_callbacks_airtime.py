@@ -12,10 +12,10 @@ import pytest
 from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.receiver.received import Arrival
 from cpaas_provider.operators._tracking import PurchaseEvidence
-from cpaas_provider.sending import once as once_module
-from cpaas_provider.sending.deed import OnUnknown
-from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
+from cpaas_provider.sending.journal.model import Entry, State
+from cpaas_provider.sending.spec import OnUnknown
 from tests.airflow.deeds import AIRTIME
 from tests.airflow.stage import Stage, digits, fault
 from tests.airflow.test_callbacks import Received, received

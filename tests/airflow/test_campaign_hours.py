@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.sending.campaign import packer
+from cpaas_provider.sending.campaign import batcher
 from tests.airflow.campaigns import counts, digits, reached, requests, rows, small_packs, sms
 from tests.airflow.stage import Stage
 
@@ -37,7 +37,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = type(
             "Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: dt.datetime.now(zone) + count * HOUR)}
         )
-        monkeypatch.setattr(packer, "datetime", clock)
+        monkeypatch.setattr(batcher, "datetime", clock)
 
     return pass_by
 
@@ -67,7 +67,7 @@ def test_closing_in_the_middle_puts_the_rest_off(stage: Stage, hours: Any, monke
     asked = iter([0, 0, 0])
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked, 2) * HOUR)})
-    monkeypatch.setattr(packer, "datetime", clock)
+    monkeypatch.setattr(batcher, "datetime", clock)
     deferred = run.once()
     assert deferred.state == "deferred"
     sent = sum(reached(stage).values())
@@ -140,7 +140,7 @@ def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
     asked = itertools.chain([0, 0, 0], itertools.repeat(2))
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked) * HOUR)})
-    monkeypatch.setattr(packer, "datetime", clock)
+    monkeypatch.setattr(batcher, "datetime", clock)
     deferred = run.change(on_unknown="resend").clear().once()
     assert deferred.state == "deferred"
     assert 4 < requests(stage) < 8

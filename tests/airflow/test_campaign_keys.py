@@ -12,7 +12,7 @@ import pytest
 
 from cpaas_provider.database.errors import StoreError
 from cpaas_provider.database.leases import CampaignState
-from cpaas_provider.sending.entries import JOURNAL_KEY
+from cpaas_provider.sending.journal.model import JOURNAL_KEY
 from tests.airflow import test_cli_journal as of_single_requests
 from tests.airflow.campaigns import accept_all, counts, digits, reached, refuse, requests, rows, small_packs, sms
 from tests.airflow.stage import Stage, fault, forget_campaign_database
@@ -49,7 +49,7 @@ class TestFailedWrites:
     def test_retry_after_a_first_write_that_failed_sends_to_all(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("cpaas_provider.sending.campaign.keeper._FIRST_PAUSE", 0.0)
+        monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
             broken.setattr(CampaignState, "set", _fails_at_the_journal(CampaignState.set))
@@ -60,7 +60,7 @@ class TestFailedWrites:
     def test_new_run_after_a_first_write_that_failed_sends_to_all(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("cpaas_provider.sending.campaign.keeper._FIRST_PAUSE", 0.0)
+        monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
             broken.setattr(CampaignState, "set", _fails_at_the_journal(CampaignState.set))

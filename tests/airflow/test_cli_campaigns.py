@@ -17,10 +17,10 @@ from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
 from cpaas_provider.operators import SmsCampaignOperator
-from cpaas_provider.sending.campaign.ledger import FULL, ROOM, Batch, Claim, End, Segment
-from cpaas_provider.sending.campaign.segments import SERIES, part_key, read_series
-from cpaas_provider.sending.entries import State
-from cpaas_provider.sending.fingerprints import MEMBER_BYTES
+from cpaas_provider.sending.hashing import MEMBER_BYTES
+from cpaas_provider.sending.journal.log import FULL, ROOM, Batch, Claim, End, Segment
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow import test_cli_journal as of_single_requests
 from tests.airflow.stage import Stage, digits, fault, phone
 from tests.airflow.test_cli_journal import Journal

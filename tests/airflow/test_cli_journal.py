@@ -24,7 +24,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.sending.otp_records import OtpRecords
+from cpaas_provider.sending.probes import OtpRecords
 from tests.airflow.command_line import CommandLine, Said
 from tests.airflow.stage import Stage, digits, fault, on_stage, phone
 from tests.airflow.tries import Run, new_dag

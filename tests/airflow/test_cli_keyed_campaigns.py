@@ -14,7 +14,7 @@ from sqlalchemy import update
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.leases import CampaignState
 from cpaas_provider.database.registry import CampaignKey
-from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from tests.airflow import test_cli_journal as of_single_requests
 from tests.airflow.campaigns import counts, digits, reached, rows, small_packs, sms
 from tests.airflow.stage import Stage, fault

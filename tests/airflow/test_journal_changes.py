@@ -48,7 +48,7 @@ class TestAnotherText:
     def test_between_two_tries_of_a_deliberate_repetition_too(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("cpaas_provider.sending.once._FIRST_PAUSE", 0.0)
+        monkeypatch.setattr("cpaas_provider.sending.engine._FIRST_PAUSE", 0.0)
         SMS.lose(stage, "error_500_after")
         run = SMS.run(stage, on_unknown="resend", **BY_TRY["sms"])
         first, second = run.to_the_end()

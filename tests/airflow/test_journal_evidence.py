@@ -11,8 +11,8 @@ import pytest
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.sending import once
-from cpaas_provider.sending.entries import Entry
+from cpaas_provider.sending import engine
+from cpaas_provider.sending.journal.model import Entry
 from tests.airflow.deeds import SMS, FailsAfterwards
 from tests.airflow.stage import Stage, phone
 from tests.airflow.tries import Run, new_dag
@@ -64,7 +64,7 @@ class AirtimeWithReports(BuyAirtimeOperator):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
+    monkeypatch.setattr(engine, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
 
 
 @pytest.fixture

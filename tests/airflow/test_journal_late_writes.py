@@ -10,7 +10,7 @@ from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.utils.session import create_session
 
 from cpaas_provider.operators._task_state import TaskState
-from cpaas_provider.sending.campaign import ledger
+from cpaas_provider.sending.journal import log
 from tests.airflow.campaigns import accept_all, digits, reached, rows, small_packs, sms
 from tests.airflow.deeds import SMS
 from tests.airflow.stage import Stage, fault
@@ -70,7 +70,7 @@ def test_single_send_of_several_tries_is_not_made_again(stage: Stage, copies: Co
 @pytest.mark.parametrize("backend", ["", "no.such.Backend"], ids=["by the accessor", "past a backend"])
 def test_parts_that_were_put_together_are_removed(stage: Stage, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", backend)
-    monkeypatch.setattr(ledger, "MOST_PARTS", 4)
+    monkeypatch.setattr(log, "MOST_PARTS", 4)
     small_packs(stage)
     run = sms(stage, rows(10))
     assert run.once().state == "success"

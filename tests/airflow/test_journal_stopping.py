@@ -13,7 +13,7 @@ import pytest
 
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators import base
-from cpaas_provider.sending import stopping
+from cpaas_provider.sending import shutdown
 from tests.airflow.deeds import AIRTIME, OTP, ROW, SMS, Kind
 from tests.airflow.examples import wait_for
 from tests.airflow.stage import Stage, fault
@@ -143,7 +143,7 @@ class TestExecutionTimeout:
 
         monkeypatch.setattr(CpaasHook, "get_conn", slow)
         monkeypatch.setattr(base, "time", clock)
-        monkeypatch.setattr(stopping, "time", clock)
+        monkeypatch.setattr(shutdown, "time", clock)
         run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=60))
         ended = run.once()
         assert (ended.state, SMS.requests(stage)) == ("up_for_retry", 0)

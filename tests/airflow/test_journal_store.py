@@ -15,7 +15,7 @@ from airflow.sdk.execution_time.context import TaskStateStoreAccessor
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from cpaas_provider.sending import journal
+from cpaas_provider.sending.journal import journal
 from tests.airflow.deeds import AIRTIME, EMAIL, KINDS, OTP, ROW, SENDS, SMS, THERE, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, address, digits, fault, phone
 

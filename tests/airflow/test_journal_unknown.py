@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cpaas_provider.sending import once
-from cpaas_provider.sending.otp_records import OtpRecords
+from cpaas_provider.sending import engine
+from cpaas_provider.sending.probes import OtpRecords
 from tests.airflow.deeds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, fault, phone
 
@@ -24,7 +24,7 @@ SOON = {"unknown_timeout": 0}
 @pytest.fixture(autouse=True)
 def impatient(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.connect("cpaas_default", timeout=0.5)
-    monkeypatch.setattr(once, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(engine, "_FIRST_PAUSE", 0.0)
 
 
 def accepted(how: str) -> int:
@@ -100,9 +100,9 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Sta
     run = SMS.run(stage, on_unknown="resend", retries=1)
     first, second = run.to_the_end()
     assert (first.state, second.state) == ("up_for_retry", "failed")
-    assert f"sent {once.RESENDS} more times" in first.error
+    assert f"sent {engine.RESENDS} more times" in first.error
     assert first.references == second.references == list(run.journal())
-    assert SMS.requests(stage) == 1 + 2 * once.RESENDS
+    assert SMS.requests(stage) == 1 + 2 * engine.RESENDS
 
 
 def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
-from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.partitions import Partition
 
 SENDS = {
     SendSmsOperator: {"recipients": "+2348031234567", "content": "Hello"},

@@ -19,9 +19,9 @@ from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, StoreError
 from cpaas_provider.database.leases import CampaignState
 from cpaas_provider.database.registry import CampaignKey, partitions_of
-from cpaas_provider.sending.by_hand import UNTOUCHED
-from cpaas_provider.sending.campaign.by_hand import Log
-from cpaas_provider.sending.entries import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.resolution import UNTOUCHED
+from cpaas_provider.sending.journal.view import Log
 
 _OWNER = "airflow cpaas journal"
 

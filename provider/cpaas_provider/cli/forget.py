@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from cpaas_provider.cli import task_state
 from cpaas_provider.cli.instances import Instance, JournalError
 from cpaas_provider.cli.terminal import confirm
-from cpaas_provider.sending.by_hand import UNTOUCHED
-from cpaas_provider.sending.entries import CAMPAIGN_MARKER
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER
+from cpaas_provider.sending.journal.resolution import UNTOUCHED
 
 _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 

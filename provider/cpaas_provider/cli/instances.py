@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.state import TaskScope
 
-from cpaas_provider.sending.by_hand import Journal
+from cpaas_provider.sending.journal.resolution import Journal
 
 _RUNNING = frozenset({"running", "restarting"})
 

@@ -18,9 +18,9 @@ from cpaas_provider.cli import journal_words as words
 from cpaas_provider.cli import task_state
 from cpaas_provider.cli.instances import Found, Instance, JournalError
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
-from cpaas_provider.sending.by_hand import CannotDecideError, Decided, Decision, Journal
-from cpaas_provider.sending.campaign.by_hand import Log, Sum
-from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending.journal.model import Entry, State
+from cpaas_provider.sending.journal.resolution import CannotDecideError, Decided, Decision, Journal
+from cpaas_provider.sending.journal.view import Log, Sum
 
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 
 from cpaas_provider.cli.instances import Found, Instance
-from cpaas_provider.sending.by_hand import Decided, Decision, count_recipients
-from cpaas_provider.sending.campaign.by_hand import Sum
-from cpaas_provider.sending.entries import Entry
 from cpaas_provider.sending.errors import named
+from cpaas_provider.sending.journal.model import Entry
+from cpaas_provider.sending.journal.resolution import Decided, Decision, count_recipients
+from cpaas_provider.sending.journal.view import Sum
 
 _TOLD = 20
 

@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.campaign_journals import CampaignJournals
 from cpaas_provider.cli.instances import Found, Instance, JournalError
-from cpaas_provider.sending.by_hand import UNTOUCHED, CannotDecideError, Decided, Journal, Single
-from cpaas_provider.sending.campaign.by_hand import Log, is_log
-from cpaas_provider.sending.campaign.segments import newest_series
-from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
+from cpaas_provider.sending.journal.resolution import UNTOUCHED, CannotDecideError, Decided, Journal, Single
+from cpaas_provider.sending.journal.segments import newest_series
+from cpaas_provider.sending.journal.view import Log, is_log
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance in which no try can have read the journal that might write it yet."""

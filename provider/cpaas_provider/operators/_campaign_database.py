@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.sending.entries import CAMPAIGN_DATABASE
+from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database

@@ -17,7 +17,7 @@ from cpaas_provider.sending.errors import PartitionChangedError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.campaign.partitions import Partition
+    from cpaas_provider.sending.partitions import Partition
 
 KEY = "cpaas_partitions"
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.money import exact
-from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Fate
 from cpaas_provider.sources.files import place_of
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.campaigns import CampaignOperator
     from cpaas_provider.sending.campaign.campaign import Campaign
-    from cpaas_provider.sending.campaign.planning import Found
+    from cpaas_provider.sending.campaign.loader import Found
 
 _NAMED = 100
 """References of unknown requests in the report. The results file has all of them."""

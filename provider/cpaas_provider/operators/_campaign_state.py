@@ -17,13 +17,13 @@ from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_cam
 from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of
 from cpaas_provider.operators._task_state import task_state
-from cpaas_provider.sending.entries import CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.campaign.partitions import Partition
-    from cpaas_provider.sending.journal import Store
+    from cpaas_provider.sending.journal.journal import Store
+    from cpaas_provider.sending.partitions import Partition
 
 log = logging.getLogger(__name__)
 

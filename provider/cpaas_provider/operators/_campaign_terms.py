@@ -10,16 +10,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.api.money import part
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.campaign import Terms
-from cpaas_provider.sending.campaign.hours import SendWindow
-from cpaas_provider.sending.campaign.ledger import MOST_IN_A_CLAIM
-from cpaas_provider.sending.campaign.message import Message
-from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
-from cpaas_provider.sending.deed import OnUnknown
+from cpaas_provider.sending.campaign.content import Message
+from cpaas_provider.sending.campaign.guards.send_window import SendWindow
+from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
+from cpaas_provider.sending.journal.log import MOST_IN_A_CLAIM
+from cpaas_provider.sending.spec import OnUnknown
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.campaigns import CampaignOperator
-    from cpaas_provider.sending.campaign.partitions import Partition
+    from cpaas_provider.sending.partitions import Partition
 
 
 def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:

@@ -20,21 +20,21 @@ from cpaas_provider.operators._run_facts import address_of, identity_of, run_fac
 from cpaas_provider.operators._task_state import task_state
 from cpaas_provider.operators.journaled import NO_TASK_STATE, REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.disturb import DoNotDisturb, OnLookupError
-from cpaas_provider.sending.campaign.ledger import Ledger
-from cpaas_provider.sending.campaign.outcomes import (
+from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, OnLookupError
+from cpaas_provider.sending.campaign.loader import Columns, Planner
+from cpaas_provider.sending.campaign.progress import LookUps
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.campaign.results_file import (
     SUFFIXES,
     OutcomesNotWrittenError,
     refuse_unwritable,
     write_outcomes,
 )
-from cpaas_provider.sending.campaign.partitions import Partition
-from cpaas_provider.sending.campaign.plan import Fate, Plan
-from cpaas_provider.sending.campaign.planning import Columns, Planner
-from cpaas_provider.sending.campaign.progress import LookUps
-from cpaas_provider.sending.fingerprints import Fingerprints, campaign_identity
-from cpaas_provider.sending.journal import Store, TryFacts
-from cpaas_provider.sending.lateness import refuse_untimely
+from cpaas_provider.sending.hashing import Fingerprints, campaign_identity
+from cpaas_provider.sending.journal.journal import Store, TryFacts
+from cpaas_provider.sending.journal.log import Ledger
+from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.sending.run_guard import refuse_untimely
 from cpaas_provider.sources import ListSource, as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.campaigns import CampaignOperator
-    from cpaas_provider.sending.campaign.message import Send
-    from cpaas_provider.sending.deed import Evidence
-    from cpaas_provider.sending.stopping import Stop
+    from cpaas_provider.sending.campaign.content import Send
+    from cpaas_provider.sending.shutdown import Stop
+    from cpaas_provider.sending.spec import Evidence
     from cpaas_provider.sources.base import Source
 
 

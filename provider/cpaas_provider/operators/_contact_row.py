@@ -20,7 +20,7 @@ from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
-from cpaas_provider.sending.stopping import AbandonedError
+from cpaas_provider.sending.shutdown import AbandonedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.contacts import UpsertContactRowOperator
-    from cpaas_provider.sending.stopping import Stop
+    from cpaas_provider.sending.shutdown import Stop
 
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 

@@ -21,14 +21,14 @@ from cpaas_provider.database.errors import StoreError
 from cpaas_provider.operators._campaign_database import refuse_other_database
 from cpaas_provider.operators._run_facts import address_of, run_of
 from cpaas_provider.operators.journaled import REPORT_KEY
-from cpaas_provider.sending.campaign.outcomes import (
+from cpaas_provider.sending.campaign.results_file import (
     SUFFIXES,
     Columns,
     OutcomesNotWrittenError,
     refuse_unwritable,
     write_outcomes,
 )
-from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.contact_sync import SyncContactsOperator
-    from cpaas_provider.sending.stopping import Stop
+    from cpaas_provider.sending.shutdown import Stop
     from cpaas_provider.sources.base import Source
 
 PREVIEW_KEY = "preview"

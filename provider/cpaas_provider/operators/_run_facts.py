@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from cpaas_provider.sending.fingerprints import task_identity
-from cpaas_provider.sending.journal import TryFacts
-from cpaas_provider.sending.lateness import RunFacts
+from cpaas_provider.sending.hashing import task_identity
+from cpaas_provider.sending.journal.journal import TryFacts
+from cpaas_provider.sending.run_guard import RunFacts
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.base import CpaasOperator
     from cpaas_provider.operators.campaigns import CampaignOperator
-    from cpaas_provider.sending.campaign.partitions import Partition
+    from cpaas_provider.sending.partitions import Partition
 
 # In the order they are logged; of records that hold personal data everything else stays out.
 _OF_A_RESULT = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal import Store
+    from cpaas_provider.sending.journal.journal import Store
 
 
 def task_state(context: Context) -> Store | None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Outcome
-    from cpaas_provider.sending.entries import Entry
+    from cpaas_provider.sending.journal.model import Entry
+    from cpaas_provider.sending.spec import Outcome
 
 log = logging.getLogger(__name__)
 

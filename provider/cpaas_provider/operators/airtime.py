@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed, Evidence, Outcome
+    from cpaas_provider.sending.spec import Deed, Evidence, Outcome
 
 _FAILED = {
     "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
@@ -102,7 +102,7 @@ class BuyAirtimeOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one purchase."""
-        from cpaas_provider.sending.deed import Deed
+        from cpaas_provider.sending.spec import Deed
 
         recipient = self.msisdn(client, self.private("recipient"))
         self.skip_unless_allowed(client, recipient)

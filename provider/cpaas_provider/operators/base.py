@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.stopping import Stop
+    from cpaas_provider.sending.shutdown import Stop
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class CpaasOperator(BaseOperator):
 
     def _listen(self) -> Stop:
         """Return the stop signal, which ``on_kill`` sets from now on."""
-        from cpaas_provider.sending.stopping import Stop
+        from cpaas_provider.sending.shutdown import Stop
 
         stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
         self.__dict__["_stop"] = stop

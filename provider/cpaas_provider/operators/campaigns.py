@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._campaigning import Campaigning
-    from cpaas_provider.sending.campaign.message import Channel
+    from cpaas_provider.sending.campaign.content import Channel
 
 PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": summaries.source,
@@ -43,7 +43,7 @@ def partitions(count: int) -> list[dict[str, int]]:
 
     :param count: the number of partitions, 1 to 1,000
     """
-    from cpaas_provider.sending.campaign.partitions import partitions as parts
+    from cpaas_provider.sending.partitions import partitions as parts
 
     return parts(count)
 
@@ -296,7 +296,7 @@ class CampaignOperator(SendOperator):
             raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
         if self.results_path is not None:
             from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+            from cpaas_provider.sending.campaign.results_file import SUFFIXES
 
             file_name(SUFFIXES)("results_path", self.results_path)
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1
@@ -310,13 +310,13 @@ class CampaignOperator(SendOperator):
         """Refuse arguments that cannot work, where the DAG is written."""
         try:
             if self.send_window is not None:
-                from cpaas_provider.sending.campaign.hours import SendWindow
+                from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 
                 SendWindow.read(self.send_window, self.timezone or (self.timezone_column and "UTC"))
             elif self.timezone or self.timezone_column:
                 raise ValueError("timezone and timezone_column need a send_window, and none is given.")
             if isinstance(self.partition, Mapping):
-                from cpaas_provider.sending.campaign.partitions import Partition
+                from cpaas_provider.sending.partitions import Partition
 
                 Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:

@@ -228,12 +228,12 @@ class SyncContactsOperator(CpaasOperator):
 
             parse_mapping(self.columns)
         if isinstance(self.partition, Mapping):
-            from cpaas_provider.sending.campaign.partitions import Partition
+            from cpaas_provider.sending.partitions import Partition
 
             Partition.read(self.partition)
         if self.results_path is not None:
             from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+            from cpaas_provider.sending.campaign.results_file import SUFFIXES
 
             file_name(SUFFIXES)("results_path", self.results_path)
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed, Outcome
+    from cpaas_provider.sending.spec import Deed, Outcome
 
 # What a template renders where there is no row id yet.
 _NO_ROW = frozenset({"", "None", "null"})
@@ -96,7 +96,7 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one creation."""
-        from cpaas_provider.sending.deed import Deed
+        from cpaas_provider.sending.spec import Deed
 
         cells: dict[str, Any] = {}
         return Deed(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.email import EmailMessage
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.campaign.message import Channel
+    from cpaas_provider.sending.campaign.content import Channel
 
 
 _NO_SENDER = (
@@ -217,7 +217,7 @@ class EmailCampaignOperator(CampaignOperator):
     @property
     def message_type(self) -> Channel:
         """Return the channel of emails."""
-        from cpaas_provider.sending.campaign.message import EMAIL
+        from cpaas_provider.sending.campaign.content import EMAIL
 
         return EMAIL
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._tracking import Tracking
-    from cpaas_provider.sending.deed import Deed, Evidence, Outcome
-    from cpaas_provider.sending.journal import Journal
+    from cpaas_provider.sending.journal.journal import Journal
+    from cpaas_provider.sending.spec import Deed, Evidence, Outcome
 
 REPORT_KEY = "report"
 """The XCom with the report of a task that fails: what was sent, and what is unknown."""
@@ -140,9 +140,9 @@ class JournaledOperator(CpaasOperator):
     ) -> Any:
         """Send, or send what is left."""
         from cpaas_provider.operators._run_facts import address_of
-        from cpaas_provider.sending.deed import OnUnknown
+        from cpaas_provider.sending.engine import Once
         from cpaas_provider.sending.errors import PartlyRejectedError
-        from cpaas_provider.sending.once import Once
+        from cpaas_provider.sending.spec import OnUnknown
 
         stop = self._listen()
         journal: Journal | None = None
@@ -254,7 +254,7 @@ class JournaledOperator(CpaasOperator):
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
         from cpaas_provider.operators._run_facts import try_facts
         from cpaas_provider.operators._task_state import task_state
-        from cpaas_provider.sending.journal import note_no_claim
+        from cpaas_provider.sending.journal.journal import note_no_claim
 
         state = task_state(context)
         if state is not None and not self.__dict__.get("_state_failed"):
@@ -266,7 +266,7 @@ class JournaledOperator(CpaasOperator):
 
     def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
         """Return what is to be sent; where it is refused now, the error names what earlier tries sent."""
-        from cpaas_provider.sending.deed import Outcome
+        from cpaas_provider.sending.spec import Outcome
 
         try:
             return self.prepare(context, client, connection)
@@ -278,7 +278,7 @@ class JournaledOperator(CpaasOperator):
     def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
         from cpaas_provider.operators._run_facts import identity_of, try_facts
         from cpaas_provider.operators._task_state import task_state
-        from cpaas_provider.sending.journal import Journal
+        from cpaas_provider.sending.journal.journal import Journal
 
         state = task_state(context)
         if state is None:
@@ -306,8 +306,8 @@ class JournaledOperator(CpaasOperator):
 
         :param quietly: whether unknown requests need no log line
         """
-        from cpaas_provider.sending.deed import Outcome
-        from cpaas_provider.sending.once import in_doubt
+        from cpaas_provider.sending.engine import in_doubt
+        from cpaas_provider.sending.spec import Outcome
 
         outcome = Outcome.of(journal.entries) if journal else Outcome()
         if not outcome:

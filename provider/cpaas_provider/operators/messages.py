@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed, Outcome
+    from cpaas_provider.sending.spec import Deed, Outcome
 
 PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "recipients": summaries.recipients,
@@ -70,7 +70,7 @@ class SendMessageOperator(SendOperator):
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one message to all allowed recipients."""
         from cpaas_provider.api.counting import counted
-        from cpaas_provider.sending.deed import Deed
+        from cpaas_provider.sending.spec import Deed
 
         self._refuse_other_than_text()
         everybody = self._unique_recipients(client)
@@ -184,7 +184,7 @@ class SendMessageOperator(SendOperator):
         return list({self._known_by(one): one for one in reversed(normalised)}.values())[::-1]
 
     def _known_by(self, recipient: str) -> str:
-        from cpaas_provider.sending.fingerprints import known_by
+        from cpaas_provider.sending.hashing import known_by
 
         return known_by(self.operation, recipient)
 

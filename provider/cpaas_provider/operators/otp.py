@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed, Outcome
+    from cpaas_provider.sending.spec import Deed, Outcome
 
 _DEFAULT_EXPIRES_IN = 15
 # What a template renders where there is no code.
@@ -98,8 +98,8 @@ class RequestOtpOperator(SendOperator):
 
     def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one request for a passcode."""
-        from cpaas_provider.sending.deed import Deed
-        from cpaas_provider.sending.otp_records import OtpRecords
+        from cpaas_provider.sending.probes import OtpRecords
+        from cpaas_provider.sending.spec import Deed
 
         token = self.private("token")
         if token is not None and str(token).strip() in _NO_CODE:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.deed import Deed
+    from cpaas_provider.sending.spec import Deed
 
 
 class _LinksWhenAsked:
@@ -58,7 +58,7 @@ class SendOperator(JournaledOperator):
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, guarded against a stale run."""
         from cpaas_provider.operators._run_facts import run_facts
-        from cpaas_provider.sending.lateness import refuse_untimely
+        from cpaas_provider.sending.run_guard import refuse_untimely
 
         deed = super().prepare(context, client, connection)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.sms import SmsMessage
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.campaign.message import Channel
+    from cpaas_provider.sending.campaign.content import Channel
 
 
 _NO_SENDER = "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection."
@@ -259,7 +259,7 @@ class SmsCampaignOperator(CampaignOperator):
     @property
     def message_type(self) -> Channel:
         """Return the channel of SMS."""
-        from cpaas_provider.sending.campaign.message import SMS
+        from cpaas_provider.sending.campaign.content import SMS
 
         return SMS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.sending.campaign.outcomes import SUFFIXES, Columns, write_outcomes
+from cpaas_provider.sending.campaign.results_file import SUFFIXES, Columns, write_outcomes
 
 COLUMNS: Columns = {
     "campaign": "text",

@@ -292,7 +292,7 @@ def _refuse_out_of_bounds(task_id: Any, poke_interval: Any, results_path: Any) -
     try:
         bounds.poke_interval("poke_interval", poke_interval)
         if results_path is not None:
-            from cpaas_provider.sending.campaign.outcomes import SUFFIXES
+            from cpaas_provider.sending.campaign.results_file import SUFFIXES
 
             bounds.file_name(SUFFIXES)("results_path", results_path)
     except ValueError as error:

@@ -21,12 +21,12 @@ from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.leases import CampaignState
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.ledger import Ledger
-from cpaas_provider.sending.campaign.message import SMS, Message
-from cpaas_provider.sending.campaign.plan import Fate, Plan
-from cpaas_provider.sending.campaign.planning import Columns, Planner
-from cpaas_provider.sending.journal import Store, TryFacts
-from cpaas_provider.sending.stopping import Stop
+from cpaas_provider.sending.campaign.content import SMS, Message
+from cpaas_provider.sending.campaign.loader import Columns, Planner
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.journal.journal import Store, TryFacts
+from cpaas_provider.sending.journal.log import Ledger
+from cpaas_provider.sending.shutdown import Stop
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
 from tests.benchmarks.campaign.people import write_csv

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from cpaas_provider.operators import SmsCampaignOperator
-from cpaas_provider.sending.campaign.partitions import partitions
+from cpaas_provider.sending.partitions import partitions
 
 PARAMS = {"people": ""}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from cpaas_provider.sending.campaign.partitions import Partition
+from cpaas_provider.sending.partitions import Partition
 from tests.system.killing_campaigns.campaigns import PARTS
 from tests.system.killing_campaigns.evidence import Part, Story
 from tests.system.killing_campaigns.people import Row, Version

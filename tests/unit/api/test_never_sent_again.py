@@ -18,8 +18,8 @@ from cpaas_provider.api import endpoints, errors
 from cpaas_provider.api.endpoints import Effect, Endpoint
 from cpaas_provider.api.responses import read_answer
 from cpaas_provider.api.wire import Answer
-from cpaas_provider.sending.campaign.verdicts import Consequence, judge
-from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.campaign.rejections import Consequence, judge
+from cpaas_provider.sending.journal.model import State
 
 ADA, WHEN = "2348031234567", "2026-03-01T10:20:30+01:00"
 ABSENT = object()

@@ -14,8 +14,8 @@ import pytest
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
 from cpaas_provider.database.leases import LEASE, CampaignState
-from cpaas_provider.sending.entries import JOURNAL_KEY, State
-from cpaas_provider.sending.journal import Journal, Store, TryFacts
+from cpaas_provider.sending.journal.journal import Journal, Store, TryFacts
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from tests.unit.database.working import Worker
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

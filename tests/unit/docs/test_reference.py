@@ -21,9 +21,9 @@ from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS
 from cpaas_provider.operators._contact_sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
-from cpaas_provider.sending.campaign.outcomes import OF_A_CAMPAIGN
-from cpaas_provider.sending.campaign.plan import Fate
 from cpaas_provider.sending.campaign.progress import Progress
+from cpaas_provider.sending.campaign.recipients import Fate
+from cpaas_provider.sending.campaign.results_file import OF_A_CAMPAIGN
 from cpaas_provider.sensors._delivery_results import COLUMNS
 from tests.unit.docs import DOCS, PAGES, ROOT
 

@@ -23,9 +23,7 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending import by_hand
-from cpaas_provider.sending.by_hand import Decision
-from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, Pages, State
+from cpaas_provider.sending.engine import RESENDS, Deed, Once, OnUnknown, Outcome
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     EvidenceUnreadError,
@@ -38,10 +36,12 @@ from cpaas_provider.sending.errors import (
     TryReplacedError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
-from cpaas_provider.sending.journal import Journal, TryFacts
-from cpaas_provider.sending.once import RESENDS, Deed, Once, OnUnknown, Outcome
-from cpaas_provider.sending.stopping import AbandonedError, Stop
+from cpaas_provider.sending.hashing import Fingerprints, task_identity
+from cpaas_provider.sending.journal import resolution
+from cpaas_provider.sending.journal.journal import Journal, TryFacts
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, Entry, Pages, State
+from cpaas_provider.sending.journal.resolution import Decision
+from cpaas_provider.sending.shutdown import AbandonedError, Stop
 from tests.unit.sending.answers import Form, read, untouched
 
 OPERATION = "send_sms"
@@ -234,12 +234,12 @@ class World:
     @property
     def doubtful(self) -> tuple[Entry, ...]:
         """Requests a person could decide now."""
-        return () if self.stored is None else by_hand.doubtful(Pages.from_json(json.loads(self.stored)))
+        return () if self.stored is None else resolution.doubtful(Pages.from_json(json.loads(self.stored)))
 
     def mark(self, entry: Entry, decision: Decision) -> None:
         """Decide a request by hand, rightly or not; from then on that is what counts."""
         assert self.stored is not None
-        pages = by_hand.decide(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
+        pages = resolution.decide(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
         self.keys[self._newest_key()] = json.dumps(pages.as_json())
         self.copies = []
         self.open.pop(entry.reference, None)

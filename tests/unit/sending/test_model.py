@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cpaas_provider.sending import journal as journal_module
-from cpaas_provider.sending import once as once_module
-from cpaas_provider.sending.by_hand import Decision
+from cpaas_provider.sending import engine as once_module
+from cpaas_provider.sending.engine import OnUnknown
 from cpaas_provider.sending.errors import UnknownOutcomeError
-from cpaas_provider.sending.once import OnUnknown
+from cpaas_provider.sending.journal import journal as journal_module
+from cpaas_provider.sending.journal.resolution import Decision
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PEOPLE,

@@ -17,26 +17,26 @@ from typing import Any
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.money import Amount, exact, exact_or_none
 from cpaas_provider.api.text import placeholders_in
-from cpaas_provider.sending.campaign.budget import Budget
-from cpaas_provider.sending.campaign.circuit import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
-from cpaas_provider.sending.campaign.disturb import DoNotDisturb, NobodyLookedUpError
-from cpaas_provider.sending.campaign.doubts import Doubts
-from cpaas_provider.sending.campaign.hours import SendWindow
-from cpaas_provider.sending.campaign.keeper import Keeper
-from cpaas_provider.sending.campaign.ledger import End, Ledger
-from cpaas_provider.sending.campaign.message import Message, Send
-from cpaas_provider.sending.campaign.packer import Packer
-from cpaas_provider.sending.campaign.plan import LEFT_OUT, Fate, Person, Plan
-from cpaas_provider.sending.campaign.planning import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.campaign.batcher import Packer
+from cpaas_provider.sending.campaign.content import Message, Send
+from cpaas_provider.sending.campaign.dispatcher import Sending, TooManyFailuresError, telling
+from cpaas_provider.sending.campaign.guards.budget import Budget
+from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
+from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, NobodyLookedUpError
+from cpaas_provider.sending.campaign.guards.send_window import SendWindow
+from cpaas_provider.sending.campaign.journal_index import Standing
+from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, Planner
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
-from cpaas_provider.sending.campaign.run import Sending, TooManyFailuresError, telling
-from cpaas_provider.sending.campaign.standing import Standing
-from cpaas_provider.sending.campaign.verdicts import OnRejectedBatch
-from cpaas_provider.sending.deed import Evidence, OnUnknown
-from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Fate, Person, Plan
+from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
+from cpaas_provider.sending.campaign.unknown import Doubts
+from cpaas_provider.sending.engine import RESENDS
 from cpaas_provider.sending.errors import SendingError, StillUnknownError
-from cpaas_provider.sending.once import RESENDS
-from cpaas_provider.sending.stopping import Stop
+from cpaas_provider.sending.journal.log import End, Ledger
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.writer import Keeper
+from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.spec import Evidence, OnUnknown
 from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from cpaas_provider.operators import EmailCampaignOperator, SmsCampaignOperator
-from cpaas_provider.sending.campaign.partitions import partitions
+from cpaas_provider.sending.partitions import partitions
 from cpaas_provider.sources import SqlSource
 
 FOLDER = Path(os.environ["KILLED_CAMPAIGNS"])
@@ -26,7 +26,7 @@ class ForgetfulSms(SmsCampaignOperator):
     """Knows nothing of what earlier tries did: what must be found to arrive twice."""
 
     def carry_out(self, *given: Any) -> Any:
-        from cpaas_provider.sending.campaign.ledger import Ledger
+        from cpaas_provider.sending.journal.log import Ledger
 
         Ledger.replay = lambda ledger: iter(())
         return super().carry_out(*given)
@@ -36,10 +36,10 @@ class CredulousSms(SmsCampaignOperator):
     """Takes what was claimed for sent: what must be found to be lost."""
 
     def carry_out(self, *given: Any) -> Any:
-        from cpaas_provider.sending.campaign import standing
-        from cpaas_provider.sending.entries import State
+        from cpaas_provider.sending.campaign import journal_index
+        from cpaas_provider.sending.journal.model import State
 
-        standing._STRENGTH[State.PENDING] = standing._SETTLED
+        journal_index._STRENGTH[State.PENDING] = journal_index._SETTLED
         return super().carry_out(*given)
 
 

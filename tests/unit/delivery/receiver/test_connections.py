@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, Happening, collect, untold
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 from cpaas_provider.operators._tracking import PurchaseEvidence, ReportEvidence
-from cpaas_provider.sending.entries import Entry, State
+from cpaas_provider.sending.journal.model import Entry, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, counts, ended, kept, noted, outcomes, report, to

@@ -27,13 +27,10 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.circuit import CircuitOpenError
-from cpaas_provider.sending.campaign.ledger import Batch, Ledger, split_members
-from cpaas_provider.sending.campaign.plan import Fate, Plan
-from cpaas_provider.sending.campaign.planning import Columns, Planner
-from cpaas_provider.sending.campaign.run import ServiceInTroubleError
-from cpaas_provider.sending.deed import OnUnknown
-from cpaas_provider.sending.entries import JOURNAL_KEY, Entry, State
+from cpaas_provider.sending.campaign.dispatcher import ServiceInTroubleError
+from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
+from cpaas_provider.sending.campaign.loader import Columns, Planner
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -43,9 +40,12 @@ from cpaas_provider.sending.errors import (
     TryReplacedError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.fingerprints import Fingerprints
-from cpaas_provider.sending.journal import TryFacts
-from cpaas_provider.sending.stopping import Stop
+from cpaas_provider.sending.hashing import Fingerprints
+from cpaas_provider.sending.journal.journal import TryFacts
+from cpaas_provider.sending.journal.log import Batch, Ledger, split_members
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, Entry, State
+from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
 

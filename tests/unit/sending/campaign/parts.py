@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.ledger import Batch, Claim, End, Ledger
-from cpaas_provider.sending.campaign.message import SMS, Message
-from cpaas_provider.sending.campaign.plan import Fate, Plan, Planned
-from cpaas_provider.sending.entries import State
-from cpaas_provider.sending.fingerprints import Fingerprints, task_identity
-from cpaas_provider.sending.journal import TryFacts
+from cpaas_provider.sending.campaign.content import SMS, Message
+from cpaas_provider.sending.campaign.recipients import Fate, Plan, Planned
+from cpaas_provider.sending.hashing import Fingerprints, task_identity
+from cpaas_provider.sending.journal.journal import TryFacts
+from cpaas_provider.sending.journal.log import Batch, Claim, End, Ledger
+from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sources.base import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")

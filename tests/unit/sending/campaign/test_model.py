@@ -20,13 +20,13 @@ from hypothesis.stateful import (
 )
 
 from cpaas_provider.sending.campaign import campaign as campaign_module
-from cpaas_provider.sending.campaign import keeper as keeper_module
-from cpaas_provider.sending.campaign import ledger as ledger_module
-from cpaas_provider.sending.campaign import run as run_module
-from cpaas_provider.sending.campaign.plan import Fate
-from cpaas_provider.sending.deed import OnUnknown
-from cpaas_provider.sending.entries import State
+from cpaas_provider.sending.campaign import dispatcher as run_module
+from cpaas_provider.sending.campaign.recipients import Fate
 from cpaas_provider.sending.errors import UnknownOutcomeError
+from cpaas_provider.sending.journal import log as ledger_module
+from cpaas_provider.sending.journal import writer as keeper_module
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form
 from tests.unit.sending.campaign.model import (
     NAMES,

@@ -1,0 +1,230 @@
+"""From the rows of a source to the plan of a campaign."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.redact import scrub
+from cpaas_provider.sending.campaign.content import Message, joined, written
+from cpaas_provider.sending.campaign.recipients import Fate, Plan, Planned
+from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.hashing import Fingerprints
+from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.sources.base import InvalidRow, Row, Source
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1_000
+_BETWEEN_WORDS = 10.0
+_NAMED = 5
+
+
+class CannotPlanError(SendingError):
+    """The arguments of the campaign do not fit its source. Nothing was sent."""
+
+    for_good = True
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in a source's rows things stand.
+
+    :param recipient: the column of the phone number or address
+    :param zone: the column of the time zone, if there is one
+    """
+
+    recipient: str
+    zone: str | None = None
+
+
+@dataclass
+class Suppressed:
+    """What a suppression list holds.
+
+    :param invalid: how many rows cannot be read, so that whoever they mean would be sent to
+    :param empty: how many name nobody
+    :param first: the numbers of the first invalid rows, and why they are
+    """
+
+    rows: int = 0
+    invalid: int = 0
+    empty: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add_invalid(self, number: int, reason: str) -> None:
+        """Count a row, and keep it where it is among the first."""
+        self.invalid += 1
+        if len(self.first) < _NAMED:
+            self.first.append((number, reason))
+
+    def in_words(self) -> str:
+        """Return how many rows are invalid and which, as a sentence."""
+        which = "; ".join(f"row {number}: {reason}" for number, reason in self.first)
+        more = f"; and {self.invalid - len(self.first)} more" if self.invalid > len(self.first) else ""
+        return f"{self.invalid} of the {self.rows} rows of the suppression list cannot be read ({which}{more})."
+
+
+@dataclass
+class Found:
+    """What planning found out beside the plan itself.
+
+    :param elsewhere: how many recipients belong to other parts of the campaign
+    :param invalid_suppression_rows: how many rows of the suppression list cannot be read
+    """
+
+    rows: int = 0
+    elsewhere: int = 0
+    invalid_suppression_rows: int = 0
+
+
+class Planner:
+    """Reads sources into a plan.
+
+    :param check: called now and then; raises where the task must end
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        message: Message,
+        prints: Fingerprints,
+        *,
+        default_region: str | None,
+        allowed: AllowedRecipients | None = None,
+        partition: Partition = Partition(),  # noqa: B008 - it cannot be changed
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plan = plan
+        self._message = message
+        self._prints = prints
+        self._region = default_region
+        self._allowed = allowed
+        self._partition = partition
+        self._check = check
+        self._measure = message.measurer()
+        self.found = Found()
+
+    def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:
+        """Add the rows of a source to the plan.
+
+        :param test: whether these are the test recipients, who come before everybody else
+        :raises SourceError: when the source cannot be read
+        :raises CannotPlanError: when it has no such columns
+        """
+        wanted = [columns.recipient, *self._message.columns.values(), *([columns.zone] if columns.zone else [])]
+        with source.open() as table:
+            self._refuse_missing(source, wanted, table.columns)
+            for lines in _batches(self._planned(row, columns, test) for row in self._told(table.rows(wanted))):
+                self._check()
+                self._plan.add(lines)
+
+    def suppress(self, source: Source, column: str) -> Suppressed:
+        """Note whom the rows of a source name as not to be sent to, and return what rows they are."""
+        found = Suppressed()
+
+        def members() -> Iterator[bytes]:
+            for row in table.rows([column]):
+                found.rows += 1
+                value = row.values[0] if isinstance(row, Row) else None
+                if isinstance(row, InvalidRow):
+                    found.add_invalid(row.number, row.reason)
+                elif table.columns is not None and written(value) == "":
+                    found.empty += 1
+                else:
+                    try:
+                        yield self._member(self._message.channel.normalise(value, self._region))
+                    except ValueError as error:
+                        found.add_invalid(row.number, f"{column} {error}")
+
+        with source.open() as table:
+            self._refuse_missing(source, [column], table.columns)
+            for some in _batches(members()):
+                self._check()
+                self._plan.ban(some)
+        return found
+
+    def _told(self, rows: Iterator[Row | InvalidRow]) -> Iterator[Row | InvalidRow]:
+        """Say now and then how far the reading is."""
+        said = time.monotonic()
+        for row in rows:
+            self.found.rows += 1
+            if self.found.rows % _AT_ONCE == 0 and time.monotonic() - said > _BETWEEN_WORDS:
+                said = time.monotonic()
+                log.info("Planning: %d rows read.", self.found.rows)
+            yield row
+
+    def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> Planned | None:
+        number = 0 if test else row.number
+        if isinstance(row, InvalidRow):
+            return self._nobody(number, row.reason)
+        message = self._message
+        try:
+            address = message.channel.normalise(row.values[0], self._region)
+        except ValueError as error:
+            return self._nobody(number, f"{columns.recipient} {error}")
+        if not test and not self._partition.holds(address.lower()):
+            self.found.elsewhere += 1
+            return None
+        member = self._member(address)
+        if self._allowed is not None and not self._allowed.permits(address):
+            return Planned(number, Fate.NOT_ALLOWED, member, address)
+        words, zone = None, None
+        try:
+            if message.columns:
+                words = message.words(row.values[1 : 1 + len(message.columns)])
+            if columns.zone:
+                zone = _zone(row.values[-1], columns.zone)
+        except ValueError as error:
+            return Planned(number, Fate.INVALID_ROW, None, address, reason=str(error))
+        kept = None if words is None else joined(words)
+        if self._measure is None:
+            return Planned(number, Fate.NOT_SENT, member, address, kept, zone=zone)
+        length = self._measure(words or ())
+        return Planned(number, Fate.NOT_SENT, member, address, kept, length.pages, length.encoding, zone)
+
+    def _nobody(self, number: int, reason: str) -> Planned | None:
+        """Return the line of a row that names nobody; it belongs to one part, too."""
+        part = self._partition
+        return Planned(number, Fate.INVALID_ROW, reason=reason) if number % part.of == part.part else None
+
+    def _member(self, address: str) -> bytes:
+        return self._prints.member(self._message.channel.operation, address)
+
+    def _refuse_missing(self, source: Source, wanted: Sequence[str], there: Sequence[str] | None) -> None:
+        if there is None:
+            return
+        if missing := sorted(set(wanted) - set(there)):
+            no_header = "Its first line holds a number or an address, so it seems to have no header"
+            # Without a header the first recipient stands in its place.
+            data = any(scrub(name, ()) != name for name in there)
+            has = f"It has: {', '.join(there) or 'none'}"
+            raise CannotPlanError(
+                f"{source} has no column {', '.join(missing)}. {no_header if data else has}. Nothing was sent."
+            )
+
+
+def _zone(value: Any, column: str) -> str:
+    name = written(value)
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"{column} is no time zone such as Africa/Lagos") from None
+    return name
+
+
+def _batches(lines: Iterator[Any]) -> Iterator[list[Any]]:
+    """Yield what is there in lists of a thousand."""
+    batch: list[Any] = []
+    for line in lines:
+        if line is not None:
+            batch.append(line)
+        if len(batch) >= _AT_ONCE:
+            yield batch
+            batch = []
+    yield batch

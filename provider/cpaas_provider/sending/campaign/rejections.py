@@ -1,0 +1,76 @@
+"""What a failed request means for its recipients, and for the campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, StrEnum
+
+from cpaas_provider.api.errors import (
+    CpaasAuthenticationError,
+    CpaasError,
+    CpaasInsufficientBalanceError,
+    CpaasRejectedError,
+)
+from cpaas_provider.sending.campaign.recipients import Person
+from cpaas_provider.sending.journal.model import State
+
+_ABOUT_THE_CONTENT = frozenset({200, 201, 202, 400, 413, 422})
+"""Statuses under which a rejection may be about one of the recipients, or about how many they are."""
+
+
+class OnRejectedBatch(StrEnum):
+    """What an author wants done about a batch that is rejected as a whole."""
+
+    BISECT = "bisect"
+    FAIL = "fail"
+
+
+class Consequence(Enum):
+    """What a failure means for the rest of the campaign."""
+
+    GO_ON = "go on"
+    TAKE_APART = "bisect"
+    END = "end"
+
+
+def judge(
+    error: CpaasError, size: int, on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
+) -> tuple[State, Consequence]:
+    """Return how a failed request to ``size`` recipients stands, and what follows from it."""
+    if error.maybe_sent:
+        return State.UNKNOWN, Consequence.GO_ON
+    if not _may_be_about_recipients(error):
+        return State.NOT_SENT, Consequence.END
+    if size == 1 or on_rejected_batch is OnRejectedBatch.FAIL:
+        return State.REJECTED, Consequence.GO_ON
+    return State.NOT_SENT, Consequence.TAKE_APART
+
+
+def take_apart(
+    people: Sequence[Person], refused: frozenset[str]
+) -> tuple[tuple[Person, ...], list[tuple[Person, ...]]]:
+    """Return who of a rejected pack is refused by name, and the packs to try the others in.
+
+    :param refused: the addresses the service names
+    """
+    named, rest = named_apart(people, refused)
+    if named:
+        return named, [rest] if rest else []
+    half = len(people) // 2
+    return (), [tuple(people[:half]), tuple(people[half:])]
+
+
+def named_apart(people: Sequence[Person], named: frozenset[str]) -> tuple[tuple[Person, ...], tuple[Person, ...]]:
+    """Return those whose addresses the service names, and the others."""
+    if not named:
+        return (), tuple(people)
+    refused = tuple(person for person in people if person.address.lower() in named)
+    return refused, tuple(person for person in people if person.address.lower() not in named)
+
+
+def _may_be_about_recipients(error: CpaasError) -> bool:
+    if not isinstance(error, CpaasRejectedError) or error.is_message_error:
+        return False
+    if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
+        return False
+    return error.status is None or error.status in _ABOUT_THE_CONTENT

@@ -1,0 +1,278 @@
+"""A campaign's journal, looked at from outside of its task, and what a person decides of its requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from cpaas_provider.sending.journal.log import ROOM, VERSION, Batch, Claim, End, Segment, split_members
+from cpaas_provider.sending.journal.model import IN_DOUBT, Entry, State
+from cpaas_provider.sending.journal.resolution import (
+    UNTOUCHED,
+    CannotDecideError,
+    Decided,
+    Decision,
+    refuse_decided,
+    refuse_id,
+    refuse_missing,
+    refuse_under_way,
+)
+from cpaas_provider.sending.journal.segments import SERIES, newest_series, next_index, part_key, read_series
+
+_AFTER_LOSS = (
+    " The journal of an earlier try is lost, so no command can resolve its requests. To send all the same, start a new "
+    "run, or clear the task with resend_on_clear=True."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a campaign, and what became of it, where that is noted.
+
+    :param at: when it was about to leave
+    """
+
+    claim: Claim
+    at: datetime
+    try_number: int
+    end: End | None = None
+
+    @property
+    def state(self) -> State:
+        """Return how it stands."""
+        return self.end.state if self.end else State.PENDING
+
+    @property
+    def reason(self) -> str | None:
+        """Return why it is not settled, in words."""
+        return self.end.reason if self.end else None
+
+    def members(self) -> list[bytes]:
+        """Return the hashes of its recipients, less those that an accepted request does not go to."""
+        members = split_members(self.claim.members)
+        return self.end.goes_to(members) if self.end else members
+
+    def as_entry(self, operation: str) -> Entry:
+        """Return it as a journal of few requests has it."""
+        end = self.end
+        id_, charge, balance = (end.result if end else None) or (None, None, None)
+        result = {"id": id_, "charge": charge, "balance": balance}
+        return Entry(
+            reference=self.claim.reference,
+            operation=operation,
+            members=tuple(member.hex() for member in self.members()),
+            state=self.state,
+            started_at=self.at,
+            try_number=self.try_number,
+            result={name: fact for name, fact in result.items() if fact is not None} or None,
+            reason=self.reason,
+            resolution=end.resolution if end else None,
+        )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Requests of one state together; ``recipients`` counts each once."""
+
+    operation: str
+    state: State
+    requests: int
+    recipients: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """The journal of a campaign.
+
+    A pack that was made again has its reference again, and is another request: decided are all of a reference that are
+    in doubt.
+
+    :param requests: by number
+    :param last: its last segment
+    :param latest: the last batch
+    :param index: where the next segment goes
+    :param telling: the keys under which something else stands whenever it has changed
+    """
+
+    requests: Mapping[int, Request]
+    last: Segment
+    latest: Batch | None
+    index: int
+    telling: tuple[str, ...]
+
+    @classmethod
+    def read(cls, get: Callable[[str], Any], tries: int = 1) -> Self:
+        """Return what is stored.
+
+        :param get: returns what stands under a key, or ``None``
+        :param tries: how many tries were made
+        :raises ValueError: when it is no journal of this version
+        """
+        empty: dict[str, None] = {}
+
+        def noting(key: str) -> Any:
+            stored = get(key)
+            if stored is None:
+                # Whoever adds something writes under one of these: what is written once stays as it is.
+                empty[key] = None
+            return stored
+
+        newest, first = newest_series(noting, tries + 1) or (0, None)
+        last, latest = Segment.from_json(first), None
+        requests: dict[int, Request] = {}
+        index = (tries - 1) * SERIES
+        for series in range(newest + 1):
+            for stored in read_series(noting, series):
+                segment = Segment.from_json(stored.value)
+                index = max(index, next_index(stored.index))
+                if segment.continues(last):
+                    last, latest = segment, _replay(segment, requests) or latest
+        return cls(requests, last, latest, index, tuple(empty))
+
+    @property
+    def operation(self) -> str:
+        """Return what its requests are."""
+        return self.last.operation
+
+    @property
+    def lost(self) -> str | None:
+        """Return why nobody can tell what was sent to people without a request, where that is so."""
+        return self.last.lost
+
+    def entries(self, *, in_doubt: bool = True) -> Iterator[Entry]:
+        """Yield all requests, in the order of their claims.
+
+        :param in_doubt: whether to yield those in doubt, too
+        """
+        return (request.as_entry(self.operation) for request in self._all(in_doubt))
+
+    def doubtful(self) -> tuple[Entry, ...]:
+        """Return the requests in doubt, in the order of their claims."""
+        return tuple(request.as_entry(self.operation) for request in self._doubtful)
+
+    def sums(self, *, in_doubt: bool = True) -> list[Sum]:
+        """Return how many requests there are of each state.
+
+        :param in_doubt: whether to count those in doubt
+        """
+        numbers: dict[State, int] = {}
+        members: dict[State, set[bytes]] = {}
+        for request in self._all(in_doubt):
+            numbers[request.state] = numbers.get(request.state, 0) + 1
+            members.setdefault(request.state, set()).update(request.members())
+        return [Sum(self.operation, state, numbers[state], len(members[state])) for state in State if state in numbers]
+
+    def decide(
+        self,
+        decision: Decision,
+        references: Sequence[str] = (),
+        *,
+        result_id: str | None = None,
+        now: datetime | None = None,
+    ) -> Decided:
+        """Return what is to be stored to decide requests in doubt, see ``by_hand.Journal.decide``."""
+        chosen = self._named(references) if references else self._doubtful
+        if not chosen:
+            more = _AFTER_LOSS if self.lost else ""
+            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}{more}")
+        before = tuple(request.as_entry(self.operation) for request in chosen)
+        if now is not None:
+            # Whoever has one of them under way may yet write the segment that the decision is to stand in.
+            claimed = [request for request in self.requests.values() if request.state is State.PENDING]
+            refuse_under_way([request.as_entry(self.operation) for request in claimed], now, others=False)
+        if result_id is not None:
+            refuse_id(decision, before)
+        result = None if result_id is None else (result_id, None, None)
+        decided = [_decided(request, decision, result) for request in chosen]
+        after = {**self.requests, **{request.claim.number: request for request in decided}}
+        left = dataclasses.replace(self, requests=after).doubtful()
+        members = _members(chosen)
+        recipients = len(members - self._reached(members))
+        ends = deque(request.end for request in decided if request.end)
+        return Decided(before, left, self._appended(ends, now or datetime.now(UTC)), recipients, self.lost)
+
+    def _named(self, references: Sequence[str]) -> list[Request]:
+        wanted = dict.fromkeys(references)
+        found: dict[str, list[Request]] = {}
+        for request in self.requests.values():
+            found.setdefault(request.claim.reference, []).append(request)
+        refuse_missing([reference for reference in wanted if reference not in found], list(found))
+        open_ = {name: [one for one in found[name] if one.state in IN_DOUBT] for name in wanted}
+        refuse_decided([found[name][-1].as_entry(self.operation) for name in wanted if not open_[name]])
+        return [request for name in wanted for request in open_[name]]
+
+    def _all(self, in_doubt: bool) -> Iterator[Request]:
+        left_out = set() if in_doubt else {request.claim.number for request in self._doubtful}
+        return (request for number, request in self.requests.items() if number not in left_out)
+
+    @functools.cached_property
+    def _doubtful(self) -> list[Request]:
+        """Return the requests in doubt that have somebody whom no other request surely reached."""
+        open_ = [request for request in self.requests.values() if request.state in IN_DOUBT]
+        reached = self._reached(_members(open_))
+        return [request for request in open_ if not reached.issuperset(request.members())]
+
+    def _reached(self, members: set[bytes]) -> set[bytes]:
+        """Return who of some surely got the message."""
+        found: set[bytes] = set()
+        if members:
+            for request in self.requests.values():
+                if request.state is State.ACCEPTED:
+                    found.update(members.intersection(request.members()))
+        return found
+
+    def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
+        """Return the segments to be written that ends are to stand in."""
+        if self.latest is None:
+            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}")
+        written, index = {}, self.index
+        while ends:
+            room = ROOM
+            taken: list[End] = []
+            while ends and (not taken or room > ends[0].weight):
+                room -= ends[0].weight
+                taken.append(ends.popleft())
+            batch = dataclasses.replace(self.latest, at=at, claims=(), ends=taken).as_text()
+            # What a clear is told by stays as the tries noted it.
+            segment = dataclasses.replace(self.last.emptied(), generation=self.last.generation, batches=[batch])
+            written[part_key(index, 0)] = segment.as_json()
+            index += 1
+        return written
+
+
+def is_log(stored: Any) -> bool:
+    """Tell whether what stands under the journal's first key is a campaign's."""
+    return isinstance(stored, Mapping) and stored.get("version") == VERSION
+
+
+def _replay(segment: Segment, requests: dict[int, Request]) -> Batch | None:
+    """Bring a segment into the requests, and return its last batch."""
+    batch = None
+    for batch in map(Batch.from_text, segment.batches):
+        for claim in batch.claims:
+            requests.setdefault(claim.number, Request(claim, batch.at, batch.try_number))
+        for end in batch.ends:
+            # A try that was told to stop notes the end of a claim, too, that it could no longer store.
+            if request := requests.get(end.number):
+                requests[end.number] = Request(request.claim, request.at, request.try_number, end)
+    return batch
+
+
+def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:
+    end = End(
+        request.claim.number,
+        decision.state,
+        result,
+        decision.reason(request.reason),
+        decision.value,
+    )
+    return dataclasses.replace(request, end=end)
+
+
+def _members(requests: Iterable[Request]) -> set[bytes]:
+    return {member for request in requests for member in request.members()}

@@ -1,0 +1,270 @@
+"""What a campaign may cost."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
+
+
+def spend(budget: Budget, units: int, charge: float | None, balance: float | None = None) -> None:
+    budget.settle(budget.reserve(units), units, charge, balance)
+
+
+def test_without_a_bound_anything_may_be_claimed_at_once() -> None:
+    budget = Budget()
+    budget.reserve(500)
+    assert budget.affordable() == math.inf
+
+
+def test_the_first_request_goes_alone_to_learn_the_price() -> None:
+    budget = Budget(max_charge=100)
+    assert budget.affordable() == math.inf
+    reserved = budget.reserve(10)
+    assert budget.affordable() == 0
+    budget.settle(reserved, 10, 25.0, None)
+    assert budget.affordable() == 30
+
+
+def test_a_price_that_is_given_bounds_the_first_request_too() -> None:
+    assert Budget(max_charge=10, price=2.5).affordable() == 4
+
+
+def test_what_is_under_way_is_reserved_at_the_highest_price_seen() -> None:
+    budget = Budget(max_charge=100)
+    spend(budget, 1, 2.0)
+    spend(budget, 1, 5.0)
+    spend(budget, 1, 3.0)
+    reserved = budget.reserve(10)
+    assert (reserved, budget.affordable()) == (50.0, 8)
+
+
+def test_a_request_that_surely_was_not_made_gives_its_money_back() -> None:
+    budget = Budget(max_charge=10, price=1.0)
+    budget.release(budget.reserve(10))
+    assert budget.affordable() == 10
+
+
+def test_a_request_nobody_knows_of_keeps_its_money() -> None:
+    budget = Budget(max_charge=10, price=1.0)
+    budget.doubt(budget.reserve(10), 10)
+    with pytest.raises(BudgetReachedError, match=r"0 was charged, and up to 10 for requests of unknown outcome"):
+        budget.affordable()
+
+
+def test_what_an_earlier_try_left_in_doubt_is_taken_for_charged() -> None:
+    budget = Budget(max_charge=100, doubtful=20)
+    assert budget.affordable() == math.inf
+    spend(budget, 1, 2.0)
+    assert budget.affordable() == 29
+
+
+def test_reached_it_says_what_to_raise() -> None:
+    budget = Budget(max_charge=10)
+    spend(budget, 4, 10.0)
+    with pytest.raises(BudgetReachedError, match=r"max_charge \(10\) is reached: 10 was charged. One more .* 2.5"):
+        budget.affordable()
+
+
+def test_money_is_exact_and_shown_with_thousands_separators() -> None:
+    budget = Budget(max_charge=1_000_000, spent=999_999.9)
+    spend(budget, 1, 0.1)
+    with pytest.raises(BudgetReachedError, match=r"max_charge \(1,000,000\) is reached: 1,000,000 was charged"):
+        budget.affordable()
+    balance = Budget(min_balance=99_993_400)
+    spend(balance, 1, 0.8, 99_993_400.75)
+    with pytest.raises(BudgetReachedError, match=r"\(99,993,400\) is reached: the balance is 99,993,400.75"):
+        balance.affordable()
+
+
+def test_a_tenth_charged_ten_times_is_one() -> None:
+    budget = Budget(max_charge=1)
+    for _ in range(9):
+        spend(budget, 1, 0.1)
+    assert (budget.spent, budget.affordable()) == (Decimal("0.9"), 1)
+    spend(budget, 1, 0.1)
+    with pytest.raises(BudgetReachedError, match="1 was charged"):
+        budget.affordable()
+
+
+@pytest.mark.parametrize("units", [3, 6, 7, 9, 11, 13])
+def test_a_price_that_has_no_end_leaves_room_for_as_many_as_were_paid(units: int) -> None:
+    budget = Budget(max_charge=20)
+    spend(budget, units, 10.0)
+    assert budget.affordable() == units
+
+
+def test_while_something_is_under_way_it_waits_for_that() -> None:
+    budget = Budget(max_charge=10, price=1.0, told=True)
+    reserved = budget.reserve(10)
+    assert budget.affordable() == 0
+    budget.settle(reserved, 10, 5.0, None)
+    assert budget.affordable() == 5
+
+
+def test_what_earlier_tries_spent_counts() -> None:
+    with pytest.raises(BudgetReachedError, match="12 was charged"):
+        Budget(max_charge=10, spent=12.0).affordable()
+
+
+class TestMinBalance:
+    def test_what_is_left_must_stay(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 60.0)
+        assert budget.affordable() == 5
+
+    def test_reached_it_says_so(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 51.0)
+        with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached: the balance is 51.*Top up"):
+            budget.affordable()
+
+    def test_a_service_that_does_not_tell_it_cannot_be_bounded(self) -> None:
+        with pytest.raises(BudgetReachedError, match="does not return the balance"):
+            spend(Budget(min_balance=50), 1, 2.0)
+
+    def test_the_narrower_of_two_bounds_counts(self) -> None:
+        budget = Budget(max_charge=100, min_balance=50)
+        spend(budget, 1, 2.0, 60.0)
+        assert budget.affordable() == 5
+
+
+class TestAServiceThatDoesNotSayWhatItCost:
+    def test_cannot_be_bounded(self) -> None:
+        with pytest.raises(BudgetReachedError, match="Give price_per_page"):
+            spend(Budget(max_charge=10), 1, None)
+
+    def test_is_taken_to_cost_what_the_author_says(self) -> None:
+        budget = Budget(max_charge=10, price=2.0)
+        spend(budget, 3, None)
+        assert (budget.spent, budget.affordable()) == (6.0, 2)
+
+
+class TestAPriceOfNought:
+    def test_is_known_after_one_answer(self) -> None:
+        budget = Budget(max_charge=10)
+        assert budget.unpriced_yet
+        spend(budget, 1, 0.0)
+        assert not budget.unpriced_yet
+        budget.reserve(500)
+        assert budget.affordable() == math.inf
+
+    def test_may_rise_and_then_bounds(self) -> None:
+        budget = Budget(max_charge=10)
+        spend(budget, 1, 0.0)
+        spend(budget, 4, 8.0)
+        assert budget.affordable() == 1
+
+    def test_given_by_the_author_is_a_price(self) -> None:
+        assert not Budget(max_charge=0, price=0.0).unpriced_yet
+        assert Budget(max_charge=0, price=0.0).affordable() == math.inf
+
+    def test_what_was_overspent_before_stays_so(self) -> None:
+        with pytest.raises(BudgetReachedError, match="12 was charged"):
+            Budget(max_charge=10, spent=12.0, price=0.0).affordable()
+
+
+class TestAnswersWithoutACharge:
+    @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
+    def test_it_goes_on_by_the_balance_one_request_at_a_time_and_says_so_once(
+        self, bound: dict[str, float], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        budget = Budget(**bound)
+        for balance in (100.0, 99.0, 98.0):
+            spend(budget, 1, None, balance)
+            assert not budget.unpriced_yet
+            assert budget.affordable() > 1
+        reserved = budget.reserve(20)
+        assert budget.affordable() == 0
+        budget.settle(reserved, 20, None, 90.0)
+        assert budget.affordable() > 1
+        assert caplog.text.count("Responses name no charge") == 1
+
+    def test_min_balance_is_kept_by_what_the_balance_lost(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        assert budget.affordable() == 15
+        spend(budget, 15, None, 50.0)
+        with pytest.raises(BudgetReachedError, match=r"min_balance \(50\) is reached"):
+            budget.affordable()
+
+    def test_max_charge_is_kept_by_what_the_balance_lost(self) -> None:
+        budget = Budget(max_charge=30)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        # The first told no more than where the balance begins, and is taken to have cost as much.
+        assert (budget.spent, budget.affordable()) == (20.0, 4)
+        spend(budget, 4, None, 72.0)
+        with pytest.raises(BudgetReachedError, match=r"max_charge \(30\) is reached: 30 was charged"):
+            budget.affordable()
+
+    def test_a_dear_recipient_is_tried_while_there_is_anything_left(self) -> None:
+        budget = Budget(max_charge=45)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 1, None, 80.0)
+        assert budget.affordable(3) == 3
+
+    def test_what_earlier_tries_sent_is_taken_to_have_cost_as_much(self) -> None:
+        budget = Budget(max_charge=100, unpriced=30)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 80.0)
+        assert budget.affordable() == 9
+
+    def test_topped_up_meanwhile_it_cost_nothing(self) -> None:
+        budget = Budget(max_charge=100)
+        spend(budget, 1, None, 100.0)
+        spend(budget, 10, None, 500.0)
+        assert (budget.spent, budget.affordable()) == (0.0, math.inf)
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 100}, {"min_balance": 50}])
+    def test_the_author_may_refuse_it(self, bound: dict[str, float]) -> None:
+        with pytest.raises(BudgetReachedError, match="on_missing_charge"):
+            spend(Budget(**bound, refuse_missing_charge=True), 1, None, 100.0)
+
+    def test_with_a_price_that_is_given_there_is_nothing_to_refuse(self) -> None:
+        budget = Budget(max_charge=10, price=2.0, refuse_missing_charge=True)
+        spend(budget, 1, None, 100.0)
+        assert budget.spent == 2.0
+
+    def test_a_balance_that_is_told_once_is_carried_on_by_the_charges(self) -> None:
+        budget = Budget(min_balance=50)
+        spend(budget, 1, 2.0, 100.0)
+        spend(budget, 20, 40.0)
+        assert (budget.balance, budget.affordable()) == (60.0, 5)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 500), st.sampled_from(["settle", "release", "doubt"])), max_size=40),
+    st.integers(1, 16),
+    st.integers(0, 3000),
+)
+def test_at_one_price_it_is_never_overspent_but_by_the_first(
+    requests: list[tuple[int, str]], at_once: int, max_charge: int
+) -> None:
+    """Whatever comes of requests, what they may have cost stays within the bound once the price is known."""
+    budget, price, charged, probes = Budget(max_charge=max_charge), 2.5, 0.0, 0.0
+    under_way: list[tuple[float, int, str]] = []
+    for wanted, end in requests:
+        while len(under_way) >= at_once or (under_way and budget.affordable() < 1):
+            amount, size, became = under_way.pop(0)
+            if became == "settle":
+                budget.settle(amount, size, size * price, None)
+            elif became == "release":
+                budget.release(amount)
+            else:
+                budget.doubt(amount, size)
+        try:
+            units = int(min(wanted, budget.affordable()))
+        except BudgetReachedError:
+            break
+        if budget.price is None:
+            probes += units * price
+        charged += units * price if end != "release" else 0.0
+        under_way.append((budget.reserve(units), units, end))
+    assert charged <= max_charge + probes

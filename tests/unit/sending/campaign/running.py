@@ -1,0 +1,84 @@
+"""One try of a campaign against a service that is a function, with a real plan, ledger and journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
+from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb
+from cpaas_provider.sending.campaign.loader import Columns, Planner
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.journal.journal import TryFacts
+from cpaas_provider.sending.shutdown import Stop
+from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, ledger, message, phones
+
+Service = Callable[[Sequence[str], str], Any]
+"""Takes recipients and reference; returns an answer or raises an error."""
+
+
+def accepted(reference: str, *, charge: float | None = None, balance: float | None = None) -> Any:
+    """Return what an accepted request is answered with."""
+    told = charge is not None or balance is not None
+    meta = SimpleNamespace(estimate=SimpleNamespace(charge=charge, available_balance=balance)) if told else None
+    return SimpleNamespace(id=f"id-of-{reference}", meta=meta, rejected_recipients=(), rejection=None)
+
+
+@dataclass
+class Tried:
+    """What a try came to."""
+
+    requests: list[tuple[str, ...]] = field(default_factory=list)
+    counts: dict[Fate, int] = field(default_factory=dict)
+    error: Exception | None = None
+
+    def of(self, fate: Fate) -> int:
+        return self.counts[fate]
+
+
+def tried(
+    service: Service,
+    count: int,
+    *,
+    store: MemoryStore | None = None,
+    tries: TryFacts = FIRST_TRY,
+    per_request: int = 100,
+    dnd: Callable[[Plan], DoNotDisturb] | None = None,
+    source: Rows | None = None,
+    banned: Rows | None = None,
+    **terms: Any,
+) -> Tried:
+    """Make one try at a campaign for so many recipients."""
+    done = Tried()
+
+    async def send(recipients: Sequence[str], personal: Any, reference: str) -> Any:
+        done.requests.append(tuple(recipients))
+        answer = service(recipients, reference)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    @contextlib.asynccontextmanager
+    async def line() -> AsyncIterator[Line]:
+        yield Line(SimpleNamespace(stop=lambda: None), send, dnd)
+
+    said, book = message(), ledger(store or MemoryStore(), tries)
+    with Plan() as plan:
+        campaign = Campaign(
+            plan, book, said, Terms(**{"recipients_per_request": per_request, "window": 8, **terms}), Stop(), "a task"
+        )
+        planner = Planner(plan, said, book.prints, default_region="NG")
+        try:
+            campaign.draw_up(
+                planner,
+                source or Rows(*(f"+{one}" for one in phones(count))),
+                Columns("phone"),
+                tests=None,
+                banned=banned,
+            )
+            campaign.send(line)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            done.error = error
+        done.counts = plan.counts()
+    return done

@@ -1,0 +1,87 @@
+"""What a campaign says: words of a row, texts as one reads them, pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Message, joined, written
+from cpaas_provider.sending.campaign.loader import CannotPlanError
+from tests.unit.sending.campaign.parts import message
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (None, ""),
+        ("  Ada ", "Ada"),
+        (5.0, "5"),
+        (5.5, "5.5"),
+        (0, "0"),
+        (0.0, "0"),
+        (False, "False"),
+        (1e300, "1e+300"),
+        (float("nan"), "nan"),
+        (date(2026, 3, 1), "2026-03-01"),
+        (datetime(2026, 3, 1, 9, 30, 15, tzinfo=UTC), "2026-03-01 09:30+00:00"),
+        (Decimal("2.50"), "2.50"),
+    ],
+)
+def test_a_cell_is_written_as_people_read_it(cell: Any, text: str) -> None:
+    assert written(cell) == text
+
+
+def test_words_stand_in_the_order_of_the_placeholders_and_defaults_fill_blanks() -> None:
+    said = message("{name} {city}", {"name": "n", "city": "c"}, defaults={"city": "Lagos"})
+    assert said.words(["Ada", None]) == ["Ada", "Lagos"]
+    with pytest.raises(ValueError, match="no value for the placeholder name"):
+        said.words([" ", "Abuja"])
+
+
+def test_one_reads_their_own_words_and_a_value_that_looks_like_a_placeholder_stays() -> None:
+    said = message("{name}, {city} & 100 %", {"name": "n", "city": "c"})
+    assert said.rendered(joined(["{city}", "Lagos"])) == ["{city}, Lagos & 100 %"]
+
+
+def test_without_anything_personal_all_read_the_same() -> None:
+    assert message("Hello {you}").rendered(None) == ["Hello {you}"]
+
+
+def test_another_way_to_write_placeholders() -> None:
+    said = message("Hello %name%", {"name": "n"}, placeholder_format="%name%")
+    assert said.rendered(joined(["Ada"])) == ["Hello Ada"]
+
+
+def test_subject_and_body_are_both_filled() -> None:
+    said = Message(EMAIL, {}, ["For {name}", "Dear {name}"], {"name": "n"})
+    assert said.rendered(joined(["Ada"])) == ["For Ada", "Dear Ada"]
+    assert said.measurer() is None
+
+
+def test_pages_are_of_the_text_with_the_words_in_it() -> None:
+    measure = message("Hello {name}", {"name": "n"}).measurer()
+    assert measure is not None
+    assert [measure(["x" * length]).pages for length in (10, 154, 155)] == [1, 1, 2]
+    assert measure(["ọ"]).encoding == "UCS-2"
+
+
+def test_a_placeholder_that_no_column_fills_is_refused_by_name() -> None:
+    with pytest.raises(CannotPlanError, match=r"placeholders city of the text.*Nothing was sent"):
+        refuse_unknown_placeholders(message("{name} {city}", {"name": "n"}))
+    refuse_unknown_placeholders(message("{name}", {"name": "n", "unused": "u"}))
+
+
+def test_nothing_that_is_said_stands_in_its_repr() -> None:
+    shown = repr(message("the secret text", {"name": "n"}, defaults={"name": "Adaobi"}))
+    assert "secret" not in shown
+    assert "Adaobi" not in shown
+
+
+def test_addresses_go_to_the_client_in_a_form_it_reads_in_one_way_only() -> None:
+    assert SMS.wire("6592345678") == "+6592345678"
+    assert EMAIL.wire("ada@example.org") == "ada@example.org"
+    assert "0000" not in SMS.mask("2348031200000")

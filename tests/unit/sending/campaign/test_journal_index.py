@@ -1,0 +1,208 @@
+"""What earlier tries did decides who is left: the strongest that is known of each person, the newest of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sending.campaign.journal_index import Standing
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.journal.journal import LOST, TryFacts
+from cpaas_provider.sending.journal.log import REQUESTS, Batch, End
+from cpaas_provider.sending.journal.model import State
+from tests.unit.sending.campaign.parts import (
+    BODY,
+    CLEARED,
+    FIRST_TRY,
+    PRINTS,
+    SECOND_TRY,
+    WHEN,
+    MemoryStore,
+    batch,
+    claim,
+    fates,
+    ledger,
+    member,
+    opened,
+    plan_of,
+    planned,
+    settled,
+)
+
+ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
+ENDS = {
+    "not_sent": lambda number: End(number, State.NOT_SENT, reason="429"),
+    "rejected": lambda number: End(number, State.REJECTED, reason="no such number"),
+    "unknown": lambda number: End(number, State.UNKNOWN, reason="cut"),
+    "sent": settled,
+}
+
+
+def restored(*batches: Batch, plan: Plan | None = None, tries: TryFacts = SECOND_TRY) -> tuple[Plan, Standing]:
+    """Return plan and standing of a try that follows upon what is stored."""
+    store = MemoryStore()
+    plan = plan or plan_of(ADA, OBI, UMA)
+    before = opened(store)
+    for one in batches:
+        before.append(one)
+    standing = Standing(plan, ledger(store, tries), BODY)
+    standing.restore()
+    return plan, standing
+
+
+def test_of_a_first_try_everybody_is_left() -> None:
+    plan, standing = restored(tries=FIRST_TRY)
+    assert set(fates(plan).values()) == {"not_sent"}
+    assert (standing.next_number, standing.money(), standing.doubts()) == (0, (None, None, 0), [])
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+def test_one_request_decides(outcome: str) -> None:
+    plan, standing = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
+    assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
+    assert standing.next_number == REQUESTS
+
+
+def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
+    plan, standing = restored(batch([claim(0, ADA)]))
+    (doubt,) = standing.doubts()
+    assert fates(plan)[ADA] == "unknown"
+    assert (doubt.reference, doubt.body) == (claim(0, ADA).reference, BODY)
+    assert "ended before a response was recorded" in (doubt.reason or "")
+
+
+@pytest.mark.parametrize("strong", ENDS)
+@pytest.mark.parametrize("weak", ENDS)
+@pytest.mark.parametrize("strong_first", [True, False])
+def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: bool) -> None:
+    order = list(ENDS)
+    if order.index(weak) >= order.index(strong):
+        return
+    first, second = (strong, weak) if strong_first else (weak, strong)
+    plan, _ = restored(
+        batch([claim(0, ADA, OBI)], []),
+        batch([claim(1, ADA)], [ENDS[first](0)]),
+        batch([], [ENDS[second](1)]),
+    )
+    assert fates(plan)[ADA] == strong
+    assert fates(plan)[OBI] == first
+
+
+def test_the_newest_of_equals_counts() -> None:
+    plan, standing = restored(
+        batch([claim(0, ADA, OBI), claim(1, ADA)], []),
+        batch([], [End(0, State.UNKNOWN, reason="first"), End(1, State.UNKNOWN, reason="second")]),
+    )
+    assert [(one.number, one.reason) for one in standing.doubts()] == [(0, "first"), (1, "second")]
+    assert [place for place, *_ in standing.in_doubt_by(1)] == [1]
+    assert fates(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
+
+
+def test_the_order_of_the_source_does_not_matter() -> None:
+    plan, _ = restored(batch([claim(0, ADA, OBI)], [settled(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA))
+    assert fates(plan) == {UMA: "not_sent", OBI: "sent", "2348030000004": "not_sent", ADA: "sent"}
+
+
+class TestThoseWhoAreNoLongerInTheSource:
+    @pytest.mark.parametrize(("outcome", "named"), [("sent", True), ("unknown", True), ("rejected", False)])
+    def test_are_named_where_they_were_or_may_have_been_sent_to(self, outcome: str, named: bool) -> None:
+        plan, _ = restored(batch([claim(0, ADA)], []), batch([], [ENDS[outcome](0)]), plan=plan_of(OBI))
+        gone = [line for line in plan.everybody() if line["recipient"] is None]
+        assert bool(gone) is named
+        for line in gone:
+            assert (line["row"], line["outcome"], line["reason"]) == (None, outcome, "no longer in the source")
+
+    @pytest.mark.parametrize("now", [Fate.SUPPRESSED, Fate.NOT_ALLOWED])
+    def test_or_are_left_out_by_now(self, now: Fate) -> None:
+        plan = Plan()
+        plan.add([planned(ADA, 1, fate=now), planned(OBI, 2, fate=now)])
+        plan.leave_out()
+        restored(batch([claim(0, ADA)], [settled(0)]), plan=plan)
+        assert fates(plan) == {ADA: "sent", OBI: now.word}
+
+    def test_a_duplicate_stays_one(self) -> None:
+        plan, _ = restored(batch([claim(0, ADA)], [settled(0)]), plan=plan_of(ADA, ADA))
+        assert [line["outcome"] for line in plan.everybody()] == ["sent", "duplicate"]
+
+
+class TestRejectedPeople:
+    def test_stay_so_in_a_retry(self) -> None:
+        plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]))
+        (line, *_) = plan.everybody()
+        assert (line["outcome"], line["reason"]) == ("rejected", "no such number")
+
+    def test_are_tried_again_after_a_clear(self) -> None:
+        plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]), tries=CLEARED)
+        assert fates(plan)[ADA] == "not_sent"
+
+    def test_again_rejected_after_the_clear_they_stay_so_in_its_retry(self) -> None:
+        again = TryFacts(3, 4, 3, 1)
+        plan, _ = restored(
+            batch([claim(0, ADA)], [ENDS["rejected"](0)]),
+            batch([claim(1, ADA)], [ENDS["rejected"](1)], tries=CLEARED),
+            tries=again,
+        )
+        assert fates(plan)[ADA] == "rejected"
+
+
+class TestALostJournal:
+    def test_leaves_nobody_who_can_be_sent_to(self) -> None:
+        plan, standing = restored(tries=CLEARED)
+        assert set(fates(plan).values()) == {"unknown"}
+        assert {line["reason"] for line in plan.everybody()} == {LOST}
+        assert standing.doubts() == []
+
+    def test_but_what_was_noted_since_counts(self) -> None:
+        store = MemoryStore()
+        journal = opened(store, CLEARED)
+        journal.note_lost()
+        journal.append(batch([claim(0, ADA)], [settled(0)], tries=CLEARED))
+        plan = plan_of(ADA, OBI)
+        standing = Standing(plan, ledger(store, TryFacts(3, 4, 3, 1)), BODY)
+        standing.restore()
+        assert fates(plan) == {ADA: "sent", OBI: "unknown"}
+
+
+class TestWhatIsSummed:
+    def test_money_is_of_settled_requests_of_all_tries(self) -> None:
+        _, standing = restored(
+            batch([claim(0, ADA), claim(1, OBI), claim(2, UMA)], []),
+            batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), End(2, State.UNKNOWN)]),
+        )
+        assert standing.money() == (7.5, 92.5, 2)
+        assert standing.next_number == REQUESTS
+
+    def test_the_last_balance_is_that_of_this_try(self) -> None:
+        _, standing = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
+        standing.made(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
+        assert standing.money() == (5.0, 7.5, 2)
+
+    def test_a_service_that_says_nothing_of_money(self) -> None:
+        _, standing = restored(batch([claim(0, ADA)], [settled(0, None, None)]))
+        assert standing.money() == (None, None, 1)
+
+
+class TestEvidence:
+    def test_settles_those_in_doubt_by_a_request(self) -> None:
+        plan, standing = restored(batch([claim(0, ADA, OBI), claim(1, UMA)]))
+        standing.ended(settled(0))
+        standing.settle_doubt(0)
+        assert fates(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
+        assert [one.number for one in standing.doubts()] == [1]
+
+    def test_the_words_of_each_are_known_by_their_hash(self) -> None:
+        plan = Plan()
+        plan.add([planned(ADA, 1, words='["Ada"]')])
+        plan.leave_out()
+        _, standing = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
+        assert list(standing.in_doubt_by(0)) == [(1, member(ADA), '["Ada"]', PRINTS.words('["Ada"]'))]
+
+
+def test_another_text_sent_before_is_noticed() -> None:
+    def changed(body: str, end: Any) -> bool:
+        return restored(batch([claim(0, ADA)], [], body=body), batch([], [end]))[1].changed()
+
+    assert changed("another", settled(0))
+    assert not changed(BODY, settled(0))
+    assert not changed("another", End(0, State.NOT_SENT))

@@ -1,0 +1,203 @@
+"""From rows to the plan: who is a recipient, whose row is bad and why, who belongs elsewhere."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.sending.campaign.content import EMAIL, Message
+from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, Planner, Suppressed
+from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.partitions import Partition, partitions
+from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
+
+PHONE = Columns("phone")
+GREETING = message("Hello {name}", {"name": "name"})
+
+
+def plan_from(*rows: Any, said: Message = GREETING, columns: Columns = PHONE, **how: Any) -> Plan:
+    plan = Plan()
+    how.setdefault("default_region", "NG")
+    Planner(plan, said, PRINTS, **how).read(Rows(*rows), columns)
+    plan.leave_out()
+    return plan
+
+
+def outcomes(plan: Plan) -> list[tuple[str, str | None]]:
+    return [(line["outcome"], line["reason"]) for line in plan.everybody()]
+
+
+def test_numbers_are_normalised_and_meet_however_they_are_written() -> None:
+    plan = plan_from("08031200000", {"phone": "+234 803 120 0000"}, {"phone": 2348031200000}, said=message())
+    assert [one.address for one in plan.not_sent()] == ["2348031200000"]
+    assert plan.counts()[Fate.DUPLICATE] == 2
+
+
+def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
+    said = Message(EMAIL, {"content": "Hello"}, ["Hello"], {})
+    plan = plan_from("Ada@Example.org", "Ada@example.ORG", "nobody", said=said, columns=Columns("email"))
+    counts = plan.counts()
+    assert (counts[Fate.NOT_SENT], counts[Fate.DUPLICATE], counts[Fate.INVALID_ROW]) == (1, 1, 1)
+
+
+def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
+    said = message("{b} {a}", {"b": "second", "a": "first"})
+    (person,) = plan_from({"phone": "08031200000", "first": "1", "second": "2"}, said=said).not_sent()
+    assert said.substitutions([person.words or ""]) == [{"b": "2", "a": "1"}]
+    assert said.rendered(person.words) == ["2 1"]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"phone": "12", "name": "Ada"}, "phone"),
+        ({"phone": None, "name": "Ada"}, "phone"),
+        ({"phone": "08031200000", "name": " "}, "has no value for the placeholder name"),
+        ({"phone": "08031200000"}, "has no value for the placeholder name"),
+        (None, "cannot be read"),
+    ],
+)
+def test_an_invalid_row_is_set_aside_and_says_why_without_what_it_holds(row: Any, reason: str) -> None:
+    plan = plan_from(row, {"phone": "08031200001", "name": "Obi"})
+    (outcome, why), (other, _) = outcomes(plan)
+    assert (outcome, other) == ("invalid_row", "not_sent")
+    assert reason in (why or "")
+    assert "0803120" not in (why or "")
+
+
+def test_a_person_of_an_invalid_row_may_have_a_good_one() -> None:
+    plan = plan_from({"phone": "08031200000"}, {"phone": "08031200000", "name": "Ada"})
+    assert [one.row for one in plan.not_sent()] == [2]
+
+
+def test_pages_and_encoding_are_of_the_text_each_person_reads() -> None:
+    rows = [{"phone": phone, "name": name} for phone, name in zip(phones(3), ["Ada", "Adé ọ", "x" * 200], strict=True)]
+    plan = plan_from(*({**row, "phone": f"+{row['phone']}"} for row in rows))
+    assert [one.pages for one in plan.not_sent()] == [1, 1, 2]
+    assert plan.lengths() == [("GSM-7", 1, 1), ("GSM-7", 2, 1), ("UCS-2", 1, 1)]
+
+
+def test_without_a_text_of_ours_pages_are_unknown() -> None:
+    plan = plan_from("08031200000", said=message(measured=False))
+    assert (plan.lengths(), [one.pages for one in plan.not_sent()]) == ([], [None])
+
+
+def test_who_is_not_on_the_list_of_a_staging_connection_is_left_out_and_counted() -> None:
+    plan = plan_from("08031200000", "08031200001", said=message(), allowed=AllowedRecipients("2348031200001", "NG"))
+    assert [line for line, _ in outcomes(plan)] == ["not_allowed", "not_sent"]
+
+
+class TestTimeZones:
+    COLUMNS = Columns("phone", "zone")
+
+    def test_are_kept_with_the_person(self) -> None:
+        plan = plan_from({"phone": "08031200000", "zone": "Asia/Tokyo"}, said=message(), columns=self.COLUMNS)
+        assert [one.zone for one in plan.not_sent()] == ["Asia/Tokyo"]
+
+    @pytest.mark.parametrize("zone", ["Africa/Atlantis", "+01:00", "", None, "../../etc/passwd", 5, "Africa"])
+    def test_that_are_none_make_an_invalid_row(self, zone: Any) -> None:
+        plan = plan_from({"phone": "08031200000", "zone": zone}, said=message(), columns=self.COLUMNS)
+        assert outcomes(plan) == [("invalid_row", "zone is no time zone such as Africa/Lagos")]
+
+    def test_do_not_mix_with_what_is_personal(self) -> None:
+        row = {"phone": "08031200000", "zone": "Asia/Tokyo", "name": "Ada"}
+        (person,) = plan_from(row, columns=self.COLUMNS).not_sent()
+        assert (person.zone, person.words) == ("Asia/Tokyo", '["Ada"]')
+
+
+class TestColumns:
+    def test_that_are_missing_are_named_beside_those_there_are(self) -> None:
+        planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
+        with pytest.raises(CannotPlanError, match=r"no column name, phone. It has: tel, x. Nothing was sent"):
+            planner.read(Rows(columns=("tel", "x")), PHONE)
+
+    @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])
+    def test_are_not_shown_where_somebody_stands_in_place_of_the_header(self, data: str) -> None:
+        planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
+        with pytest.raises(CannotPlanError, match="it seems to have no header") as told:
+            planner.read(Rows(columns=(data, "Ada Obi")), PHONE)
+        assert data not in str(told.value)
+        assert "Ada" not in str(told.value)
+
+    def test_of_a_list_may_differ_from_row_to_row(self) -> None:
+        plan = plan_from({"phone": "08031200000", "name": "Ada"}, {"tel": "08031200001", "name": "Obi"})
+        assert [line for line, _ in outcomes(plan)] == ["not_sent", "invalid_row"]
+
+
+class TestSuppression:
+    def suppressed(self, *banned: Any, columns: tuple[str, ...] | None = None) -> tuple[Plan, Suppressed]:
+        plan = Plan()
+        planner = Planner(plan, message(), PRINTS, default_region="NG")
+        planner.read(Rows("08031200000", "08031200001"), PHONE)
+        found = planner.suppress(Rows(*banned, columns=columns), "phone")
+        plan.leave_out()
+        return plan, found
+
+    def test_goes_by_the_normalised_number(self) -> None:
+        plan, found = self.suppressed({"phone": "+234 803 120 0001"})
+        assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_sent", "suppressed"], 0)
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "08031200001",
+            "8031200001",
+            Decimal(2348031200001),
+            "\u202a+234 803 120 0001\u202c",
+            "\ufeff\u200e08031200001",
+        ],
+    )
+    def test_understands_what_people_and_databases_write(self, written: Any) -> None:
+        plan, found = self.suppressed({"phone": written})
+        assert ([line for line, _ in outcomes(plan)], found.invalid) == (["not_sent", "suppressed"], 0)
+
+    def test_rows_that_name_nobody_are_counted_with_their_reasons(self) -> None:
+        found = self.suppressed({"phone": "?"}, None, {"tel": "08031200001"})[1]
+        assert (found.rows, found.invalid, found.empty) == (3, 3, 0)
+        assert [number for number, _ in found.first] == [1, 2, 3]
+        assert "is not a phone number" in found.first[0][1]
+
+    def test_an_empty_cell_of_a_table_is_nobody(self) -> None:
+        found = self.suppressed({"phone": None}, {"phone": " "}, {"phone": "08031200001"}, columns=("phone",))[1]
+        assert (found.rows, found.invalid, found.empty) == (3, 0, 2)
+
+
+class TestPartitions:
+    def test_have_everybody_once_and_duplicates_in_one(self) -> None:
+        rows = [*phones(200), *phones(200), None, None]
+        plans = [
+            plan_from(*(row and f"+{row}" for row in rows), said=message(), partition=Partition.read(one))
+            for one in partitions(3)
+        ]
+        reached = [one.address for plan in plans for one in plan.not_sent()]
+        assert sorted(reached) == phones(200)
+        assert sum(plan.counts()[Fate.DUPLICATE] for plan in plans) == 200
+        assert sum(plan.counts()[Fate.INVALID_ROW] for plan in plans) == 2
+
+    def test_the_others_are_counted(self) -> None:
+        plan = Plan()
+        planner = Planner(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 3))
+        planner.read(Rows(*(f"+{one}" for one in phones(90))), PHONE)
+        assert planner.found.elsewhere + plan.counts()[Fate.NOT_SENT] == 90
+        assert planner.found.rows == 90
+
+
+def test_told_to_stop_it_ends_while_it_reads() -> None:
+    class EndedError(Exception):
+        pass
+
+    def check() -> None:
+        raise EndedError
+
+    with pytest.raises(EndedError):
+        plan_from("08031200000", said=message(), check=check)
+
+
+def test_test_recipients_stand_first_with_row_nought_and_in_whatever_part() -> None:
+    plan = Plan()
+    planner = Planner(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 1000))
+    planner.read(Rows(*(f"+{one}" for one in phones(5))), PHONE, test=True)
+    assert [one.row for one in plan.not_sent()] == [0] * 5

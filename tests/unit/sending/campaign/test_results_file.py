@@ -1,0 +1,90 @@
+"""The results file: whole, or not there at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import ObjectStoragePath
+from airflow.sdk.io import attach
+from fsspec.implementations.memory import MemoryFileSystem
+
+from cpaas_provider.sending.campaign.results_file import OF_A_CAMPAIGN, OutcomesNotWrittenError, write_outcomes
+
+LINES = [
+    {
+        **dict.fromkeys(OF_A_CAMPAIGN),
+        "row": number,
+        "recipient": f"23480{number}",
+        "outcome": "sent",
+        "pages": 1,
+        "reason": "Adé" if number % 2 else None,
+    }
+    for number in range(25_000)
+]
+
+
+def read(path: Path) -> list[Any]:
+    if path.suffix == ".parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        return list(parquet.read_table(path).to_pylist())
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.ndjson", "out.parquet"])
+def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
+    write_outcomes(ObjectStoragePath(str(tmp_path / "new" / "folder" / name)), iter(LINES))
+    assert read(tmp_path / "new" / "folder" / name) == LINES
+
+
+def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(OF_A_CAMPAIGN)])
+    types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "out.parquet")}
+    assert types == {**dict.fromkeys(OF_A_CAMPAIGN, "string"), "row": "int64", "pages": "int64"}
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_of_nobody_it_is_empty(tmp_path: Path, name: str) -> None:
+    write_outcomes(ObjectStoragePath(str(tmp_path / name)), [])
+    assert read(tmp_path / name) == []
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_what_breaks_off_leaves_the_file_there_was(tmp_path: Path, name: str) -> None:
+    path = ObjectStoragePath(str(tmp_path / name))
+    write_outcomes(path, LINES[:3])
+
+    def broken() -> Iterator[Mapping[str, Any]]:
+        yield from LINES[:15_000]
+        raise OSError("the plan's disk is gone")
+
+    with pytest.raises(OutcomesNotWrittenError, match=r"could not be written \(OSError.*\). Check results_path"):
+        write_outcomes(path, broken())
+    assert read(tmp_path / name) == LINES[:3]
+
+
+def test_a_later_try_writes_it_anew(tmp_path: Path) -> None:
+    path = ObjectStoragePath(str(tmp_path / "out.jsonl"))
+    write_outcomes(path, LINES[:3])
+    write_outcomes(path, LINES[:2])
+    assert read(tmp_path / "out.jsonl") == LINES[:2]
+    assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_in_an_object_store() -> None:
+    attach("memory", fs=MemoryFileSystem())
+    path = ObjectStoragePath("memory://bucket/outcomes/out.jsonl")
+    write_outcomes(path, LINES[:2])
+    with path.open("rb") as file:
+        assert len(file.read().splitlines()) == 2
+
+
+def test_a_place_that_cannot_be_written_to_is_told_with_its_path_and_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutcomesNotWrittenError) as caught:
+        write_outcomes(ObjectStoragePath(str(tmp_path / "file" / "out.jsonl")), LINES)
+    assert f"The results file {tmp_path}/file/out.jsonl could not be written (FileExistsError" in str(caught.value)

@@ -1,0 +1,403 @@
+"""The journal: what it stores when, whose it is, and what it does where it cannot be had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.hashing import task_identity
+from cpaas_provider.sending.journal import journal as journal_module
+from cpaas_provider.sending.journal.journal import Journal, TryFacts
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Entry, Pages, State
+
+IDENTITY = task_identity("dag", "run", "task", -1)
+ADA, OBI, UMA = "2348030001111", "2348030002222", "2348030003333"
+BODY = {"content": "hello"}
+FIRST, SECOND = TryFacts(1, 2, 2), TryFacts(2, 2, 2)
+CLEARED = TryFacts(2, 3, 2, 1)
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class ReplacedError(Exception):
+    """As the Task SDK tells it."""
+
+    error = SimpleNamespace(detail={"status_code": 404})
+
+
+class ReplacedInHttpError(Exception):
+    """As an HTTP client tells it."""
+
+    response = SimpleNamespace(status_code=404)
+
+
+class Store:
+    """A task's state that fails as often as it is told to."""
+
+    def __init__(self, stored: Any = None) -> None:
+        self.values: dict[str, Any] = {}
+        self.stored, self.gets, self.sets = stored, 0, 0
+        self.failures: list[Exception] = []
+
+    @property
+    def stored(self) -> Any:
+        """What stands under the newest key."""
+        return list(self.values.values())[-1] if self.values else None
+
+    @stored.setter
+    def stored(self, value: Any) -> None:
+        self.values = {} if value is None else {JOURNAL_KEY: value}
+
+    def get(self, key: str) -> Any:
+        self.gets += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return json.loads(json.dumps(self.values.get(key)))
+
+    def set(self, key: str, value: Any) -> None:
+        self.sets += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.values[key] = json.loads(json.dumps(value))
+
+    def delete(self, key: str) -> None:
+        self.values.pop(key, None)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_LONGEST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def opened(store: Store, tries: TryFacts = FIRST, secrets: Sequence[str] = ("key",), **options: Any) -> Journal:
+    return Journal(store, secrets, IDENTITY, tries, clock=lambda: AT, **options)
+
+
+def sent(store: Store, *people: str, tries: TryFacts = FIRST, state: State = State.ACCEPTED, **options: Any) -> Entry:
+    journal = opened(store, tries, **options)
+    entry = journal.claim("send_sms", people, BODY)
+    journal.settle(entry, state, result={"id": "m1"} if state is State.ACCEPTED else None)
+    return entry
+
+
+def states(journal: Journal, *people: str) -> list[State | None]:
+    return [entry and entry.state for entry in journal.standings("send_sms", people).values()]
+
+
+# --- claiming and settling
+
+
+def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
+    journal = opened(store)
+    assert (store.gets, store.sets) == (1, 0)
+    entry = journal.claim("send_sms", [ADA, OBI], BODY, {ADA: {"name": "Ada"}}, evidence=[["r1"]])
+    assert (store.gets, store.sets) == (1, 1)
+    facts = store.stored["requests"][entry.reference]
+    assert facts["state"] == "pending"
+    assert facts["try_number"] == 1
+    assert facts["started_at"] == AT.isoformat()
+    assert facts["probe_snapshot"] == [["r1"]]
+    assert len(facts["recipient_hashes"]) == len(facts["personal"]) == 2
+    assert "result" not in facts
+
+
+def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Store) -> None:
+    journal = opened(store)
+    journal.settle(journal.claim("send_sms", [ADA], BODY), State.ACCEPTED, result={"id": "m1"})
+    (facts,) = store.stored["requests"].values()
+    assert (facts["state"], facts["result"]) == ("accepted", {"id": "m1"})
+    assert store.sets == 2
+
+
+def test_all_of_an_entry_is_read_as_it_was_written() -> None:
+    entry = Entry(
+        reference="ref",
+        operation="send_sms",
+        members=("a", "b"),
+        state=State.UNKNOWN,
+        body="body",
+        personal=("x", "y"),
+        started_at=AT,
+        try_number=3,
+        result={"id": "m1"},
+        reason="why",
+        evidence=[None, ["r"]],
+        doubted=True,
+        resolution="sent",
+    )
+    assert Entry.from_json("ref", json.loads(json.dumps(entry.as_json()))) == entry
+    pages = Pages("lock", 3, 2, "why", {"ref": entry})
+    assert Pages.from_json(json.loads(json.dumps(pages.as_json()))) == pages
+    assert entry.personal_of("b") == "y"
+    assert entry.personal_of("c") is None
+
+
+@pytest.mark.parametrize("earlier", [None, State.NOT_SENT])
+def test_a_claim_that_cannot_be_stored_is_none(store: Store, earlier: State | None) -> None:
+    if earlier:
+        sent(store, ADA, state=earlier)
+    journal = opened(store, SECOND)
+    store.failures = [OSError("down")]
+    with pytest.raises(JournalUnavailableError, match="nothing was sent"):
+        journal.claim("send_sms", [ADA], BODY)
+    assert states(journal, ADA) == [earlier]
+
+
+@pytest.mark.parametrize("error", [ReplacedError(), ReplacedInHttpError()])
+def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: Store, error: Exception) -> None:
+    journal = opened(store)
+    entry = journal.claim("send_sms", [ADA], BODY)
+    store.failures = [error]
+    with pytest.raises(TryReplacedError) as caught:
+        journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
+    assert not caught.value.for_good
+    assert entry.reference in str(caught.value)
+    assert store.sets == 2, "that another try is there does not change by trying again"
+    store.failures = [error]
+    with pytest.raises(TryReplacedError, match="nothing was sent"):
+        journal.claim("send_sms", [OBI], BODY)
+
+
+def test_settling_is_tried_three_times_and_then_left_to_the_next_try(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened(store)
+    entry = journal.claim("send_sms", [ADA], BODY)
+    store.failures = [OSError("down")] * 2
+    journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
+    assert states(opened(store, SECOND), ADA) == [State.ACCEPTED]
+
+    other = journal.claim("send_sms", [OBI], BODY)
+    store.failures = [OSError("down")] * 3
+    journal.settle(other, State.ACCEPTED, result={"id": "m2"})
+    assert not store.failures
+    assert other.reference in caplog.text
+    assert states(opened(store, SECOND), OBI) == [State.UNKNOWN]
+
+
+def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store) -> None:
+    opened(store).claim("send_sms", [ADA], BODY)
+    journal = opened(store, SECOND)
+    assert states(journal, ADA) == [State.UNKNOWN]
+    (entry,) = journal.entries
+    assert "ended before a response" in str(entry.reason)
+
+
+@pytest.mark.parametrize("state", [State.NOT_SENT, State.REJECTED])
+def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(store: Store, state: State) -> None:
+    sent(store, ADA, state=State.UNKNOWN)
+    entry = sent(store, ADA, tries=SECOND, state=state)
+    assert entry.doubted
+    assert states(opened(store, TryFacts(3, 2, 2)), ADA) == [State.UNKNOWN]
+    sent(store, ADA, tries=TryFacts(3, 2, 2))
+    assert states(opened(store, TryFacts(4, 2, 2)), ADA) == [State.ACCEPTED]
+
+
+def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Store) -> None:
+    sent(store, ADA, OBI, state=State.UNKNOWN)
+    sent(store, ADA, state=State.NOT_SENT)
+    sent(store, OBI, state=State.ACCEPTED)
+    sent(store, OBI, UMA, state=State.REJECTED)
+    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.UNKNOWN, State.ACCEPTED, State.REJECTED]
+    assert opened(store, SECOND).standings("send_email", [ADA]) == {ADA: None}
+
+
+# --- reading
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"version": VERSION + 1},
+        {},
+        [],
+        "text",
+        7,
+        {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0},
+        {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0, "requests": []},
+        {
+            "version": VERSION,
+            "key_id": "l",
+            "clear_epoch": 0,
+            "resend_epoch": 0,
+            "requests": {"ref": {"state": "accepted"}},
+        },
+        {
+            "version": VERSION,
+            "key_id": "l",
+            "clear_epoch": 0,
+            "resend_epoch": 0,
+            "requests": {"ref": {"operation": "send_sms", "recipient_hashes": [], "state": "of another age"}},
+        },
+    ],
+)
+def test_a_journal_that_cannot_be_understood_is_never_taken_for_an_empty_one(stored: Any) -> None:
+    with pytest.raises(JournalUnavailableError, match="Nothing was sent"):
+        opened(Store(stored))
+
+
+def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> None:
+    store.failures = [OSError("down"), ReplacedError()]
+    with pytest.raises(JournalUnavailableError, match="nothing was sent"):
+        opened(store)
+    with pytest.raises(TryReplacedError, match="nothing was sent"):
+        opened(store)
+
+
+# --- retries and clears
+
+
+@pytest.mark.parametrize(
+    ("tries", "lost"),
+    [
+        (FIRST, False),
+        (SECOND, False),
+        (TryFacts(1, 3, 2, 1), False),
+        (CLEARED, True),
+        (TryFacts(2, 2, 2, clear_number=1), True),
+        (TryFacts(2, 3, 2, clear_number=0), True),
+    ],
+)
+def test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries(
+    store: Store, tries: TryFacts, lost: bool
+) -> None:
+    journal = opened(store, tries)
+    assert (journal.lost is not None) is lost
+    journal.note_lost("send_sms", [ADA])
+    assert states(journal, ADA) == [State.UNKNOWN if lost else None]
+    assert store.sets == int(lost)
+
+
+def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
+    opened(store, CLEARED).note_lost("send_sms", [ADA])
+    journal = opened(store, TryFacts(3, 3, 2, 1))
+    journal.note_lost("send_sms", [ADA, OBI])
+    assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
+    assert sorted(len(entry.members) for entry in journal.entries) == [1, 1]
+    sets = store.sets
+    opened(store, TryFacts(4, 3, 2, 1)).note_lost("send_sms", [ADA, OBI])
+    assert store.sets == sets, "what is noted is not noted again"
+
+
+def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) -> None:
+    sent(store, ADA)
+    sent(store, OBI, state=State.REJECTED)
+    sent(store, UMA, state=State.UNKNOWN)
+    assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.ACCEPTED, State.REJECTED, State.UNKNOWN]
+    assert states(opened(store, CLEARED), ADA, OBI, UMA) == [State.ACCEPTED, State.NOT_SENT, State.UNKNOWN]
+
+
+def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
+    sent(store, ADA)
+    sent(store, OBI, tries=CLEARED, state=State.REJECTED)
+    assert states(opened(store, TryFacts(3, 3, 2, 1)), OBI) == [State.REJECTED]
+
+
+def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
+    first = sent(store, ADA)
+    assert states(opened(store, SECOND, resend_on_clear=True), ADA) == [State.ACCEPTED], "a retry is no clear"
+    assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None]
+    assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None], "nothing was claimed since"
+    second = sent(store, ADA, tries=CLEARED, resend_on_clear=True)
+    assert second.reference != first.reference
+    assert states(opened(store, TryFacts(3, 3, 2, 1), resend_on_clear=True), ADA) == [State.ACCEPTED]
+    assert states(opened(store, TryFacts(3, 4, 2, 2), resend_on_clear=True), ADA) == [None]
+
+
+def test_resend_on_clear_begins_anew_where_a_clear_dropped_the_state(store: Store) -> None:
+    journal = opened(store, CLEARED, resend_on_clear=True)
+    assert journal.lost is None
+    assert states(journal, ADA) == [None]
+
+
+def test_resend_on_clear_does_not_begin_anew_where_the_state_of_a_running_task_was_dropped(store: Store) -> None:
+    """Nobody can tell that from a retry after another task of the run was cleared."""
+    assert opened(store, TryFacts(2, 2, 2, clear_number=1), resend_on_clear=True).lost
+
+
+def test_each_repetition_bears_references_of_its_own(store: Store) -> None:
+    once = sent(store, ADA, tries=TryFacts(2, 3, 2, 1), resend_on_clear=True)
+    store.stored = None
+    again = sent(store, ADA, tries=TryFacts(3, 3, 2, 2), resend_on_clear=True)
+    assert once.reference != again.reference
+
+
+# --- secrets
+
+
+def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: Store) -> None:
+    first = sent(store, ADA, secrets=["old"])
+    journal = opened(store, SECOND, secrets=["new", "old"])
+    assert journal.lost is None
+    assert states(journal, ADA, OBI) == [State.ACCEPTED, None]
+    assert journal.reference("send_sms", [ADA]) == first.reference
+    sent(store, OBI, tries=SECOND, secrets=["new", "old"])
+    assert states(opened(store, TryFacts(3, 2, 2), secrets=["old"]), ADA, OBI) == [State.ACCEPTED, State.ACCEPTED]
+
+
+@pytest.mark.parametrize("state", [State.ACCEPTED, State.UNKNOWN, State.PENDING])
+def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state: State) -> None:
+    sent(store, ADA, state=state, secrets=["old"])
+    journal = opened(store, SECOND, secrets=["new"])
+    assert "secrets changed" in str(journal.lost)
+    journal.note_lost("send_sms", [ADA, OBI])
+    assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
+
+
+@pytest.mark.parametrize("state", [State.NOT_SENT, State.REJECTED])
+def test_without_the_secret_nothing_is_lost_where_nothing_was_sent(store: Store, state: State) -> None:
+    sent(store, ADA, state=state, secrets=["old"])
+    assert opened(store, SECOND, secrets=["new"]).lost is None
+
+
+def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Store) -> None:
+    journal = opened(store, CLEARED, secrets=["old"])
+    journal.note_lost("send_sms", [ADA])
+    (entry,) = journal.entries
+    journal.settle(entry, State.NOT_SENT, reason="manually resolved as not sent")
+    assert opened(store, TryFacts(3, 3, 2, 1), secrets=["new"]).lost
+
+
+def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
+    journal = opened(store, secrets=["sk_secret"])
+    entry = journal.claim("send_sms", [ADA, OBI], {"content": "Hello Ada", "sender_id": "Shop"}, {ADA: {"name": "Ada"}})
+    journal.settle(entry, State.UNKNOWN, reason="no answer")
+    at_rest = json.dumps(store.stored)
+    for private in (ADA, OBI, "Hello", "Ada", "Shop", "sk_secret"):
+        assert private not in at_rest
+
+
+class TestSize:
+    """On MySQL one value of the task's state holds 64 KB."""
+
+    PEOPLE = tuple(f"23480312{number:05d}" for number in range(2_500))
+
+    @staticmethod
+    def size(store: Store) -> int:
+        return len(json.dumps(store.stored))
+
+    def test_intent_that_would_not_fit_is_refused_before_anything_is_sent(self, store: Store) -> None:
+        journal = Journal(store, ("key",), IDENTITY, FIRST)
+        personal = {one: {"name": "Ada"} for one in self.PEOPLE}
+        with pytest.raises(JournalTooLargeError, match="2500 recipients") as caught:
+            journal.claim("send_sms", self.PEOPLE, BODY, personal)
+        assert caught.value.for_good
+        assert (store.sets, list(journal.entries)) == (0, [])
+
+    @pytest.mark.parametrize("count", [500, 1_000, 1_400])
+    def test_what_fits_stays_below_the_limit_with_its_result(self, store: Store, count: int) -> None:
+        journal = Journal(store, ("key",), IDENTITY, FIRST)
+        people = self.PEOPLE[:count]
+        entry = journal.claim("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})
+        journal.settle(entry, State.ACCEPTED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
+        assert self.size(store) < 65_535

@@ -1,0 +1,125 @@
+"""A write that Airflow's client repeated, and whose first copy is carried out late, hides nothing that is newer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.errors import JournalUnavailableError
+from cpaas_provider.sending.journal import log as ledger_module
+from cpaas_provider.sending.journal.journal import Journal, TryFacts
+from cpaas_provider.sending.journal.model import State
+from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, ledger, opened, settled
+
+TRIES = [TryFacts(number, 9, 9) for number in range(1, 4)]
+
+
+class LateStore(MemoryStore):
+    """A task's state that remembers each write, to carry it out once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[tuple[str, str]] = []
+
+    def set(self, key: str, value: Any) -> None:
+        self.copies.append((key, json.dumps(value)))
+        super().set(key, value)
+
+    def carry_out_again(self, which: int) -> None:
+        key, value = self.copies[which % len(self.copies)]
+        super().set(key, json.loads(value))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few writes make several segments."""
+    monkeypatch.setattr(ledger_module, "FULL", 700)
+
+
+@given(
+    writes=st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    late=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=6),
+    failing=st.sets(st.integers(0, 30), max_size=2),
+)
+def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
+    writes: list[int], late: list[tuple[int, int]], failing: set[int]
+) -> None:
+    store, stored, at = LateStore(), set[int](), 0
+    for tries, count in zip(TRIES, writes, strict=False):
+        journal = opened(store, tries)
+        for _ in range(count):
+            number = tries.number * 1000 + at
+            store.failing = [OSError("down")] if at in failing else []
+            at += 1
+            try:
+                journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)], tries=tries))
+            except JournalUnavailableError:
+                break
+            stored.add(number)
+            journal.tidy(1)
+        for after, which in late:
+            if after + 1 == tries.number:
+                store.carry_out_again(which)
+    found = {one.number for each in ledger(store, TryFacts(4, 9, 9)).replay() for one in each.claims}
+    assert stored <= found
+
+
+def test_a_claim_of_a_failed_write_that_is_carried_out_in_the_next_try_hides_none_of_its_own() -> None:
+    store = LateStore()
+    store.failing = [OSError("down")]
+    with pytest.raises(JournalUnavailableError):
+        opened(store).append(batch([claim(0, "2348031200000")]))
+    opened(store, TRIES[1]).append(batch([claim(1, "2348031200001")], tries=TRIES[1]))
+    store.carry_out_again(0)
+    found = [one.number for each in ledger(store, TRIES[2]).replay() for one in each.claims]
+    assert sorted(found) == [0, 1]
+
+
+def test_superseded_keys_are_removed() -> None:
+    store = LateStore()
+    journal = opened(store)
+    for number in range(200):
+        journal.append(batch([claim(number, f"23480312{number:05d}")], [settled(number)]))
+        journal.tidy(2)
+    assert len(store.values) < 200 / 2
+
+
+class TestSingleSends:
+    """The journal of a single send: each claim under a key of its own."""
+
+    @staticmethod
+    def opened(store: MemoryStore, tries: TryFacts = TRIES[0]) -> Journal:
+        return Journal(store, SECRETS[:1], IDENTITY, tries)
+
+    @pytest.mark.parametrize("which", range(4))
+    def test_no_late_copy_hides_a_later_claim(self, which: int) -> None:
+        store = LateStore()
+        journal = self.opened(store)
+        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.NOT_SENT)
+        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
+        store.carry_out_again(which)
+        entry = self.opened(store, TRIES[1]).standings("send_sms", ["2348031200000"])["2348031200000"]
+        assert entry is not None
+        assert entry.state in {State.ACCEPTED, State.UNKNOWN}
+
+    @pytest.mark.parametrize("which", range(4))
+    def test_nor_one_to_other_recipients(self, which: int) -> None:
+        store = LateStore()
+        for tries, recipient in zip(TRIES, ("2348031200000", "2348031200001"), strict=False):
+            journal = self.opened(store, tries)
+            journal.settle(journal.claim("send_sms", [recipient], {}), State.ACCEPTED, result={"id": "m1"})
+        store.carry_out_again(which)
+        found = self.opened(store, TRIES[2]).standings("send_sms", ["2348031200000", "2348031200001"])
+        assert None not in found.values()
+
+    def test_costs_one_read_and_two_writes(self) -> None:
+        store, asked = LateStore(), list[str]()
+        get = store.get
+        store.get = lambda key: asked.append(key) or get(key)  # type: ignore[method-assign, func-returns-value]
+        journal = self.opened(store)
+        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED)
+        assert (len(asked), len(store.copies), len(store.values)) == (1, 2, 1)

@@ -1,0 +1,348 @@
+"""The journal as a log in segments: what was stored is found again, by whom, and how much fits where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TryReplacedError
+from cpaas_provider.sending.hashing import Fingerprints
+from cpaas_provider.sending.journal.journal import LOST, REKEYED, TryFacts, note_no_claim
+from cpaas_provider.sending.journal.log import FULL, MOST_IN_A_CLAIM, ROOM, VERSION, Batch, Claim, End
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
+from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
+from cpaas_provider.sending.partitions import Partition
+from tests.unit.sending.campaign.parts import (
+    CLEARED,
+    FIRST_TRY,
+    IDENTITY,
+    SECOND_TRY,
+    SECRETS,
+    GoneError,
+    MemoryStore,
+    batch,
+    claim,
+    ledger,
+    opened,
+    phones,
+    settled,
+)
+
+MOST_BYTES = 65_535  # of one value of the state on MySQL
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def replayed(store: MemoryStore, tries: TryFacts = SECOND_TRY, **how: Any) -> list[Batch]:
+    return list(ledger(store, tries, **how).replay())
+
+
+def filled(store: MemoryStore, segments: int) -> list[Batch]:
+    """Add packs of 500 until so many segments are put together; return what was added."""
+    added, journal = [], opened(store)
+    while len([key for key in store.values if key.count(".") == 1]) < segments:
+        number = len(added)
+        added.append(batch([claim(number, *phones(500, number * 500))], [settled(number)]))
+        journal.append(added[-1])
+    return added
+
+
+class TestWhatIsStored:
+    def test_is_found_by_the_next_try_in_order(self, store: MemoryStore) -> None:
+        journal = opened(store)
+        first = batch([claim(0, *phones(2), words=["Ada", "Obi"]), claim(1, *phones(1, 2))])
+        second = batch([claim(2, *phones(1, 3))], [settled(0), End(1, State.REJECTED, reason="refused")])
+        journal.append(first)
+        journal.append(second)
+        found = replayed(store)
+        assert found == [_as_lists(first), _as_lists(second)]
+        assert [len(words) for _, words in found[0].claims[0].each()] == [6, 6]
+
+    def test_is_in_segments_that_are_not_touched_again_once_they_are_full(self, store: MemoryStore) -> None:
+        added = filled(store, 3)
+        assert len(store.written) == len(set(store.written)) == len(added)
+        assert all(FULL <= len(store.values[whole_key(index)]) <= ROOM for index in range(3))
+        assert [one.number for found in replayed(store) for one in found.claims] == list(range(len(added)))
+
+    def test_goes_on_in_segments_of_the_next_try(self, store: MemoryStore) -> None:
+        added = filled(store, 2)
+        before = dict(store.values)
+        opened(store, SECOND_TRY).append(batch([claim(len(added), "2348030000000")], tries=SECOND_TRY))
+        assert {key: store.values[key] for key in before} == before
+        assert set(store.values) - set(before) == {part_key(SERIES, 0)}
+        assert replayed(store)[-1].try_number == 2
+
+    def test_of_a_task_that_was_deferred_goes_on_behind_a_gap(self, store: MemoryStore) -> None:
+        for number in range(3):
+            opened(store).append(batch([claim(number, *phones(1, number))]))
+        assert sorted(store.values) == [part_key(index, 0) for index in (0, 2, 4)]
+        assert [one.number for found in replayed(store) for one in found.claims] == [0, 1, 2]
+
+    def test_is_put_together_before_there_are_many_parts(self, store: MemoryStore) -> None:
+        journal = opened(store)
+        for number in range(2 * MOST_PARTS + 3):
+            journal.append(batch([claim(number, *phones(1, number))]))
+        journal.tidy(1000)
+        assert len(store.values) == 1 + 2 + 3
+        assert [one.number for found in replayed(store) for one in found.claims] == list(range(2 * MOST_PARTS + 3))
+
+    def test_is_no_number_and_no_text(self, store: MemoryStore) -> None:
+        opened(store).append(batch([claim(0, "2348031234567", words=["Adaobi"])], [settled(0)]))
+        (stored,) = store.values.values()
+        assert "8031234567" not in stored
+        assert "Adaobi" not in stored
+        assert SECRETS[0] not in stored
+
+    def test_the_first_try_pays_one_get(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        get = store.get
+        monkeypatch.setattr(store, "get", lambda key: asked.append(key) or get(key))
+        opened(store)
+        assert asked == [JOURNAL_KEY]
+
+    @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 300)), min_size=1, max_size=12))
+    def test_whatever_is_added_a_segment_has_room_for_it(self, packs: list[tuple[int, int]]) -> None:
+        store = MemoryStore()
+        journal = opened(store)
+        for number, (size, reason) in enumerate(packs):
+            words = ["word"] * size
+            end = End(number, State.UNKNOWN, reason="r" * reason)
+            journal.append(batch([claim(number, *phones(size), words=words)], [end]))
+        assert max(store.sizes) <= MOST_BYTES
+        assert len(replayed(store)) == len(packs)
+
+
+class TestAWriteThatFails:
+    def test_leaves_no_trace_in_what_is_written_next(self, store: MemoryStore) -> None:
+        journal = opened(store)
+        journal.append(batch([claim(0, *phones(1))]))
+        store.failing = [OSError("down")]
+        with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*were not sent"):
+            journal.append(batch([claim(1, *phones(1, 1))]))
+        journal.append(batch([claim(2, *phones(1, 2))]))
+        assert [one.number for found in replayed(store) for one in found.claims] == [0, 2]
+
+    def test_is_passed_over_by_what_is_written_next(self, store: MemoryStore) -> None:
+        added = filled(store, 1)
+        journal = opened(store, SECOND_TRY)
+        for _ in range(3):
+            journal.append(batch([claim(len(added), *phones(500))]))
+            added.append(batch())
+        store.failing = [OSError("down"), None]
+        with pytest.raises(JournalUnavailableError):
+            journal.append(batch([claim(98, "2348030000000")]))
+        journal.append(batch([claim(99, "2348030000000")]))
+        assert not any(98 in [one.number for one in found.claims] for found in replayed(store))
+        assert [one.number for one in replayed(store)[-1].claims] == [99]
+
+    def test_of_a_try_that_was_replaced_says_so(self, store: MemoryStore) -> None:
+        journal = opened(store)
+        store.failing = [GoneError()]
+        with pytest.raises(TryReplacedError, match=r"replaced this try with another one"):
+            journal.append(batch([claim(0, *phones(1))]))
+
+    def test_a_read_that_fails_sends_nothing(self, store: MemoryStore) -> None:
+        store.deaf = OSError("down")
+        with pytest.raises(JournalUnavailableError, match="nothing was sent"):
+            ledger(store)
+
+    def test_a_read_that_fails_in_the_middle_sends_nothing(self, store: MemoryStore) -> None:
+        filled(store, 2)
+        journal = ledger(store, SECOND_TRY)
+        store.deaf = OSError("down")
+        with pytest.raises(JournalUnavailableError):
+            list(journal.replay())
+
+
+class TestWhatCannotBeUsed:
+    @pytest.mark.parametrize(
+        "stored",
+        [{"version": 9}, {"version": VERSION, "key_id": "x"}, "[]", [], {}, {"version": 5, "requests": 5}, 7],
+        ids=["later version", "torn", "text", "list", "empty", "torn single", "number"],
+    )
+    def test_is_not_taken_for_nothing(self, store: MemoryStore, stored: Any) -> None:
+        store.values[JOURNAL_KEY] = json.dumps(stored)
+        with pytest.raises(JournalUnavailableError, match=r"cannot use.*Nothing was sent"):
+            ledger(store, SECOND_TRY)
+
+    def test_a_torn_later_segment_is_not_passed_over(self, store: MemoryStore) -> None:
+        filled(store, 2)
+        store.values[whole_key(1)] = json.dumps({"version": VERSION, "key_id": "x"})
+        with pytest.raises(JournalUnavailableError):
+            replayed(store)
+
+    def test_the_journal_of_a_single_send_is_refused(self, store: MemoryStore) -> None:
+        entry = {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}
+        store.values[JOURNAL_KEY] = json.dumps(
+            {"version": 5, "key_id": "x", "clear_epoch": 3, "resend_epoch": 0, "requests": {"cpaas-1": entry}}
+        )
+        with pytest.raises(JournalUnavailableError, match=r"single send.*Start a new run"):
+            ledger(store, SECOND_TRY)
+
+    def test_the_journal_of_another_kind_of_campaign_is_refused(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        with pytest.raises(JournalUnavailableError, match=r"another kind of send.*Start a new run"):
+            ledger(store, SECOND_TRY, operation="send_email")
+
+
+class TestWhatIsLost:
+    """An empty journal where tries were already made counts as unknown for all, never as a fresh start."""
+
+    def test_nothing_in_a_first_try(self, store: MemoryStore) -> None:
+        assert ledger(store).lost is None
+
+    def test_nothing_in_a_retry_without_a_clear(self, store: MemoryStore) -> None:
+        assert ledger(store, SECOND_TRY).lost is None
+
+    def test_everything_after_a_clear_that_left_no_journal(self, store: MemoryStore) -> None:
+        assert ledger(store, CLEARED).lost == LOST
+
+    def test_everything_after_a_clear_of_something_else_in_the_run(self, store: MemoryStore) -> None:
+        assert ledger(store, TryFacts(2, 3, 3, clear_number=1)).lost == LOST
+
+    def test_nothing_where_the_try_before_left_word_that_it_claimed_nothing(self, store: MemoryStore) -> None:
+        note_no_claim(store, FIRST_TRY)
+        journal = opened(store, CLEARED)
+        assert journal.lost is None
+        journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        assert len(replayed(store, CLEARED)) == 1
+
+    def test_is_stored_before_anything_else_and_stays(self, store: MemoryStore) -> None:
+        opened(store, CLEARED).note_lost()
+        again = TryFacts(3, 4, 3, 1)
+        journal = opened(store, again)
+        assert journal.lost == LOST
+        journal.append(batch([claim(0, *phones(1))], tries=again))
+        journal.note_lost()
+        assert ledger(store, TryFacts(4, 4, 3, 1)).lost == LOST
+        assert len(replayed(store, TryFacts(4, 4, 3, 1))) == 1
+
+    def test_is_stored_in_every_segment(self, store: MemoryStore) -> None:
+        journal = opened(store, CLEARED)
+        number = 0
+        while len(store.values) < 2:
+            journal.append(batch([claim(number, *phones(500))], tries=CLEARED))
+            number += 1
+        assert {json.loads(one)["lost"] for one in store.values.values()} == {LOST}
+
+    def test_everything_when_no_secret_opens_it(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        journal = opened(store, SECOND_TRY, SECRETS[1:2])
+        assert journal.lost == REKEYED
+        assert replayed(store, SECOND_TRY, secrets=SECRETS[1:2]) == []
+
+    def test_nothing_while_one_of_the_secrets_opens_it(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        journal = opened(store, SECOND_TRY, SECRETS[1::-1])
+        assert journal.lost is None
+        assert journal.prints.lock == Fingerprints(SECRETS[0], IDENTITY).lock
+
+    def test_nothing_when_the_secret_changed_before_anything_was_claimed(self, store: MemoryStore) -> None:
+        opened(store)
+        journal = opened(store, SECOND_TRY, SECRETS[1:2])
+        assert journal.lost is None
+
+    def test_nothing_of_an_older_secret_is_found_behind_the_first_segment_of_a_newer(self, store: MemoryStore) -> None:
+        filled(store, 3)
+        opened(store, SECOND_TRY, SECRETS[1:2]).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
+        third = TryFacts(3, 3, 3)
+        assert len(replayed(store, third, secrets=SECRETS[1:2])) == 1
+
+    def test_nothing_of_long_ago_comes_back_with_a_secret_that_was_changed_and_changed_back(
+        self, store: MemoryStore
+    ) -> None:
+        filled(store, 3)
+        for number, secrets in ((2, SECRETS[1:2]), (3, SECRETS[:1])):
+            tries = TryFacts(number, 9, 9)
+            opened(store, tries, secrets).append(batch([claim(0, *phones(1))], tries=tries))
+        last = TryFacts(4, 9, 9)
+        assert len(replayed(store, last)) == 1
+        assert ledger(store, last).lost == REKEYED
+
+
+class TestPartitions:
+    """Each part knows only whom it sent to itself, so it does not go on as another."""
+
+    @pytest.mark.parametrize("other", [Partition(0, 8), Partition(), Partition(1, 4)])
+    def test_another_one_is_refused_naming_both(self, store: MemoryStore, other: Partition) -> None:
+        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        with pytest.raises(PartitionChangedError, match=f"partition 0 of 4, .* partition {other.part} of {other.of}"):
+            ledger(store, SECOND_TRY, partition=other)
+        assert len(replayed(store, partition=Partition(0, 4))) == 1
+
+    def test_after_a_clear_that_resends_another_one_is_fine(self, store: MemoryStore) -> None:
+        opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
+        assert ledger(store, CLEARED, partition=Partition(0, 8), resend_on_clear=True).edition > 0
+
+    def test_as_long_as_nothing_was_stored_it_may_change(self, store: MemoryStore) -> None:
+        opened(store, partition=Partition(0, 4))
+        ledger(store, SECOND_TRY, partition=Partition(0, 8))
+
+
+class TestResendOnClear:
+    def test_without_a_clear_it_goes_on(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        journal = ledger(store, SECOND_TRY, resend_on_clear=True)
+        assert journal.edition == 0
+        assert len(list(journal.replay())) > 0
+
+    def test_after_a_clear_it_begins_anew_under_other_references(self, store: MemoryStore) -> None:
+        filled(store, 2)
+        journal = opened(store, CLEARED, resend_on_clear=True)
+        assert journal.edition > 0
+        journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        assert len(replayed(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)) == 1
+
+    def test_once_a_clear(self, store: MemoryStore) -> None:
+        filled(store, 2)
+        first = opened(store, CLEARED, resend_on_clear=True)
+        first.append(batch([claim(0, *phones(1))], tries=CLEARED))
+        retry = ledger(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)
+        assert (retry.edition, len(list(retry.replay()))) == (first.edition, 1)
+        second_clear = opened(store, TryFacts(4, 6, 3, 2), resend_on_clear=True)
+        assert second_clear.edition > first.edition
+
+    def test_also_where_the_clear_dropped_the_state(self, store: MemoryStore) -> None:
+        journal = opened(store, CLEARED, resend_on_clear=True)
+        assert (journal.lost, journal.edition > 0) == (None, True)
+
+    def test_not_where_something_else_was_cleared(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        journal = ledger(store, TryFacts(2, 3, 3, clear_number=1), resend_on_clear=True)
+        assert journal.edition == 0
+
+    def test_not_a_second_time_when_only_the_last_segment_was_written_after_the_clear(self, store: MemoryStore) -> None:
+        """The first segment is not touched again, so it does not know of the clear."""
+        filled(store, 2)
+        opened(store, CLEARED).append(batch([claim(900, "2348030000000")], tries=CLEARED))
+        journal = ledger(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)
+        assert journal.edition == 0
+
+    def test_a_change_of_secrets_does_not_make_two_repetitions_of_one_clear(self, store: MemoryStore) -> None:
+        filled(store, 1)
+        opened(store, CLEARED, resend_on_clear=True).append(batch([claim(0, *phones(1))], tries=CLEARED))
+        journal = opened(store, TryFacts(3, 4, 3, 1), SECRETS[1:2], resend_on_clear=True)
+        assert journal.lost == REKEYED
+
+
+def _as_lists(one: Batch) -> Batch:
+    return Batch(one.at, one.try_number, one.generation, one.body, list(one.claims), list(one.ends))
+
+
+@pytest.mark.parametrize("before", [0, 1, 100, 30_000, 31_900])
+def test_largest_intent_never_makes_a_segment_too_large_for_mysql(store: MemoryStore, before: int) -> None:
+    book = opened(store)
+    if before:
+        book.append(batch([Claim(0, "cpaas-first", bytes(before * 3 // 4 // 9 * 9))]))
+    largest = Claim(1, "cpaas-second", b"m" * 9 * MOST_IN_A_CLAIM, b"w" * 6 * MOST_IN_A_CLAIM)
+    book.append(batch([largest], [settled(0)]))
+    assert max(store.sizes) < 61_440 < MOST_BYTES
+    numbers = [claim.number for one in replayed(store) for claim in one.claims]
+    assert numbers == ([0, 1] if before else [1])

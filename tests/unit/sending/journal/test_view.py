@@ -1,0 +1,250 @@
+"""What a person decides of a campaign's requests, and how it stands in the log afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.journal.log import ROOM, Batch, Claim, End
+from cpaas_provider.sending.journal.model import IN_DOUBT, JOURNAL_KEY, Entry, State, still_in_doubt
+from cpaas_provider.sending.journal.resolution import CannotDecideError, Decision
+from cpaas_provider.sending.journal.segments import part_key
+from cpaas_provider.sending.journal.view import Log, is_log
+from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, ledger, opened
+
+SENT, UNSENT = Decision.SENT, Decision.NOT_SENT
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def read(kept: MemoryStore) -> Log:
+    return Log.read(kept.get)
+
+
+def batches(kept: MemoryStore) -> list[Batch]:
+    """Return what the next try reads."""
+    return list(ledger(kept, SECOND_TRY).replay())
+
+
+def member(name: str) -> bytes:
+    return name.encode().ljust(9, b".")
+
+
+def log_of(*requests: tuple[str, str, State | None], many: int = 1) -> MemoryStore:
+    """Return a log of requests by reference, members (a letter each), and what became of them.
+
+    :param many: how often all of it happens
+    """
+    kept = MemoryStore()
+    log = opened(kept)
+    number = 0
+    for _ in range(many):
+        for reference, names, state in requests:
+            claim = Claim(number, reference, b"".join(member(name) for name in names))
+            log.append(Batch(AT, 1, 3, "body", [claim]))
+            if state is not None:
+                reason = None if state is State.ACCEPTED else "because"
+                result = ("id", 4.0, 96.0) if state is State.ACCEPTED else None
+                log.append(Batch(AT, 1, 3, "body", ends=[End(number, state, result, reason)]))
+            number += 1
+    return kept
+
+
+def stand(kept: MemoryStore) -> list[tuple[str, State]]:
+    return [(entry.reference, entry.state) for entry in read(kept).entries()]
+
+
+def store(kept: MemoryStore, values: Any) -> MemoryStore:
+    for key, value in values.items():
+        kept.set(key, value)
+    return kept
+
+
+MIXED: Sequence[tuple[str, str, State | None]] = (
+    ("ref-settled", "a", State.ACCEPTED),
+    ("ref-unknown", "bc", State.UNKNOWN),
+    ("ref-claimed", "cd", None),
+    ("ref-rejected", "e", State.REJECTED),
+    ("ref-not-sent", "f", State.NOT_SENT),
+    ("ref-reached", "a", State.UNKNOWN),
+)
+
+
+class TestDeciding:
+    def test_all_in_doubt_and_nothing_else(self) -> None:
+        kept = log_of(*MIXED)
+        decided = read(kept).decide(UNSENT)
+        assert [entry.reference for entry in decided.before] == ["ref-unknown", "ref-claimed"]
+        assert (decided.recipients, decided.left) == (3, ())
+        assert dict(stand(store(kept, decided.values))) == {
+            **{reference: state for reference, _, state in MIXED},
+            "ref-unknown": State.NOT_SENT,
+            "ref-claimed": State.NOT_SENT,
+        }
+
+    def test_what_was_known_before_is_kept_as_the_reason(self) -> None:
+        kept = log_of(*MIXED)
+        store(kept, read(kept).decide(SENT, ["ref-unknown"], result_id="m9").values)
+        (entry,) = (entry for entry in read(kept).entries() if entry.reference == "ref-unknown")
+        assert (entry.resolution, entry.result) == ("sent", {"id": "m9"})
+        assert entry.reason == "manually resolved as sent (before: because)"
+
+    def test_the_log_in_hand_stays_as_it_was(self) -> None:
+        kept = log_of(*MIXED)
+        log = read(kept)
+        log.decide(SENT)
+        assert list(log.entries()) == list(read(kept).entries())
+        assert log.last == read(kept).last
+
+    def test_the_next_try_reads_a_batch_without_a_claim(self) -> None:
+        kept = log_of(*MIXED)
+        before = batches(kept)
+        now = AT + timedelta(hours=1)
+        store(kept, read(kept).decide(UNSENT, ["ref-claimed"], now=now).values)
+        *earlier, added = batches(kept)
+        assert earlier == before
+        assert (added.at, added.try_number, added.generation, added.claims) == (now, 1, 3, [])
+        assert [(end.number, end.state, end.resolution) for end in added.ends] == [(2, State.NOT_SENT, "not_sent")]
+
+
+REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
+    "not there": (SENT, ["ref-claimed", "ref-other"], None, "no request ref-other"),
+    "settled": (UNSENT, ["ref-settled"], None, "accepted by the service"),
+    "settled beside one in doubt": (UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is resolved already"),
+    "rejected": (SENT, ["ref-rejected"], None, "rejected by the service"),
+    "not sent": (UNSENT, ["ref-not-sent"], None, "resolved already: not sent"),
+    "an id of what was not sent": (UNSENT, ["ref-unknown"], "m2", "has no id"),
+    "one id of two": (SENT, [], "m2", "2 would be resolved: ref-unknown, ref-claimed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    decision, references, result_id, said = REFUSED[case]
+    with pytest.raises(CannotDecideError, match="Nothing was changed") as refused:
+        read(log_of(*MIXED)).decide(decision, references, result_id=result_id)
+    assert said in str(refused.value)
+
+
+class TestUnderWay:
+    @pytest.mark.parametrize("references", [[], ["ref-unknown"], ["ref-claimed"]])
+    def test_one_claim_holds_up_all(self, references: list[str]) -> None:
+        with pytest.raises(CannotDecideError, match=r"ago: ref-claimed\..*Nothing was changed\. Try again in 43 s\."):
+            read(log_of(*MIXED)).decide(SENT, references, now=AT + timedelta(seconds=17.2))
+
+    def test_a_minute_later_it_does_not(self) -> None:
+        assert read(log_of(*MIXED)).decide(SENT, now=AT + timedelta(seconds=60)).recipients == 3
+
+    def test_nor_does_what_is_settled(self) -> None:
+        kept = log_of(("ref-unknown", "a", State.UNKNOWN), ("ref-settled", "b", State.ACCEPTED))
+        assert read(kept).decide(UNSENT, now=AT).recipients == 1
+
+
+def test_many_ends_take_as_many_segments_as_they_need() -> None:
+    kept = log_of(("ref", "a", State.UNKNOWN), many=1000)
+    before = dict(kept.values)
+    decided = read(kept).decide(UNSENT)
+    assert len(decided.before) == 1000
+    assert len(decided.values) > 2
+    store(kept, decided.values)
+    assert {state for _, state in stand(kept)} == {State.NOT_SENT}
+    assert max(kept.sizes) < ROOM + 1000
+    unchanged = [key for key in before if key not in decided.values]
+    assert [kept.values[key] for key in unchanged] == [before[key] for key in unchanged]
+    assert len(batches(kept)) > 1000
+
+
+def test_the_keys_that_tell_of_a_change() -> None:
+    for many in (1, 20, 300):
+        kept = log_of(("ref", "abcdefgh", State.ACCEPTED), many=many)
+        telling = read(kept).telling
+        assert not set(telling) & set(kept.values)
+        goes_on, begins, decides = MemoryStore(), MemoryStore(), MemoryStore()
+        for changed in (goes_on, begins, decides):
+            changed.values = dict(kept.values)
+        opened(goes_on).append(Batch(AT, 1, 3, "body", [Claim(999, "new", member("z"))]))
+        opened(begins, SECOND_TRY).append(Batch(AT, 2, 3, "body", [Claim(999, "new", member("z"))]))
+        log = read(kept)
+        decides.values[part_key(log.index, 0)] = "{}"
+        assert all(set(telling) & set(changed.values) for changed in (goes_on, begins, decides))
+
+
+def test_what_is_a_log() -> None:
+    assert is_log(log_of(*MIXED).get(JOURNAL_KEY))
+    assert not any(is_log(other) for other in ({"version": 1}, ["version"], "version", None, 7))
+
+
+def test_sums() -> None:
+    log = read(log_of(*MIXED))
+    assert {one.state: (one.requests, one.recipients) for one in log.sums()} == {
+        State.PENDING: (1, 2),
+        State.ACCEPTED: (1, 1),
+        State.NOT_SENT: (1, 1),
+        State.REJECTED: (1, 1),
+        State.UNKNOWN: (2, 3),
+    }
+    beside = {one.state: one.requests for one in log.sums(in_doubt=False)}
+    assert beside == {State.ACCEPTED: 1, State.NOT_SENT: 1, State.REJECTED: 1, State.UNKNOWN: 1}
+    assert [entry.reference for entry in log.entries(in_doubt=False)] == [
+        "ref-settled",
+        "ref-rejected",
+        "ref-not-sent",
+        "ref-reached",
+    ]
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from(["r1", "r2", "r3", "r4"]),
+        st.lists(st.sampled_from("abcde"), min_size=1, unique=True).map("".join),
+        st.none() | st.sampled_from([State.ACCEPTED, State.NOT_SENT, State.REJECTED, State.UNKNOWN]),
+    ),
+    max_size=8,
+)
+
+
+def strongest(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """Return which request decides about each, as a try sees it."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        for name in entry.members:
+            if name not in found or entry.strength >= found[name].strength:
+                found[name] = entry
+    return found
+
+
+@given(REQUESTS, st.sampled_from(Decision), st.sets(st.sampled_from(["r1", "r2", "r3", "r4"])))
+def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
+    requests: list[tuple[str, str, State | None]], decision: Decision, names: set[str]
+) -> None:
+    kept = log_of(*requests)
+    if not requests:
+        assert not kept.values
+        return
+    before = list(read(kept).entries())
+    assert read(kept).doubtful() == still_in_doubt(before)
+    try:
+        decided = read(kept).decide(decision, sorted(names))
+    except CannotDecideError:
+        in_doubt = {entry.reference for entry in before if entry.in_doubt}
+        assert names - in_doubt if names else not still_in_doubt(before)
+        return
+    after = list(read(store(kept, decided.values)).entries())
+    changed = [old for old, new in zip(before, after, strict=True) if old != new]
+    assert sorted(changed, key=repr) == sorted(decided.before, key=repr)
+    assert all(entry.state in IN_DOUBT and (not names or entry.reference in names) for entry in changed)
+    assert read(kept).doubtful() == decided.left
+    if decision is UNSENT and not names:
+        sent_to = {name for name, entry in strongest(after).items() if entry.state is not State.ACCEPTED}
+        assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})
+
+
+def test_the_end_of_a_claim_that_was_never_stored_is_passed_over() -> None:
+    kept = log_of(("ref-a", "a", State.UNKNOWN))
+    end = End(1, State.NOT_SENT, reason="Airflow stopped the task before")
+    opened(kept).append(Batch(AT, 1, 3, "body", ends=[end]))
+    assert stand(kept) == [("ref-a", State.UNKNOWN)]

@@ -1,0 +1,97 @@
+"""Hashes that are the same in every try of a task instance, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpaas_provider.sending.hashing import Fingerprints, task_identity
+
+IDENTITY = task_identity("dag", "run", "task", -1)
+PRINTS = Fingerprints("secret", IDENTITY)
+MEMBERS = [PRINTS.recipient("send_sms", one) for one in ("2348030001111", "2348030002222", "2348030003333")]
+
+OTHERS = {
+    "another secret": Fingerprints("another", IDENTITY),
+    "another dag": Fingerprints("secret", task_identity("dag2", "run", "task", -1)),
+    "another run": Fingerprints("secret", task_identity("dag", "run2", "task", -1)),
+    "another task": Fingerprints("secret", task_identity("dag", "run", "task2", -1)),
+    "another map index": Fingerprints("secret", task_identity("dag", "run", "task", 0)),
+    "parts that join to the same": Fingerprints("secret", task_identity("dagrun", "", "task", -1)),
+}
+
+
+def everything(prints: Fingerprints) -> set[str]:
+    return {
+        prints.lock,
+        prints.recipient("send_sms", "2348030001111"),
+        prints.body({"content": "text"}),
+        prints.reference("send_sms", MEMBERS, 0),
+    }
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_nothing_is_the_same_under_another_secret_or_identity(other: Fingerprints) -> None:
+    assert len(everything(PRINTS)) == 4
+    assert not everything(PRINTS) & everything(other)
+
+
+def test_all_is_the_same_in_the_next_try() -> None:
+    assert everything(Fingerprints("secret", task_identity("dag", "run", "task", -1))) == everything(PRINTS)
+
+
+@given(st.permutations(MEMBERS))
+def test_a_reference_knows_no_order(members: list[str]) -> None:
+    assert PRINTS.reference("send_sms", members, 0) == PRINTS.reference("send_sms", MEMBERS, 0)
+
+
+def test_a_reference_is_another_for_other_members_operations_and_editions() -> None:
+    names = {
+        PRINTS.reference(operation, members, edition)
+        for operation in ("send_sms", "send_email")
+        for members in (MEMBERS, MEMBERS[:2], MEMBERS[1:], [])
+        for edition in (0, 1, 2)
+    }
+    assert len(names) == 2 * 4 * 3
+
+
+def test_a_reference_can_stand_in_an_address_and_in_a_field_of_40_characters() -> None:
+    assert re.fullmatch(r"cpaas-[a-z2-7]{24}", PRINTS.reference("send_sms", MEMBERS, 0))
+
+
+def test_a_recipient_is_another_for_another_operation() -> None:
+    assert PRINTS.recipient("send_sms", "2348030001111") != PRINTS.recipient("request_otp", "2348030001111")
+
+
+TEXTS = st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5) | st.integers() | st.booleans())
+
+
+@given(TEXTS, st.randoms())
+def test_a_body_knows_no_order_of_its_fields(fields: dict[str, object], shuffler: object) -> None:
+    names = list(fields)
+    shuffler.shuffle(names)  # type: ignore[attr-defined]
+    assert PRINTS.body({name: fields[name] for name in names}) == PRINTS.body(fields)
+
+
+@given(TEXTS, TEXTS)
+def test_other_fields_make_another_body(one: dict[str, object], other: dict[str, object]) -> None:
+    same = [(name, type(value), value) for name, value in sorted(one.items())] == [
+        (name, type(value), value) for name, value in sorted(other.items())
+    ]
+    assert (PRINTS.body(one) == PRINTS.body(other)) == same
+
+
+def test_a_body_may_hold_what_json_has_no_word_for() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    assert PRINTS.body({"at": at}) == PRINTS.body({"at": at})
+    assert PRINTS.body({"at": at}) != PRINTS.body({"at": None})
+
+
+def test_capitals_in_an_address_are_the_same_recipient() -> None:
+    """As in a campaign: no mailbox tells them apart, and people write them as they like."""
+    assert PRINTS.recipient("send_email", "Ada@example.com") == PRINTS.recipient("send_email", "ada@example.com")
+    assert PRINTS.member("send_email", "Ada@example.com") == PRINTS.member("send_email", "ada@example.com")
