@@ -11,7 +11,7 @@ import pytest
 
 from cpaas_provider.database.database import open_store
 from cpaas_provider.delivery.receiver.received import Arrival
-from cpaas_provider.operators._tracking import PurchaseEvidence
+from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import Entry, State

@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import timezone
 
 from cpaas_provider.database.leases import LEASE, CampaignState
-from cpaas_provider.operators.campaigns import partitions
+from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns import (
     TEXT,
@@ -133,7 +133,7 @@ class TestTwoAtOnce:
         def state_of_another(operator: Any) -> str:
             from cpaas_provider.database.database import open_store
             from cpaas_provider.database.errors import StoreError
-            from cpaas_provider.operators._campaign_state import campaign_state  # noqa: F401 - the lease it takes
+            from cpaas_provider.operators._runtime.campaign_store import campaign_state  # noqa: F401 - the lease it takes
 
             with open_store() as database:
                 name = campaigns_of(database)

@@ -10,7 +10,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from cpaas_provider.operators.campaigns import partitions
+from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns import TEXT, digits, reached, requests, rows
 from tests.airflow.stage import Stage

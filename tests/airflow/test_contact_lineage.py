@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from cpaas_provider.operators.campaigns import partitions
+from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from tests.airflow.stage import Stage
 from tests.airflow.test_contact_sync import people, sync

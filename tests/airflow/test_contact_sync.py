@@ -9,7 +9,7 @@ from typing import Any
 from cpaas_provider.contacts.key_map.key_map import find_map
 from cpaas_provider.database.database import open_store
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.operators.campaigns import partitions
+from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from tests.airflow.campaigns import all_requests, requests
 from tests.airflow.stage import Stage, fault

@@ -18,7 +18,7 @@ from airflow.sdk import (
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.utils.types import DagRunType
 
-from cpaas_provider.operators._run_facts import run_facts
+from cpaas_provider.operators._runtime.context import run_facts
 from tests.airflow.deeds import ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.stage import Stage, digits, phone
 from tests.airflow.tries import Run, scheduled_at

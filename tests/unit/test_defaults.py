@@ -12,7 +12,7 @@ from cpaas_provider.cli import get_cli_commands
 from cpaas_provider.delivery.callbacks import tokens
 from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.hooks.connection import read_connection
-from cpaas_provider.operators._campaign_terms import terms_of
+from cpaas_provider.operators._runtime.campaign_options import terms_of
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator

@@ -8,7 +8,7 @@ from cpaas_provider._lazy import lazy_names
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.airtime import BuyAirtimeOperator as BuyAirtimeOperator
-    from cpaas_provider.operators.campaigns import partitions as partitions
+    from cpaas_provider.operators.base_campaign import partitions as partitions
     from cpaas_provider.operators.contact_sync import SyncContactsOperator as SyncContactsOperator
     from cpaas_provider.operators.contacts import CreateContactRowOperator as CreateContactRowOperator
     from cpaas_provider.operators.contacts import DeleteContactRowOperator as DeleteContactRowOperator

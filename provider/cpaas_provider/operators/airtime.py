@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.sends import SendOperator
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -118,7 +118,7 @@ class BuyAirtimeOperator(SendOperator):
         """Return the delivery reports of the purchase, where they are received."""
         if self.tracking is None:
             return ()
-        from cpaas_provider.operators._tracking import PurchaseEvidence
+        from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
 
         return (PurchaseEvidence(self.tracking),)
 

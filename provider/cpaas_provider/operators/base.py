@@ -79,13 +79,13 @@ class CpaasOperator(BaseOperator):
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
         """Log the begin and its limits."""
-        from cpaas_provider.operators import _task_log as task_log
+        from cpaas_provider.operators._runtime import task_log as task_log
 
         self.log.info("%s", task_log.begins(self))
 
     def log_end(self, result: Any) -> None:
         """Log the result."""
-        from cpaas_provider.operators import _task_log as task_log
+        from cpaas_provider.operators._runtime import task_log as task_log
 
         self.log.info("%s", task_log.done(self, result))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import AssetAlias
 
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _validators as arguments
 from cpaas_provider.operators.base import CpaasOperator
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class SyncContactsOperator(CpaasOperator):
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
         """Sync the list, or what is left of it."""
-        from cpaas_provider.operators._contact_sync import ContactSyncTry
+        from cpaas_provider.operators._runtime.contact_sync import ContactSyncTry
 
         return ContactSyncTry(self, context, client, connection, self._listen(), give_up_at).run()
 
@@ -199,7 +199,7 @@ class SyncContactsOperator(CpaasOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts."""
-        from cpaas_provider.operators._contact_lineage import lineage
+        from cpaas_provider.operators._runtime.contact_lineage import lineage
 
         return lineage(self)
 

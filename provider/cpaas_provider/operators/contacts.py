@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators import _masking as summaries
 from cpaas_provider.operators.base import CpaasOperator, narrow
-from cpaas_provider.operators.journaled import JournaledOperator
+from cpaas_provider.operators.base_idempotent import JournaledOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -248,7 +248,7 @@ class UpsertContactRowOperator(_CreatingOperator):
         return result
 
     def _by_key(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        from cpaas_provider.operators._contact_row import upsert_by_key
+        from cpaas_provider.operators._runtime.contact_row import upsert_by_key
 
         row = upsert_by_key(self, context, client, connection, self._listen())
         if row.row_id is None and not row.unknown:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.campaigns import PRIVATE_CAMPAIGN_FIELDS, CampaignOperator
-from cpaas_provider.operators.messages import PRIVATE_MESSAGE_FIELDS, SendMessageOperator
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators.base_campaign import PRIVATE_CAMPAIGN_FIELDS, CampaignOperator
+from cpaas_provider.operators.base_message import PRIVATE_MESSAGE_FIELDS, SendMessageOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

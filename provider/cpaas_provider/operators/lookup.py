@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators import _masking as summaries
 from cpaas_provider.operators.base import CpaasOperator, narrow
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators import _summaries as summaries
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _validators as arguments
 from cpaas_provider.operators.base import CpaasOperator
-from cpaas_provider.operators.sends import SendOperator
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

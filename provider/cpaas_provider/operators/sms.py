@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators.campaigns import CampaignOperator
-from cpaas_provider.operators.messages import SendMessageOperator
+from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators.base_campaign import CampaignOperator
+from cpaas_provider.operators.base_message import SendMessageOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from cpaas_provider.operators import _task_state
+from cpaas_provider.operators._runtime import state_store
 from cpaas_provider.operators.sms import SendSmsOperator
 
 SENDS = 16
@@ -51,17 +51,17 @@ class Timed(SendSmsOperator):
     """An SMS with the journal in its place."""
 
     def store(self, context: Any) -> Any:
-        return Watch(_task_state.TaskState(context["task_state_store"]))
+        return Watch(state_store.TaskState(context["task_state_store"]))
 
     def execute(self, context: Any) -> dict[str, Any]:
-        store, usual = self.store(context), _task_state.task_state
-        _task_state.task_state = lambda _context: store
+        store, usual = self.store(context), state_store.task_state
+        state_store.task_state = lambda _context: store
         try:
             began = time.perf_counter()
             super().execute(context)
             took = (time.perf_counter() - began) * 1000
         finally:
-            _task_state.task_state = usual
+            state_store.task_state = usual
         return {"execute": took, **store.calls}
 
 

@@ -13,7 +13,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, Happening, collect, untold
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
-from cpaas_provider.operators._tracking import PurchaseEvidence, ReportEvidence
+from cpaas_provider.operators._runtime.delivery import PurchaseEvidence, ReportEvidence
 from cpaas_provider.sending.journal.model import Entry, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger

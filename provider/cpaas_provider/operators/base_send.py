@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators.journaled import JournaledOperator
+from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators.base_idempotent import JournaledOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -57,7 +57,7 @@ class SendOperator(JournaledOperator):
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, guarded against a stale run."""
-        from cpaas_provider.operators._run_facts import run_facts
+        from cpaas_provider.operators._runtime.context import run_facts
         from cpaas_provider.sending.run_guard import refuse_untimely
 
         deed = super().prepare(context, client, connection)

@@ -12,13 +12,13 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cpaas_provider.links.delivery import lead, lead_at_once
-from cpaas_provider.operators import _task_log as task_log
-from cpaas_provider.operators._campaign_partitions import refuse_other_partitions, same_partitions
-from cpaas_provider.operators._campaign_report import report_of
-from cpaas_provider.operators._campaign_terms import message_of, terms_of
-from cpaas_provider.operators._run_facts import address_of, identity_of, run_facts, run_of, try_facts
-from cpaas_provider.operators._task_state import task_state
-from cpaas_provider.operators.journaled import NO_TASK_STATE, REPORT_KEY
+from cpaas_provider.operators._runtime import task_log as task_log
+from cpaas_provider.operators._runtime.campaign_options import message_of, terms_of
+from cpaas_provider.operators._runtime.campaign_partitions import refuse_other_partitions, same_partitions
+from cpaas_provider.operators._runtime.campaign_report import report_of
+from cpaas_provider.operators._runtime.context import address_of, identity_of, run_facts, run_of, try_facts
+from cpaas_provider.operators._runtime.state_store import task_state
+from cpaas_provider.operators.base_idempotent import NO_TASK_STATE, REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, OnLookupError
 from cpaas_provider.sending.campaign.loader import Columns, Planner
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.campaign.content import Send
     from cpaas_provider.sending.shutdown import Stop
     from cpaas_provider.sending.spec import Evidence
@@ -192,7 +192,7 @@ class Campaigning:
         tracking = self._operator.tracking
         if tracking is None:
             return ()
-        from cpaas_provider.operators._tracking import ReportEvidence
+        from cpaas_provider.operators._runtime.delivery import ReportEvidence
 
         return (ReportEvidence(tracking, self._reference),)
 
@@ -234,7 +234,7 @@ class Campaigning:
         self._refuse_lost_key()
         if operator.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
-            from cpaas_provider.operators._campaign_state import campaign_state
+            from cpaas_provider.operators._runtime.campaign_store import campaign_state
 
             key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
             store = keyed = campaign_state(key, self._partition, context, self._open)
@@ -299,7 +299,7 @@ class Campaigning:
         if tracking is None:
             yield send
             return
-        from cpaas_provider.operators._tracking import Notebook
+        from cpaas_provider.operators._runtime.delivery import Notebook
 
         campaign = self._reference()
         with Notebook(tracking, campaign) as notebook:
@@ -314,7 +314,7 @@ class Campaigning:
             yield noted
 
     def _do_not_disturb(self, client: Any, plan: Plan) -> DoNotDisturb:
-        from cpaas_provider.operators._campaign_state import lookup_memory
+        from cpaas_provider.operators._runtime.campaign_store import lookup_memory
 
         operator: Any = self._operator
         prints = Fingerprints(self._connection.journal_secrets[0], ("lookups",))
@@ -345,7 +345,7 @@ class Campaigning:
             return
         from itertools import islice
 
-        from cpaas_provider.operators.campaigns import PREVIEW_KEY
+        from cpaas_provider.operators.base_campaign import PREVIEW_KEY
 
         message = campaign.message
         shown = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _arguments as arguments
+from cpaas_provider.operators import _validators as arguments
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._tracking import Tracking
+    from cpaas_provider.operators._runtime.delivery import Tracking
     from cpaas_provider.sending.journal.journal import Journal
     from cpaas_provider.sending.spec import Deed, Evidence, Outcome
 
@@ -88,7 +88,7 @@ class JournaledOperator(CpaasOperator):
         """Return the probes of an unknown outcome, besides the operator's own."""
         if self.tracking is None:
             return ()
-        from cpaas_provider.operators._tracking import ReportEvidence
+        from cpaas_provider.operators._runtime.delivery import ReportEvidence
 
         return (ReportEvidence(self.tracking),)
 
@@ -124,7 +124,7 @@ class JournaledOperator(CpaasOperator):
         by_webhook = has_webhook and self.__dict__.get("external_ref") is None
         if not (by_callback or by_webhook):
             return
-        from cpaas_provider.operators._tracking import Tracking
+        from cpaas_provider.operators._runtime.delivery import Tracking
 
         self.__dict__["_tracking" if by_callback else "_by_webhook"] = Tracking(
             self.operation,
@@ -139,7 +139,7 @@ class JournaledOperator(CpaasOperator):
         self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
     ) -> Any:
         """Send, or send what is left."""
-        from cpaas_provider.operators._run_facts import address_of
+        from cpaas_provider.operators._runtime.context import address_of
         from cpaas_provider.sending.engine import Once
         from cpaas_provider.sending.errors import PartlyRejectedError
         from cpaas_provider.sending.spec import OnUnknown
@@ -169,7 +169,7 @@ class JournaledOperator(CpaasOperator):
                 self._follow(once.outcome(), deed)
                 raise
             if outcome.settled and outcome.earlier:
-                from cpaas_provider.operators import _task_log as task_log
+                from cpaas_provider.operators._runtime import task_log as task_log
 
                 self.log.info("%s", task_log.nothing_left(self))
             self._follow(outcome, deed)
@@ -252,8 +252,8 @@ class JournaledOperator(CpaasOperator):
 
     def _note_no_claim(self, context: Context) -> None:
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
-        from cpaas_provider.operators._run_facts import try_facts
-        from cpaas_provider.operators._task_state import task_state
+        from cpaas_provider.operators._runtime.context import try_facts
+        from cpaas_provider.operators._runtime.state_store import task_state
         from cpaas_provider.sending.journal.journal import note_no_claim
 
         state = task_state(context)
@@ -276,8 +276,8 @@ class JournaledOperator(CpaasOperator):
             raise
 
     def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
-        from cpaas_provider.operators._run_facts import identity_of, try_facts
-        from cpaas_provider.operators._task_state import task_state
+        from cpaas_provider.operators._runtime.context import identity_of, try_facts
+        from cpaas_provider.operators._runtime.state_store import task_state
         from cpaas_provider.sending.journal.journal import Journal
 
         state = task_state(context)

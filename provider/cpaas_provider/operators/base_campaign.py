@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cpaas_provider.operators import _arguments as arguments
-from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.sends import SendOperator
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._campaigning import Campaigning
+    from cpaas_provider.operators._runtime.campaign_runner import Campaigning
     from cpaas_provider.sending.campaign.content import Channel
 
 PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
@@ -226,7 +226,7 @@ class CampaignOperator(SendOperator):
     ) -> Any:
         """Run the campaign, or continue it."""
         from cpaas_provider.api.errors import CpaasError
-        from cpaas_provider.operators._campaigning import Campaigning
+        from cpaas_provider.operators._runtime.campaign_runner import Campaigning
         from cpaas_provider.sending.errors import LaterError
 
         with contextlib.ExitStack() as open_things:

@@ -18,9 +18,9 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.operators._campaign_database import refuse_other_database
-from cpaas_provider.operators._run_facts import address_of, run_of
-from cpaas_provider.operators.journaled import REPORT_KEY
+from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
+from cpaas_provider.operators._runtime.context import address_of, run_of
+from cpaas_provider.operators.base_idempotent import REPORT_KEY
 from cpaas_provider.sending.campaign.results_file import (
     SUFFIXES,
     Columns,

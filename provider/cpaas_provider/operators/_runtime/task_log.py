@@ -15,7 +15,7 @@ from cpaas_provider.api.money import shown
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.base import CpaasOperator
-    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.partitions import Partition
 
 # In the order they are logged; of records that hold personal data everything else stays out.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _summaries as summaries
-from cpaas_provider.operators.sends import SendOperator
+from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient

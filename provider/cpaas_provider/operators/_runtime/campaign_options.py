@@ -18,7 +18,7 @@ from cpaas_provider.sending.spec import OnUnknown
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.partitions import Partition
 
 

@@ -10,7 +10,7 @@ from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Fate
 from cpaas_provider.sources.files import place_of
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators.campaigns import CampaignOperator
+    from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.campaign.campaign import Campaign
     from cpaas_provider.sending.campaign.loader import Found
 

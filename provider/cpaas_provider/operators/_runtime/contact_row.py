@@ -16,8 +16,8 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.database import open_store
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.operators._campaign_database import refuse_other_database
-from cpaas_provider.operators._run_facts import address_of
+from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
+from cpaas_provider.operators._runtime.context import address_of
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AbandonedError

@@ -14,9 +14,9 @@ from cpaas_provider.database.errors import OtherServiceError, PartitionsChangedE
 from cpaas_provider.database.leases import LEASE, CampaignState
 from cpaas_provider.database.lookups import LookupMemory
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
-from cpaas_provider.operators._campaign_database import refuse_other_database
-from cpaas_provider.operators._run_facts import address_of
-from cpaas_provider.operators._task_state import task_state
+from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
+from cpaas_provider.operators._runtime.context import address_of
+from cpaas_provider.operators._runtime.state_store import task_state
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 
 if TYPE_CHECKING:
