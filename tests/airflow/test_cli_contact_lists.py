@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.cli import contact_files
-from cpaas_provider.cli.contact_checks import ChecksLeft
+from cpaas_provider.cli.contacts import files
+from cpaas_provider.cli.contacts.checks import ChecksLeft
 from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database, open_store
@@ -131,7 +131,7 @@ class TestFiles:
         def stop(self: object, done: str, rows: int) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(contact_files.ProgressLines, "__call__", stop)
+        monkeypatch.setattr(files.ProgressLines, "__call__", stop)
         (tmp_path / "list.csv").write_text("customer_id,row_id\n17,row-1\n")
         said = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
         assert said.status == 130

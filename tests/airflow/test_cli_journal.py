@@ -399,7 +399,7 @@ class TestList:
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
     def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cpaas_provider.cli.task_state._PAGE", 2)
+        monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
         sends = [Send(stage, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
         newest_first = [one.reference for one in reversed(sends)]
         said = journal("list", "--output", "json")
@@ -560,10 +560,10 @@ def test_a_writer_waits_until_the_decision_is_stored(
     send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the look at the task instance's state until the decision is stored, nobody else writes."""
-    from cpaas_provider.cli import task_state
+    from cpaas_provider.cli.journal import repository
 
     seen: list[str] = []
-    look = task_state.refuse_on_its_way
+    look = repository.refuse_on_its_way
     calls: list[object] = []
 
     def meanwhile(instance: Any) -> None:
@@ -575,7 +575,7 @@ def test_a_writer_waits_until_the_decision_is_stored(
             seen.append("waiting" if writer.is_alive() else "through")
 
     writer = threading.Thread(target=send.put_in, args=("queued",))
-    monkeypatch.setattr(task_state, "refuse_on_its_way", meanwhile)
+    monkeypatch.setattr(repository, "refuse_on_its_way", meanwhile)
     assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
     writer.join(30)
     assert seen == ["waiting"]

@@ -22,7 +22,7 @@ from airflow.cli.cli_config import (
     positive_int,
 )
 
-from cpaas_provider.cli.contact_commands import contact_commands
+from cpaas_provider.cli.contacts.commands import contact_commands
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 _CONN_ID = Arg(("conn_id",), nargs="?", default=DEFAULT_CONN_ID, help="Connection to use (default: %(default)s)")
@@ -148,7 +148,7 @@ def get_cli_commands() -> list[CLICommand]:
                         "database that AIRFLOW__CPAAS__DATABASE names. On SIGTERM or Ctrl-C it stores the reports it "
                         "has accepted, then exits."
                     ),
-                    func=_command("cpaas_provider.cli.receiver.cpaas_receiver"),
+                    func=_command("cpaas_provider.cli.receiver.command.cpaas_receiver"),
                     args=_RECEIVER,
                 ),
                 GroupCommand(
@@ -213,13 +213,13 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
         ActionCommand(
             name="list",
             help="List requests, by default the unresolved ones",
-            func=_command("cpaas_provider.cli.journal.cpaas_journal_list"),
+            func=_command("cpaas_provider.cli.journal.commands.cpaas_journal_list"),
             args=(*_FILTERS, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
             name="show",
             help="Show the journal of one task instance",
-            func=_command("cpaas_provider.cli.journal.cpaas_journal_show"),
+            func=_command("cpaas_provider.cli.journal.commands.cpaas_journal_show"),
             args=(*_INSTANCE, _EACH, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -231,7 +231,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
                 "The command is refused while the task instance can still run, and for requests started less than 60 "
                 "seconds ago. Exit status: 0 on success, 1 on failure."
             ),
-            func=_command("cpaas_provider.cli.journal.cpaas_journal_resolve"),
+            func=_command("cpaas_provider.cli.journal.commands.cpaas_journal_resolve"),
             args=(*_INSTANCE, *_DECISION, _REFERENCE, _ID, ARG_YES, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -243,7 +243,7 @@ def _journal_commands() -> tuple[ActionCommand, ...]:
                 "good. After a clear, the task sends again to every recipient that the provider's database "
                 "(AIRFLOW__CPAAS__DATABASE) does not have. Exit status: 0 on success, 1 on failure."
             ),
-            func=lazy_load_command("cpaas_provider.cli.forget.cpaas_journal_forget"),
+            func=lazy_load_command("cpaas_provider.cli.journal.forget.cpaas_journal_forget"),
             args=(*_INSTANCE, ARG_YES, ARG_VERBOSE),
         ),
     )

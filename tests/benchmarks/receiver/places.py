@@ -33,7 +33,7 @@ _HERE = "tests.benchmarks.receiver.contenders"
 _ALONE = {
     "bare": (f"{_HERE}:bare", ""),
     "singly": (f"{_HERE}:singly", ""),
-    "ours": ("cpaas_provider.cli.receiver:application", ""),
+    "ours": ("cpaas_provider.cli.receiver.command:application", ""),
 }
 _MOUNTED = {"bare": "/bare", "singly": "/singly", "ours": "/cpaas"}
 _CONNECTION = {

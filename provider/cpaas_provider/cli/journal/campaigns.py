@@ -14,7 +14,7 @@ from airflow.state import get_state_backend
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, StoreError
 from cpaas_provider.database.leases import CampaignState

@@ -14,9 +14,9 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from airflow.utils.session import create_session
 
 from cpaas_provider.api.counting import counted
-from cpaas_provider.cli import journal_words as words
-from cpaas_provider.cli import task_state
-from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal import messages as words
+from cpaas_provider.cli.journal import repository
+from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.sending.journal.model import Entry, State
 from cpaas_provider.sending.journal.resolution import CannotDecideError, Decided, Decision, Journal
@@ -100,11 +100,11 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     found = _read(args)
     instance = found.instance
     try:
-        task_state.refuse_on_its_way(instance)
+        repository.refuse_on_its_way(instance)
         decided = decided_on(found.journal)
         if not args.yes:
             _confirm(instance, decided, decision)
-        instance = task_state.change(instance, found, decided_on)
+        instance = repository.change(instance, found, decided_on)
     except (JournalError, CannotDecideError) as error:
         raise SystemExit(str(error)) from None
     say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
@@ -119,7 +119,7 @@ def _read(args: Namespace) -> Found:
     try:
         with create_session(scoped=False) as session:
             asked = Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
-            return task_state.read(task_state.find(asked, session), session)
+            return repository.read(repository.find(asked, session), session)
     except JournalError as error:
         raise SystemExit(str(error)) from None
 
@@ -142,7 +142,7 @@ def _requests(
     """
     asked = {name: getattr(args, name) for name in ("dag_id", "run_id", "task_id")}
     wanted = set(_IN_DOUBT if args.state is None else State if args.state == "all" else {State(args.state)})
-    for instance, journal in task_state.everything(asked, [] if args.state == "all" else sorted(wanted)):
+    for instance, journal in repository.everything(asked, [] if args.state == "all" else sorted(wanted)):
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue

@@ -15,8 +15,8 @@ import sys
 from contextlib import suppress
 
 _NEEDED = (
-    "cpaas_provider.cli.receiver",
-    "cpaas_provider.cli._orphans",
+    "cpaas_provider.cli.receiver.command",
+    "cpaas_provider.cli.receiver.orphans",
     "cpaas_provider.delivery.receiver.assembly",
     "cpaas_provider.delivery.receiver.http.connection_limits",
     "cpaas_provider.delivery.receiver.writer",

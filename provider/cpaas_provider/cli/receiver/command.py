@@ -39,7 +39,7 @@ def cpaas_receiver(args: Any) -> None:
     """Receive until a signal arrives, and end with status 0, or 1 if the receiver cannot start."""
     import uvicorn
 
-    from cpaas_provider.cli._workers import fork_workers
+    from cpaas_provider.cli.receiver.workers import fork_workers
     from cpaas_provider.delivery.receiver.http.connection_limits import MAX_HEAD, BoundedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
@@ -83,7 +83,7 @@ def cpaas_receiver(args: Any) -> None:
 
 def application() -> FastAPI:
     """Return the application of one worker."""
-    from cpaas_provider.cli._orphans import end_with_parent
+    from cpaas_provider.cli.receiver.orphans import end_with_parent
     from cpaas_provider.delivery.receiver.assembly import assemble
     from cpaas_provider.hooks._receiver import (
         connection_of_reports,

@@ -11,8 +11,8 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from airflow.utils.session import create_session
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli import task_state
-from cpaas_provider.cli.instances import Instance, JournalError
+from cpaas_provider.cli.journal import repository
+from cpaas_provider.cli.journal.instances import Instance, JournalError
 from cpaas_provider.cli.terminal import confirm
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER
 from cpaas_provider.sending.journal.resolution import UNTOUCHED
@@ -44,8 +44,8 @@ def _with_marker(asked: Instance, session: Session) -> Instance:
 
     :raises JournalError: when it is none
     """
-    instance = task_state.find(asked, session)
-    task_state.refuse_on_its_way(instance)
+    instance = repository.find(asked, session)
+    repository.refuse_on_its_way(instance)
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
         raise JournalError(f"Task instance {instance} has no record of a campaign with an idempotency_key. {UNTOUCHED}")
     return instance

@@ -14,8 +14,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.campaign_journals import CampaignJournals
-from cpaas_provider.cli.instances import Found, Instance, JournalError
+from cpaas_provider.cli.journal.campaigns import CampaignJournals
+from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
 from cpaas_provider.sending.journal.resolution import UNTOUCHED, CannotDecideError, Decided, Journal, Single
 from cpaas_provider.sending.journal.segments import newest_series

@@ -15,8 +15,8 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.cli.contact_files import PROGRESS_SECONDS
-from cpaas_provider.cli.contacts import connection_of, opened_database, until_stopped
+from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
+from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from cpaas_provider.cli.instances import Found, Instance
+from cpaas_provider.cli.journal.instances import Found, Instance
 from cpaas_provider.sending.errors import named
 from cpaas_provider.sending.journal.model import Entry
 from cpaas_provider.sending.journal.resolution import Decided, Decision, count_recipients

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cpaas_provider.cli._workers import preload
+from cpaas_provider.cli.receiver.workers import preload
 
 preload()

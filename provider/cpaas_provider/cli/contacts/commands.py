@@ -96,7 +96,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "Show the key maps of contact lists: how many rows are in which state, which tasks hold a lease, the "
                 "cursor and the key columns, and the creations whose outcome is unknown. Nothing of a contact is shown."
             ),
-            func=command("cpaas_provider.cli.contacts.cpaas_contacts_status"),
+            func=command("cpaas_provider.cli.contacts.status.cpaas_contacts_status"),
             args=(_ANY_CONN_ID, _ANY_MAP, _LIMIT, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -107,7 +107,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "the map's secret, so only its owner may read it: with the secret, a known key can be found in the "
                 "file. Refused while a task uses the map. Exit status 0 when the file is complete, 1 if not."
             ),
-            func=command("cpaas_provider.cli.contact_files.cpaas_contacts_export_map"),
+            func=command("cpaas_provider.cli.contacts.files.cpaas_contacts_export_map"),
             args=(_CONN_ID, _MAP, _NEW_FILE, _WITHOUT_SECRET, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -120,7 +120,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "Everything is checked before the first write. A run that was stopped goes on when it is started "
                 "again; until then no sync uses the map. Exit status 0 when the import is complete, 1 if not."
             ),
-            func=command("cpaas_provider.cli.contact_files.cpaas_contacts_import_map"),
+            func=command("cpaas_provider.cli.contacts.files.cpaas_contacts_import_map"),
             args=(_CONN_ID, _MAP, _FILE, _KEY_COLUMN, _ROW_ID_COLUMN, _REPLACE, _DRY_RUN, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -132,7 +132,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "connection's rate and concurrency hold. Exit status 0 when nothing differs or all of it is mended, "
                 "1 if not."
             ),
-            func=command("cpaas_provider.cli.contact_checks.cpaas_contacts_verify"),
+            func=command("cpaas_provider.cli.contacts.checks.cpaas_contacts_verify"),
             args=(_CONN_ID, _MAP, _SAMPLE, _ALL_ROWS, _MEND, _MAX_GONE, ARG_OUTPUT, ARG_VERBOSE),
         ),
         ActionCommand(
@@ -144,7 +144,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "(--not-created). The row id is read first, and refused if another key has it. Exit status 0 when it "
                 "is decided, 1 if not."
             ),
-            func=command("cpaas_provider.cli.contact_checks.cpaas_contacts_resolve"),
+            func=command("cpaas_provider.cli.contacts.checks.cpaas_contacts_resolve"),
             args=(
                 *(_CONN_ID, _MAP, _KEY, _ROW_NUMBER, _ALL_CREATIONS, _CREATED, _NOT_CREATED),
                 *(ARG_YES, ARG_VERBOSE),
@@ -158,7 +158,7 @@ def contact_commands(command: Callable[[str], Callable[..., Any]]) -> tuple[Acti
                 "knows which of them belongs to which key. The next sync creates every row of its source again. Export "
                 "the map first. Refused while a task syncs the list."
             ),
-            func=command("cpaas_provider.cli.contacts.cpaas_contacts_forget_map"),
+            func=command("cpaas_provider.cli.contacts.status.cpaas_contacts_forget_map"),
             args=(_CONN_ID, _MAP, ARG_YES, ARG_VERBOSE),
         ),
     )

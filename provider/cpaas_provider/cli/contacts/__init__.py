@@ -1,0 +1,1 @@
+"""``airflow cpaas contacts``: key maps, files, and the contact list beside them."""

@@ -1,0 +1,1 @@
+"""``airflow cpaas receiver``: the receiver by itself, on one worker or several."""
