@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.examples import read_examples, run_to_its_end
+from tests.airflow.harness.examples import read_examples, run_to_its_end
 from tests.sandbox import Sandbox, connection_json
 
 
@@ -42,7 +42,7 @@ def run_nothing() -> None:
     """Run a task that does nothing: the first of a process has Airflow build its execution API, which takes seconds."""
     from airflow.sdk import DAG, BaseOperator
 
-    from tests.airflow.running import run
+    from tests.airflow.harness.running import run
 
     class Nothing(BaseOperator):
         def execute(self, context: Any) -> None:
@@ -63,7 +63,7 @@ def cpaas_default(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
 @pytest.fixture
 def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Any]:
     """A fresh service, the connections to it, and an ear for all that is logged."""
-    from tests.airflow.stage import on_stage
+    from tests.airflow.harness.stage import on_stage
 
     with on_stage(sandbox_process) as ready:
         yield ready
@@ -78,7 +78,7 @@ def examples(airflow_db: Path) -> Any:
 @pytest.fixture
 def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty database of the provider, as a contact list that is reset needs an empty key map."""
-    from tests.airflow.stage import forget_campaign_database
+    from tests.airflow.harness.stage import forget_campaign_database
 
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
     forget_campaign_database()

@@ -19,8 +19,8 @@ from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.triggers import wait
 from cpaas_provider.triggers.wait import WaitTrigger
-from tests.airflow.stage import Stage, address, digits, fault, on_stage, phone
-from tests.airflow.tries import Run, new_dag
+from tests.airflow.harness.stage import Stage, address, digits, fault, on_stage, phone
+from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
 LONG = 90  # longer than the client waits by itself

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from cpaas_provider.sandbox.seeds import COLUMNS
-from tests.airflow.examples import EXAMPLES, states, wait_for, xcom
+from tests.airflow.harness.examples import EXAMPLES, states, wait_for, xcom
 from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
 from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
 from tests.unit.delivery.arriving import kept, report, to

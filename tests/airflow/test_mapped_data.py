@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from cpaas_provider.operators.sms import SendSmsOperator
-from tests.airflow.running import DagRunResult, run
+from tests.airflow.harness.running import DagRunResult, run
 from tests.sandbox import Sandbox, connection_json
 
 PROBE = "{{ conn.cpaas_default.password }} {{ run_id }}"

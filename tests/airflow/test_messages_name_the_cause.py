@@ -9,9 +9,9 @@ import pytest
 
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators import SendEmailOperator, SendSmsOperator
-from tests.airflow.campaigns import TEXT, lines, refuse, rows, small_packs, sms
-from tests.airflow.stage import Stage
-from tests.airflow.tries import Run, Try, new_dag
+from tests.airflow.harness.campaigns import TEXT, lines, refuse, rows, small_packs, sms
+from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.sandbox import Sandbox, connection_json
 
 

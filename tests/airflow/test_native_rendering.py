@@ -12,7 +12,7 @@ from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.lookup import PhoneLookupOperator
 from cpaas_provider.operators.otp import RequestOtpOperator, VerifyOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from tests.airflow.stage import Stage, address, digits, on_stage
+from tests.airflow.harness.stage import Stage, address, digits, on_stage
 from tests.sandbox import Sandbox
 
 PARAMS = {

@@ -38,7 +38,7 @@ from cpaas_provider.operators.otp import (
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers import wait
-from tests.airflow.stage import ATTEMPTS, Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
 from tests.system.leaks import Leak, Scan, Secrets
 

@@ -14,7 +14,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.hooks.retry_policy import CpaasRetryPolicy
-from tests.airflow.stage import Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.stage import Stage, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
 
 ASKED = 2  # seconds

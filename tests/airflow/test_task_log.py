@@ -17,10 +17,10 @@ from cpaas_provider.operators import (
     SendEmailOperator,
     SendSmsOperator,
 )
-from tests.airflow.campaigns import digits, refuse, rows, small_packs, sms
-from tests.airflow.deeds import FailsAfterwards
-from tests.airflow.stage import Stage, fault
-from tests.airflow.tries import Run, Try, new_dag
+from tests.airflow.harness.campaigns import digits, refuse, rows, small_packs, sms
+from tests.airflow.harness.deeds import FailsAfterwards
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run, Try, new_dag
 
 PHONE = "08031234567"
 DIGITS = "2348031234567"

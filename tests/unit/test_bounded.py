@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.airflow.examples import bounded
+from tests.airflow.harness.examples import bounded
 
 
 class LateError(Exception):

@@ -29,8 +29,8 @@ class TestPlaces:
         [
             ("tests/system/test_demo.py", "system"),
             ("tests/system/killing/oracle.py", "system"),
-            ("tests/airflow/test_cli.py", "slow"),
-            ("tests/airflow/test_cli_journal.py", None),
+            ("tests/airflow/cli/test_commands.py", "slow"),
+            ("tests/airflow/cli/test_journal.py", None),
             ("tests/unit/database/test_processes_at_once.py", "slow"),
             ("tests/unit/database/test_leases.py", None),
             ("tests/unit/test_new.py", None),

@@ -10,7 +10,7 @@ import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
 from cpaas_provider.hooks.cpaas import CpaasHook
-from tests.airflow.answering import answering
+from tests.airflow.harness.answering import answering
 from tests.ports import closed_port
 from tests.sandbox import Sandbox
 

@@ -1,0 +1,159 @@
+"""What a campaign may cost: bounds are kept over all tries, told when they are reached, and raised by a clear."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.airflow.harness.campaigns import PRICE, counts, digits, reached, requests, rows, small_packs, sms
+from tests.airflow.harness.stage import Stage, fault
+
+
+class TestMaxCharge:
+    def test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do(self, stage: Stage) -> None:
+        small_packs(stage)
+        failed = sms(stage, rows(10), max_charge=5 * PRICE + 1).once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
+        assert (failed.report["charge"], requests(stage)) == (5 * PRICE, 5)
+        assert "max_charge (21) is reached: 20 was charged" in failed.error
+        assert "clear the task to send the rest" in failed.error
+
+    def test_with_a_raised_limit_a_clear_sends_only_the_rest(self, stage: Stage) -> None:
+        small_packs(stage)
+        run = sms(stage, rows(10), max_charge=5 * PRICE)
+        run.once()
+        done = run.change(max_charge=10 * PRICE).clear().once()
+        assert (done.state, reached(stage)) == ("success", Counter(digits(10)))
+        assert done.result["charge"] == 10 * PRICE
+
+    def test_what_earlier_tries_spent_counts(self, stage: Stage) -> None:
+        small_packs(stage)
+        run = sms(stage, rows(10), max_charge=5 * PRICE)
+        run.once()
+        again = run.clear().once()
+        assert (again.state, requests(stage), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
+
+    def test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
+        stage.sandbox.control(*fault("send_sms", "latency", ms=30))
+        failed = sms(stage, rows(60), max_charge=21 * PRICE).once()
+        assert (failed.state, failed.report["sent"]) == ("failed", 21)
+        assert stage.sandbox.counters()["charged"] == 21 * PRICE
+
+    def test_the_probe_alone_may_overshoot_and_is_one_recipient(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=4)
+        failed = sms(stage, rows(20), max_charge=PRICE).once()
+        assert (requests(stage), counts(failed.report)) == (1, {"sent": 1, "not_sent": 19})
+
+    def test_with_a_price_that_is_given_the_probe_does_not_overshoot_either(self, stage: Stage) -> None:
+        failed = sms(stage, rows(20), max_charge=3 * PRICE, price_per_page=PRICE).once()
+        assert (failed.report["sent"], stage.sandbox.counters()["charged"]) == (3, 3 * PRICE)
+
+    def test_pages_are_what_is_paid_for(self, stage: Stage) -> None:
+        small_packs(stage)
+        long = [{**one, "name": "x" * 150} for one in rows(3, 10)]
+        failed = sms(stage, [*rows(2), *long], max_charge=5 * PRICE, price_per_page=PRICE).once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 3, "not_sent": 2})
+        assert stage.sandbox.counters()["charged"] == 4 * PRICE
+
+    def test_enough_for_all_is_enough(self, stage: Stage) -> None:
+        assert sms(stage, rows(6), max_charge=6 * PRICE).once().state == "success"
+
+    def test_requests_nobody_knows_of_are_taken_for_charged(self, stage: Stage) -> None:
+        small_packs(stage)
+        stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
+        failed = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip").once()
+        assert counts(failed.report) == {"sent": 3, "unknown_recipients": 2, "not_sent": 5}
+        assert "for requests of unknown outcome" in failed.error
+
+    def test_and_they_still_are_in_the_tries_that_follow(self, stage: Stage) -> None:
+        small_packs(stage)
+        stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
+        run = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
+        run.once()
+        again = run.clear().once()
+        assert (again.state, requests(stage)) == ("failed", 5)
+
+
+class TestMinBalance:
+    def test_it_stops_before_the_balance_falls_below(self, stage: Stage) -> None:
+        small_packs(stage)
+        stage.sandbox.control("PUT", "balance", {"balance": 40.0})
+        run = sms(stage, rows(10), min_balance=20.0)
+        failed = run.once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
+        assert (failed.report["balance"], stage.sandbox.counters()["balance"]) == (20.0, 20.0)
+        assert "Top up the account" in failed.error
+        stage.sandbox.control("PUT", "balance", {"balance": 500.0})
+        assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))
+
+
+class TestPriceUnknown:
+    """After one answer the campaign goes on in whole requests, whatever that answer says of money."""
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
+    def test_price_of_nought_is_a_price(self, stage: Stage, bound: dict[str, float]) -> None:
+        stage.connect("cpaas_default", recipients_per_request=50)
+        stage.sandbox.control("PUT", "prices", {"sms": 0})
+        done = sms(stage, rows(200), **bound).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 200})
+        assert requests(stage) <= 6
+
+    @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
+    def test_answers_without_charge_go_on_by_the_balance(self, stage: Stage, bound: dict[str, float]) -> None:
+        stage.connect("cpaas_default", recipients_per_request=50)
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        done = sms(stage, rows(200), **bound).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 200})
+        assert requests(stage) <= 6
+        assert done.log.count("Responses name no charge") == 1
+
+    def test_bound_holds_without_charge(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", recipients_per_request=10)
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(stage, rows(100), max_charge=40 * PRICE).once()
+        assert (failed.state, failed.report["sent"]) == ("failed", 40)
+        assert stage.sandbox.counters()["charged"] == 40 * PRICE
+
+    def test_the_author_may_refuse_it(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(stage, rows(10), max_charge=1000, on_missing_charge="fail").once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
+        assert "on_missing_charge" in failed.error
+
+    def test_without_charge_and_balance_it_ends(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
+        failed = sms(stage, rows(10), max_charge=1000).once()
+        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
+        assert "price_per_page" in failed.error
+
+
+class TestMaxRecipients:
+    def test_a_campaign_for_more_is_refused_before_anything_is_sent(self, stage: Stage) -> None:
+        run = sms(stage, [*rows(6), *rows(6)], max_recipients=5)
+        failed = run.once()
+        assert (failed.state, requests(stage)) == ("failed", 0)
+        assert "has 6 recipients, more than max_recipients (5)" in failed.error
+        assert run.change(max_recipients=6).clear().once().state == "success"
+
+    def test_those_of_earlier_tries_count(self, stage: Stage) -> None:
+        run = sms(stage, rows(4), max_recipients=6)
+        assert run.once().state == "success"
+        assert run.change(source=rows(4, 10)).clear().once().state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_charge", -1), ("max_charge", "5"), ("min_balance", float("inf")), ("price_per_page", True),
+        ("max_recipients", 0), ("max_failure_ratio", 1.5), ("preview_count", -1), ("max_pending_requests", 0),
+        ("dry_run", "yes"), ("test_only", 1), ("progress_interval", -1), ("on_lookup_error", "perhaps"),
+        ("on_rejected_batch", "halve"), ("on_missing_charge", "hope"), ("on_invalid_suppression", "hope"),
+        ("max_identical_rejections", 0),
+        ("channel", "fax"), ("on_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_where_the_dag_is_written(stage: Stage, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        sms(stage, rows(1), **{name: value})

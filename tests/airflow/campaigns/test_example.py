@@ -1,0 +1,258 @@
+"""The campaign example: no row lost, nobody written to twice, figures that agree with the service's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.delivery.receiver.assembly import assemble
+from cpaas_provider.hooks._receiver import connection_of_reports
+from tests.airflow.harness.examples import EXAMPLES, states, xcom
+from tests.ports import listening
+from tests.sandbox import connection_json
+from tests.system.demo_figures import everything_in
+from tests.unit.delivery.receiving import running
+
+CSV = EXAMPLES / "data" / "customers.csv"
+PEOPLE = [(f"0803555010{n}", f"person{n}@example.com") for n in range(1, 7)]
+NUMBERS = [f"234{phone[1:]}" for phone, _ in PEOPLE]
+COLLEAGUE, COLLEAGUE_S_ADDRESS = "2348035550100", "ada.colleague@example.com"
+
+
+pytestmark = pytest.mark.usefixtures("own_database")
+
+
+def listing(*customers: tuple[str, ...]) -> str:
+    """Return a CSV with all columns that the example reads: each with name, phone, email and perhaps a country."""
+    head = "customer_id,name,phone,email,country,birthday,plan,points,tags\n"
+    rows = [f"C{number},{','.join((*one, '')[:4])},1990-02-03,plus,7,new;vip\n" for number, one in enumerate(customers)]
+    return head + "".join(rows)
+
+
+@pytest.fixture
+def small_list(tmp_path, sandbox):
+    """Six people of whom nobody minds being written to."""
+    file = tmp_path / "six.csv"
+    file.write_text(listing(*((f"Person {phone[-1]}", phone, email) for phone, email in PEOPLE)))
+    phones = [COLLEAGUE, *NUMBERS]
+    sandbox.control("POST", "seed", {"lookups": [{"phone": number, "dnd": False} for number in phones]})
+    return str(file)
+
+
+@pytest.fixture
+def campaign(run_example, sandbox, small_list, tmp_path, monkeypatch):
+    """Run the campaign for the six, two to a request."""
+    connection = connection_json(sandbox.connection, recipients_per_request=2)
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
+    return lambda **conf: run_example(
+        "customer_campaign", **{"csv": small_list, "folder": f"file://{tmp_path}/out", **conf}
+    )
+
+
+def sent_to(sandbox, channel="sms"):
+    return Counter(item["recipient"] for item in everything_in(sandbox, channel))
+
+
+def outcomes(tmp_path: Path, task_id: str) -> list[dict]:
+    [file] = (tmp_path / "out").glob(f"*/{task_id}.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def by_recipient(tmp_path, task_id):
+    return {line["recipient"]: line["outcome"] for line in outcomes(tmp_path, task_id)}
+
+
+def rows_of_the_list() -> list[list[str]]:
+    with CSV.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file))
+
+
+class TestTheList:
+    def test_is_what_its_program_makes(self, tmp_path):
+        again = tmp_path / "customers.csv"
+        subprocess.run(
+            [sys.executable, str(EXAMPLES / "data" / "make_customers.py"), str(again)], check=True, timeout=60
+        )
+        assert again.read_bytes() == CSV.read_bytes()
+
+    def test_has_everything_that_goes_wrong_in_such_lists(self):
+        text = CSV.read_text(encoding="utf-8")
+        assert text.startswith("\ufeff")
+        rows = rows_of_the_list()
+        assert len(rows) > 1000
+        phones = [row[2] for row in rows[1:] if len(row) > 2]
+        assert "2.348E+12" in phones
+        assert any(phone.endswith(".0") for phone in phones)
+        assert any(phone.startswith("'") for phone in phones)
+        assert [] in rows
+        assert any("\n" in cell for row in rows for cell in row)
+        assert any("李" in cell for row in rows for cell in row)
+
+
+class TestTheWholeList:
+    def test_twice_over_agrees_with_the_service_and_changes_no_row_again(self, run_example, sandbox, tmp_path):
+        folder = {"folder": f"file://{tmp_path}/out"}
+        sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
+        done = run_example("customer_campaign", **folder)
+        assert done.state == "success"
+        first = xcom(done, "summarise", "summary")
+        counters = sandbox.counters()
+        check, contacts, sms, email = (first[step] for step in ("check", "contacts", "sms", "email"))
+
+        # Every row of the file that is not empty, and so no row at all, is a recipient, an invalid row or a duplicate.
+        rows = sum(1 for row in rows_of_the_list()[1:] if row)
+        assert check["recipients"] + check["invalid_rows"] + check["duplicates"] == rows > 1000
+        assert check["not_sent"] == check["recipients"]
+        assert sum(check["pages"].values()) == check["recipients"]
+        assert check["estimated_charge"] > 0
+
+        assert contacts["created"] == counters["contacts"]["created"] == contacts["requests"] > 1000
+        assert contacts["rows"] == contacts["created"] + contacts["invalid_rows"] == rows
+        assert contacts["duplicates"] > 0
+        assert sms["recipients"] + sms["dnd"] == counters["lookups"] == check["recipients"] + 1
+        assert sms["sent"] == sms["recipients"] == counters["sms"]["recipients"]
+        assert email["sent"] == email["recipients"] == counters["email"]["recipients"] > 500
+        assert first["balance"] == counters["balance"]
+        assert set(sent_to(sandbox).values()) == {1}
+
+        second = xcom(run_example("customer_campaign", **folder), "summarise", "summary")
+        again = sandbox.counters()
+        assert again["lookups"] == counters["lookups"]
+        assert second["contacts"]["unchanged"] == contacts["created"]
+        assert second["contacts"]["requests"] == 0
+        assert again["contacts"]["rows"] == contacts["created"]
+
+    def test_names_every_row_and_says_why_without_its_value(self, run_example, sandbox, tmp_path):
+        sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
+        run_example("customer_campaign", folder=f"file://{tmp_path}/out")
+        for task_id, rows in (("check", 1100), ("send_sms", 1100), ("send_email", 900)):
+            lines = [line for line in outcomes(tmp_path, task_id) if line["row"]]
+            assert len({line["row"] for line in lines}) == len(lines) > rows
+            reasons = {line["reason"] for line in lines if line["outcome"] == "invalid_row"}
+            assert reasons
+            assert not any("@" in reason for reason in reasons)
+        reasons = {line["reason"] for line in outcomes(tmp_path, "check") if line["outcome"] == "invalid_row"}
+        assert "phone lost its last digits in a spreadsheet (scientific notation)" in reasons
+
+    def test_takes_a_national_number_for_one_of_the_row_s_country(self, run_example, sandbox, tmp_path):
+        american = tmp_path / "american.csv"
+        people = ("Ada", "(202) 555-0145", "", "US"), ("Obi", "0803 555 0101", ""), ("Eve", "0803 555 0102", "", "XX")
+        american.write_text(listing(*people))
+        run_example("customer_campaign", csv=str(american), folder=f"file://{tmp_path}/out")
+        found = [(line["outcome"], line["recipient"]) for line in outcomes(tmp_path, "check")]
+        assert found == [("not_sent", "12025550145"), ("not_sent", "2348035550101"), ("invalid_row", None)]
+
+
+class TestTrouble:
+    def test_what_may_have_been_sent_is_told_and_not_sent_again(self, campaign, sandbox, tmp_path):
+        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1, "after": 1})
+        run = campaign()
+        assert run.state == "failed"
+        assert states(run)["send_sms"] == "failed"
+        assert states(run)["send_email"] == "success"
+        sms = xcom(run, "summarise", "summary")["sms"]
+        assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (5, 2, 0)
+        assert sent_to(sandbox) == Counter([COLLEAGUE, *NUMBERS])
+        told = by_recipient(tmp_path, "send_sms")
+        # Several are under way at a time; which of them comes second is the service's affair.
+        unknown = [number for number in NUMBERS if told[number] == "unknown"]
+        assert unknown in [NUMBERS[place : place + 2] for place in range(0, len(NUMBERS), 2)]
+
+    def test_a_colleague_who_gets_nothing_keeps_it_from_everybody_else(self, campaign, sandbox):
+        sandbox.control("POST", "seed", {"refused_recipients": [COLLEAGUE]})
+        run = campaign()
+        assert run.state == "failed"
+        assert sent_to(sandbox) == {}
+        assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, *(address for _, address in PEOPLE)])
+
+    def test_few_rejections_are_tolerated_and_spoil_nobody_elses_message(self, campaign, sandbox, tmp_path):
+        many = tmp_path / "many.csv"
+        numbers = [f"2348035550{n}" for n in range(200, 230)]
+        many.write_text(listing(*(("Person", f"+{number}", "") for number in numbers)))
+        seeds = {"lookups": [{"phone": number, "dnd": False} for number in numbers], "refused_recipients": [numbers[3]]}
+        sandbox.control("POST", "seed", seeds)
+        run = campaign(csv=str(many))
+        assert states(run)["send_sms"] == "success"
+        assert sent_to(sandbox) == Counter([COLLEAGUE, *numbers]) - Counter([numbers[3]])
+        assert by_recipient(tmp_path, "send_sms")[numbers[3]] == "rejected"
+
+    def test_many_rejections_fail_the_run(self, campaign, sandbox):
+        sandbox.control("POST", "seed", {"refused_recipients": [NUMBERS[3]]})
+        run = campaign()
+        assert run.state == "failed"
+        assert xcom(run, "summarise", "summary")["sms"]["rejected"] == 1
+
+    def test_an_empty_account_stops_the_sending_and_says_who_was_not_reached(self, campaign, sandbox):
+        sandbox.control("PUT", "prices", {"email": 0, "lookup": 0, "sms": 4})
+        sandbox.control("PUT", "balance", {"balance": 14})
+        run = campaign()
+        assert run.state == "failed"
+        summary = xcom(run, "summarise", "summary")
+        assert (summary["sms"]["sent"], summary["sms"]["not_sent"]) == (3, 4)
+        assert summary["balance"] == 2
+        assert summary["email"]["sent"] == 7
+
+    def test_a_missing_column_stops_the_run_before_any_message(self, campaign, sandbox, tmp_path):
+        file = tmp_path / "without.csv"
+        file.write_text(listing(("Ada", *PEOPLE[0])).replace("birthday", "born"))
+        run = campaign(csv=str(file))
+        assert run.state == "failed"
+        assert states(run)["sync_contacts"] == "failed"
+        assert sandbox.counters()["sms"]["recipients"] == 0
+
+    def test_a_staging_connection_reaches_only_its_own_people(self, campaign, sandbox, monkeypatch):
+        colleague = [f"+{COLLEAGUE}", COLLEAGUE_S_ADDRESS]
+        allowed = [*colleague, f"+{NUMBERS[1]}", PEOPLE[2][1]]
+        connection = connection_json(sandbox.connection, allowed_recipients=allowed)
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
+        run = campaign()
+        assert run.state == "success"
+        sms = xcom(run, "summarise", "summary")["sms"]
+        assert (sms["sent"], sms["not_allowed"]) == (2, 5)
+        assert sent_to(sandbox) == Counter([COLLEAGUE, NUMBERS[1]])
+        assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, PEOPLE[2][1]])
+
+
+class TestDelivery:
+    @pytest.fixture
+    def reported(self, sandbox, small_list, tmp_path, monkeypatch):
+        """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
+        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
+            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
+            yield {"csv": small_list, "folder": f"file://{tmp_path}/out"}
+
+    def test_is_waited_for_and_told_of_each(self, run_example, sandbox, reported, tmp_path):
+        undelivered, bounced = NUMBERS[2], PEOPLE[4][1]
+        fates = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
+        sandbox.control("POST", "seed", {"outcomes": fates})
+        sandbox.control("PUT", "settings", {"report_in_flight": True, "report_disorder": 1, "report_duplicate_rate": 1})
+        run = run_example("customer_campaign", **reported)
+        assert run.state == "success"
+        summary = xcom(run, "summarise", "summary")
+        for step, reached, not_sent in (("sms_delivered", 6, undelivered), ("email_delivered", 6, bounced)):
+            told = summary[step]
+            assert (told["expected"], told["delivered"], told["undelivered"], told["conflicts"]) == (7, reached, 1, 0)
+            said = by_recipient(tmp_path, step)
+            assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_sent]
+
+    def test_to_too_few_fails_the_run(self, run_example, sandbox, reported):
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[:3], "undelivered")}})
+        run = run_example("customer_campaign", **reported)
+        assert run.state == "failed"
+        assert states(run)["sms_delivered"] == "success"
+        assert xcom(run, "summarise", "summary")["sms_delivered"]["undelivered"] == 3
+
+    def test_is_not_waited_for_where_nothing_is_reported_and_that_is_said(self, campaign, sandbox, caplog):
+        run = campaign()
+        assert run.state == "success"
+        told = states(run)
+        assert {told["sms_delivered"], told["email_delivered"]} == {"skipped"}
+        assert "has no callback_url" in caplog.text

@@ -1,0 +1,174 @@
+"""Who is left out: the list of a staging connection, suppression, numbers that must not be disturbed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.harness.campaigns import all_requests, counts, digits, outcomes, reached, requests, rows, sms
+from tests.airflow.harness.stage import Stage, fault
+
+SIX = digits(6)
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database of each test's own."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+
+
+def disturbing(stage: Stage, *people: str, of: int = 20) -> None:
+    """Say of some of the six that they must not be disturbed, and of the others that they may."""
+    found = [{"phone": one, "dnd": one in people} for one in digits(of)]
+    stage.sandbox.control("POST", "seed", {"lookups": found})
+
+
+class TestStaging:
+    def test_who_is_not_on_the_list_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
+        stage.connect("cpaas_default", allowed_recipients=f"{SIX[1]}, {SIX[3]}")
+        done = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl")).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 2, "not_allowed": 4})
+        assert reached(stage) == Counter([SIX[1], SIX[3]])
+        assert outcomes(tmp_path / "o.jsonl")[SIX[0]] == "not_allowed"
+
+    def test_where_nobody_is_the_task_is_skipped(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", allowed_recipients="2348099999999")
+        done = sms(stage, rows(6)).once()
+        assert (done.state, all_requests(stage), counts(done.report)) == ("skipped", 0, {"not_allowed": 6})
+
+    def test_who_is_in_doubt_and_no_longer_on_it_is_not_sent_to_again(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        run = sms(stage, rows(2))
+        run.once()
+        stage.connect("cpaas_default", allowed_recipients=SIX[5])
+        again = run.change(on_unknown="resend").clear().once()
+        assert (requests(stage), again.report["unknown_recipients"]) == (1, 2)
+
+
+class TestSuppression:
+    def test_who_is_on_it_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
+        banned = tmp_path / "banned.csv"
+        banned.write_text("phone\n0803 120 0001\n+2348031200002\nnobody\n")
+        run = sms(stage, rows(6), suppression_list=str(banned))
+        failed = run.once()
+        assert (failed.state, all_requests(stage)) == ("failed", 0)
+        assert "1 of the 3 rows of the suppression list cannot be read (row 4:" in failed.error
+        assert "on_invalid_suppression" in failed.error
+        done = run.change(on_invalid_suppression="skip").clear().once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "suppressed": 2})
+        assert done.result["invalid_suppression_rows"] == 1
+        assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[2]})
+        assert "1 of the 3 rows of the suppression list cannot be read" in done.log
+
+    def test_marks_nobody_sees_and_decimals_are_read(self, stage: Stage, tmp_path: Path) -> None:
+        banned = [f"\u202a+{SIX[0]}\u202c", f"\u200e0{SIX[1][3:]}", Decimal(SIX[2]), int(SIX[3][3:])]
+        done = sms(stage, rows(6), suppression_list=[{"phone": one} for one in banned]).once()
+        assert (counts(done.result), reached(stage)) == ({"sent": 2, "suppressed": 4}, Counter(SIX[4:]))
+
+    def test_national_numbers_without_a_region_fail_before_anything_is_sent(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", default_region="")
+        failed = sms(stage, rows(6), suppression_list=["+2348031200003", "08031200001"]).once()
+        assert (failed.state, all_requests(stage)) == ("failed", 0)
+        assert "a national number needs default_region" in failed.error
+        assert "0803120" not in failed.error
+
+    def test_a_list_of_plain_numbers_from_a_template(self, stage: Stage) -> None:
+        done = sms(stage, rows(3), suppression_list=["+{{ '2348031200001' }}"]).once()
+        assert counts(done.result) == {"sent": 2, "suppressed": 1}
+
+    def test_a_list_that_cannot_be_read_sends_nothing(self, stage: Stage, tmp_path: Path) -> None:
+        failed = sms(stage, rows(3), suppression_list=str(tmp_path / "none.csv")).once()
+        assert (failed.state, requests(stage)) == ("up_for_retry", 0)
+
+    def test_without_the_column_nothing_is_sent(self, stage: Stage, tmp_path: Path) -> None:
+        banned = tmp_path / "banned.csv"
+        banned.write_text("tel\n08031200001\n")
+        failed = sms(stage, rows(3), suppression_list=str(banned)).once()
+        assert (failed.state, requests(stage)) == ("failed", 0)
+        assert "no column phone. It has: tel" in failed.error
+
+    def test_who_is_in_doubt_and_on_it_by_now_is_not_sent_to_again(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        run = sms(stage, rows(2))
+        run.once()
+        again = run.change(on_unknown="resend", suppression_list=[f"+{SIX[0]}"]).clear().once()
+        assert requests(stage) == 2
+        assert reached(stage) == Counter({SIX[0]: 1, SIX[1]: 2})
+        assert (again.state, again.report["unknown_recipients"]) == ("failed", 1)
+
+
+class TestDoNotDisturb:
+    def test_who_must_not_be_is_left_out_and_counted(self, stage: Stage, tmp_path: Path) -> None:
+        disturbing(stage, SIX[1], SIX[4])
+        done = sms(stage, rows(6), skip_dnd=True, results_path=str(tmp_path / "o.jsonl")).once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 4, "dnd": 2})
+        assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[4]})
+        assert outcomes(tmp_path / "o.jsonl")[SIX[4]] == "dnd"
+        assert stage.sandbox.counters()["lookups"] == 6
+
+    def test_a_number_is_looked_up_once_also_over_campaigns(self, stage: Stage) -> None:
+        disturbing(stage, SIX[1])
+        sms(stage, rows(3), skip_dnd=True).once()
+        done = sms(stage, rows(6), skip_dnd=True).once()
+        assert (counts(done.result), stage.sandbox.counters()["lookups"]) == ({"sent": 5, "dnd": 1}, 6)
+
+    def test_but_no_longer_than_the_author_says(self, stage: Stage) -> None:
+        disturbing(stage)
+        sms(stage, rows(3), skip_dnd=True).once()
+        sms(stage, rows(3), skip_dnd=True, lookup_ttl=0).once()
+        assert stage.sandbox.counters()["lookups"] == 6
+
+    def test_nobody_is_looked_up_unless_the_author_says_so(self, stage: Stage) -> None:
+        sms(stage, rows(3)).once()
+        assert stage.sandbox.counters()["lookups"] == 0
+
+    @pytest.mark.parametrize(
+        ("on_error", "found", "state"),
+        [
+            ("skip", {"sent": 5, "lookup_failed": 1}, "success"),
+            ("send", {"sent": 6}, "success"),
+            ("fail", {"not_sent": 6}, "failed"),
+        ],
+    )
+    def test_a_number_that_cannot_be_looked_up(
+        self, stage: Stage, on_error: str, found: dict[str, int], state: str
+    ) -> None:
+        disturbing(stage)
+        stage.sandbox.control(*fault("lookup_phone", "error_under_200", times=1, body_status=400))
+        ended = sms(stage, rows(6), skip_dnd=True, on_lookup_error=on_error).once()
+        assert (ended.state, counts(ended.result or ended.report)) == (state, found)
+
+    def test_nobody_left_because_of_failures_is_a_failure(self, stage: Stage) -> None:
+        disturbing(stage)
+        stage.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))
+        failed = sms(stage, rows(5), skip_dnd=True).once()
+        assert (failed.state, counts(failed.report)) == ("up_for_retry", {"lookup_failed": 5})
+        assert "The lookup failed for each of the 5 recipients" in failed.error
+
+    def test_a_service_that_is_busy_is_asked_again_by_the_retry_and_what_was_paid_is_remembered(
+        self, stage: Stage
+    ) -> None:
+        disturbing(stage)
+        stage.connect("cpaas_default", max_concurrency=1)
+        stage.sandbox.control(*fault("lookup_phone", "rate_limit", after=3, times=100, retry_after=0))
+        run = sms(stage, rows(6), skip_dnd=True)
+        assert run.once().state == "up_for_retry"
+        assert stage.sandbox.counters()["lookups"] >= 3
+        stage.sandbox.control("DELETE", "faults")
+        assert (run.once().state, stage.sandbox.counters()["lookups"]) == ("success", 6)
+
+    def test_without_a_store_each_is_looked_up_anew(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        disturbing(stage)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
+        done = sms(stage, rows(3), skip_dnd=True).once()
+        assert (done.state, "Lookups are not cached" in done.log) == ("success", True)
+
+
+def test_an_option_nobody_knows_is_refused(stage: Stage) -> None:
+    given: dict[str, Any] = {"skip_everybody": True}
+    with pytest.raises(TypeError):
+        sms(stage, rows(1), **given)

@@ -1,0 +1,155 @@
+"""What is left for tasks downstream: a small XCom, and a file that says of every row what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.operators import SmsCampaignOperator
+from tests.airflow.harness.campaigns import (
+    TEXT,
+    accept_all,
+    counts,
+    digits,
+    lines,
+    outcomes,
+    refuse,
+    rows,
+    small_packs,
+    sms,
+)
+from tests.airflow.harness.deeds import FailsAfterwards
+from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.docs.results import documented_keys
+
+FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
+
+
+def mixed() -> list[dict[str, Any]]:
+    return [*rows(4), *rows(1), {"phone": "x", "name": "Ada"}, {"phone": "08031200010"}]
+
+
+@FILES
+def test_every_row_is_named_with_what_became_of_it(stage: Stage, tmp_path: Path, name: str) -> None:
+    refuse(stage, [digits(4)[3]])
+    failed = sms(stage, mixed(), results_path=f"file://{tmp_path}/{{{{ dag.dag_id }}}}/{name}").once()
+    (file,) = tmp_path.glob(f"*/{name}")
+    found = {line["row"]: line for line in lines(file)}
+    assert [found[row]["outcome"] for row in range(1, 8)] == [
+        "sent", "sent", "sent", "rejected", "duplicate", "invalid_row", "invalid_row"
+    ]  # fmt: skip
+    assert [found[row]["recipient"] for row in (1, 4, 7)] == [digits(1)[0], digits(4)[3], "2348031200010"]
+    assert (found[1]["pages"], found[1]["reference"][:6]) == (1, "cpaas-")
+    assert found[1]["message_id"] in {one["message_id"] for one in stage.sandbox.inbox("sms")["items"]}
+    assert found[7]["reason"] == "has no value for the placeholder name"
+    assert "x" not in (found[6]["reason"] or "").split()
+    assert counts(failed.report) == {"sent": 3, "rejected": 1, "invalid_rows": 2, "duplicates": 1}
+
+
+@FILES
+def test_it_is_whole_also_when_the_task_failed_in_the_middle(stage: Stage, tmp_path: Path, name: str) -> None:
+    small_packs(stage)
+    stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
+    run = sms(stage, rows(5), results_path=str(tmp_path / name))
+    assert run.once().state == "failed"
+    assert Counter(outcomes(tmp_path / name).values()) == {"sent": 2, "not_sent": 3}
+    accept_all(stage)
+    run.clear().once()
+    assert Counter(outcomes(tmp_path / name).values()) == {"sent": 5}
+
+
+def test_a_path_of_another_kind_is_refused_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
+    failed = sms(stage, rows(2), results_path=f"{tmp_path}/o{{{{ '.csv' }}}}").once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    assert ".jsonl, .ndjson, .parquet" in failed.error
+
+
+@FILES
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
+    stage: Stage, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "taken").write_text("")
+    path = tmp_path / "taken" / name
+    run = sms(stage, rows(3), results_path=str(path))
+    first = run.once()
+    assert (first.state, first.report, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
+    assert f"The results file {path} cannot be written (FileExistsError: File exists)" in first.error
+    assert "Nothing was sent in this try" in first.error
+    (tmp_path / "taken").unlink()
+    assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
+
+
+def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / ".o.jsonl.part").symlink_to("/dev/full")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
+    assert "No space left on device" in failed.error
+
+
+def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "o.jsonl").write_text("of an earlier run")
+    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).once()
+    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    assert [one.name for one in tmp_path.iterdir()] == ["o.jsonl"]
+
+
+def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(stage: Stage, tmp_path: Path) -> None:
+    part = tmp_path / ".o.jsonl.part"
+
+    class FillsUp(SmsCampaignOperator):
+        async def send(self, *arguments: Any, **given: Any) -> Any:
+            part.symlink_to("/dev/full")
+            return await super().send(*arguments, **given)
+
+    with new_dag() as dag:
+        FillsUp(task_id="campaign", source=rows(3), content=TEXT, results_path=str(tmp_path / "o.jsonl"))
+    run = Run(stage, dag)
+    first = run.once()
+    assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
+    assert f"The results file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
+    assert "All tries together: 3 recipients: 3 sent" in first.error
+    assert "The next try writes the file. It sends to no accepted recipient again." in first.error
+    part.unlink(missing_ok=True)
+    second = run.once()
+    assert (second.state, stage.sandbox.counters()["sms"]["requests"]) == ("success", 1)
+    assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
+
+
+def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(stage: Stage) -> None:
+    small_packs(stage, 2)
+    run = sms(stage, rows(20), post_execute=FailsAfterwards(1))
+    *_, second = run.to_the_end()
+    assert len(json.dumps(second.result)) < 1000
+    assert set(second.result) == documented_keys(SmsCampaignOperator)
+    assert (second.result["requests"], second.result["charge"], second.result["sent"]) == (10, 80.0, 20)
+    assert second.result["balance"] == stage.sandbox.counters()["balance"]
+
+
+def test_progress_is_told_at_a_steady_pace_and_as_metrics(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gauges: list[tuple[str, float, dict[str, str]]] = []
+
+    def gauge(name: str, value: float, *_: Any, tags: dict[str, str], **__: Any) -> None:
+        gauges.append((name, value, tags))
+
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", gauge)
+    small_packs(stage)
+    stage.sandbox.control(*fault("send_sms", "latency", ms=30))
+    run = sms(stage, rows(10), progress_interval=0.05)
+    done = run.once()
+    told = [line for line in done.log.splitlines() if "recipients done" in line]
+    assert len(told) >= 3
+    assert "10 of 10 recipients done (100 %): 10 sent" in told[-1]
+    last = {name: value for name, value, _ in gauges}
+    assert (last["cpaas.campaign.sent"], last["cpaas.campaign.left"], last["cpaas.campaign.charge"]) == (10, 0, 40.0)
+    assert gauges[0][2] == {"dag_id": run.dag.dag_id, "task_id": "campaign"}
+
+
+def test_what_a_failing_try_could_not_do_stands_in_its_report(stage: Stage) -> None:
+    stage.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
+    first = sms(stage, rows(4)).once()
+    assert (first.state, first.report["not_sent"], first.report["requests"]) == ("up_for_retry", 4, 0)

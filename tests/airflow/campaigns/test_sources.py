@@ -1,0 +1,238 @@
+"""Campaigns from every kind of source, by either channel, with templates and placeholders of every kind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
+from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
+from tests.airflow.harness.campaigns import TEXT, counts, digits, email, reached, requests, rows, sms, texts
+from tests.airflow.harness.running import run as run_dag
+from tests.airflow.harness.stage import Stage
+
+EIGHT = digits(8)
+
+
+def as_csv(folder: Path) -> Any:
+    path = folder / "people.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, ["phone", "name"], delimiter=";")
+        writer.writeheader()
+        writer.writerows(rows(8))
+    return str(path)
+
+
+def as_json_lines(folder: Path) -> Any:
+    path = folder / "people.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows(8)))
+    return f"file://{path}"
+
+
+def as_parquet(folder: Path) -> Any:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = folder / "people.parquet"
+    parquet.write_table(arrow.Table.from_pylist(rows(8)), path)
+    return ParquetSource(str(path))
+
+
+def as_sql(folder: Path) -> Any:
+    with sqlite3.connect(folder / "people.db") as database:
+        database.execute("CREATE TABLE people (phone, name)")
+        database.executemany("INSERT INTO people VALUES (:phone, :name)", rows(8))
+    return SqlSource("campaign_people", "SELECT phone, name FROM people WHERE name LIKE ?", ["Person%"])
+
+
+KINDS = {
+    "csv": as_csv,
+    "csv source": lambda folder: CsvSource(as_csv(folder), delimiter=";"),
+    "json lines": as_json_lines,
+    "json lines source": lambda folder: JsonLinesSource(as_json_lines(folder)),
+    "parquet": as_parquet,
+    "sql": as_sql,
+    "list": lambda folder: rows(8),
+    "list source": lambda folder: ListSource(rows(8)),
+}
+
+
+@pytest.fixture(autouse=True)
+def people_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_CAMPAIGN_PEOPLE", json.dumps({"conn_type": "sqlite", "host": f"{tmp_path}/people.db"})
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_people_get_the_same_from_every_kind_of_source(stage: Stage, tmp_path: Path, kind: str) -> None:
+    if kind == "sql":
+        pytest.importorskip("airflow.providers.sqlite")
+    done = sms(stage, KINDS[kind](tmp_path)).once()
+    assert (done.state, counts(done.result)) == ("success", {"sent": 8})
+    assert texts(stage) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
+
+
+def test_a_source_of_another_kind_in_the_next_try_is_the_same_people(stage: Stage, tmp_path: Path) -> None:
+    run = sms(stage, as_csv(tmp_path))
+    run.once()
+    again = run.change(source=as_json_lines(tmp_path)).clear().once()
+    assert (again.state, requests(stage)) == ("success", 1)
+
+
+def test_the_output_of_a_task_upstream(stage: Stage) -> None:
+    with DAG("campaign_of_a_task", schedule=None) as dag:
+
+        @task
+        def people() -> list[dict[str, Any]]:
+            return [*rows(3), {"phone": "+2348031200009", "name": "{{ conn.cpaas_default.password }}"}]
+
+        SmsCampaignOperator(task_id="campaign", source=people(), content=TEXT)
+    with stage.listening():
+        done = run_dag(dag)
+    assert (done.state("campaign"), done.xcom("campaign")["sent"]) == ("success", 4)
+    assert reached(stage) == Counter([*digits(3), "2348031200009"])
+    # What a task hands over is data.
+    assert stage.sandbox.api_key not in texts(stage)["2348031200009"]
+    assert done.rendered("campaign")["source"] == "list of 4 items"
+
+
+def test_the_outputs_of_mapped_tasks_upstream(stage: Stage) -> None:
+    with DAG("campaign_of_mapped_tasks", schedule=None) as dag:
+
+        @task
+        def person(number: int) -> dict[str, Any]:
+            return rows(1, number)[0]
+
+        SmsCampaignOperator(task_id="campaign", source=person.expand(number=[0, 1, 2]), content=TEXT)
+    with stage.listening():
+        done = run_dag(dag)
+    assert (done.state("campaign"), reached(stage)) == ("success", Counter(digits(3)))
+
+
+def test_bare_recipients_need_no_columns(stage: Stage) -> None:
+    done = sms(stage, ["08031200000", "+2348031200001"], content="The same to all").once()
+    assert (done.state, set(texts(stage).values())) == ("success", {"The same to all"})
+
+
+def test_a_path_is_a_template(stage: Stage, tmp_path: Path) -> None:
+    as_csv(tmp_path)
+    assert sms(stage, f"{tmp_path}/{{{{ 'people' }}}}.csv").once().state == "success"
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "words"),
+    [
+        ("/nowhere/at/all.csv", "up_for_retry", "Nothing was sent"),
+        ("people.doc", "failed", "suffix"),
+        ("[{'phone': '+2348031200000'}]", "failed", "render_template_as_native_obj"),
+        (5, "failed", "No rows can be read"),
+        (None, "failed", "source is empty"),
+    ],
+)
+def test_a_source_that_cannot_be_read_sends_nothing(stage: Stage, source: Any, state: str, words: str) -> None:
+    failed = sms(stage, source).once()
+    assert (failed.state, requests(stage)) == (state, 0)
+    assert words in failed.error
+    assert "2348031200000" not in failed.error
+
+
+def test_a_column_that_is_missing_is_named(stage: Stage, tmp_path: Path) -> None:
+    failed = sms(stage, as_csv(tmp_path), content="Hello {surname}", recipient_column="tel").once()
+    assert (failed.state, requests(stage)) == ("failed", 0)
+    assert "no column surname, tel. It has: phone, name" in failed.error
+
+
+class TestPlaceholders:
+    def test_each_from_a_column_of_another_name(self, stage: Stage) -> None:
+        sms(stage, rows(1), content="Hello {you}", substitutions={"you": "name"}).once()
+        assert texts(stage) == {EIGHT[0]: "Hello Person 0"}
+
+    def test_a_default_stands_where_a_row_has_none(self, stage: Stage) -> None:
+        given = [*rows(1), {"phone": f"+{EIGHT[1]}", "name": None}]
+        done = sms(stage, given, substitution_defaults={"name": "friend"}).once()
+        assert (done.state, texts(stage)[EIGHT[1]]) == ("success", TEXT.format(name="friend"))
+
+    def test_a_default_of_no_placeholder_is_refused(self, stage: Stage) -> None:
+        failed = sms(stage, rows(1), substitution_defaults={"nmae": "friend"}).once()
+        assert (failed.state, "names nmae, and the text has no such placeholder" in failed.error) == ("failed", True)
+
+    def test_one_that_no_column_fills_is_refused_and_nobody_reads_it(self, stage: Stage) -> None:
+        failed = sms(stage, rows(3), content="Hello {name}, {code}", substitutions=["name"]).once()
+        assert (failed.state, reached(stage)) == ("failed", {})
+        assert "code" in failed.error
+
+    def test_an_empty_list_says_that_there_are_none(self, stage: Stage) -> None:
+        done = sms(stage, rows(1), content="Braces like {these}", substitutions=[]).once()
+        assert (done.state, texts(stage)) == ("success", {EIGHT[0]: "Braces like {these}"})
+
+    def test_another_way_to_write_them(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", placeholder_format="%name%")
+        stage.sandbox.control("PUT", "settings", {"placeholder_format": "%name%"})
+        sms(stage, rows(1), content="Hello %name% {name}").once()
+        assert texts(stage) == {EIGHT[0]: "Hello Person 0 {name}"}
+
+    def test_of_a_template_of_the_service(self, stage: Stage) -> None:
+        given = rows(2, company="Shop")
+        done = sms(stage, given, content=None, template_id="tpl_welcome", substitutions=["name", "company"]).once()
+        assert (done.state, done.result["pages"]) == ("success", {})
+        assert texts(stage)[EIGHT[1]] == "Hello Person 1, welcome to Shop!"
+
+    def test_without_a_text_nothing_is_sent(self, stage: Stage) -> None:
+        failed = sms(stage, rows(1), content="{{ '' }}").once()
+        assert (failed.state, "needs content or template_id" in failed.error) == ("failed", True)
+
+    @pytest.mark.parametrize("given", ["name", 5])
+    def test_substitutions_that_are_none_are_refused(self, stage: Stage, given: Any) -> None:
+        assert sms(stage, rows(1), substitutions=given).once().state == "failed"
+
+
+class TestEmail:
+    PEOPLE = [{"email": f"Person{n}@Example.org", "name": f"Person {n}"} for n in range(4)]  # noqa: RUF012 - never changed
+
+    def test_everybody_gets_their_own_subject_and_body(self, stage: Stage) -> None:
+        done = email(
+            stage, self.PEOPLE, subject="For {name}", from_name="The shop", reply_to="office@example.com"
+        ).once()
+        assert (done.state, counts(done.result), requests(stage, "send_email")) == ("success", {"sent": 4}, 1)
+        found = {one["text"]: one["subject"] for one in stage.sandbox.inbox("email")["items"]}
+        assert found == {TEXT.format(name=f"Person {n}"): f"For Person {n}" for n in range(4)}
+
+    def test_duplicates_in_any_case_of_the_domain_are_sent_once(self, stage: Stage) -> None:
+        done = email(stage, [*self.PEOPLE, {"email": "Person1@EXAMPLE.ORG", "name": "Again"}]).once()
+        assert counts(done.result) == {"sent": 4, "duplicates": 1}
+
+    def test_a_placeholder_of_the_subject_alone_is_filled(self, stage: Stage) -> None:
+        email(stage, self.PEOPLE[:1], content="The same to all", subject="For {name}").once()
+        (one,) = stage.sandbox.inbox("email")["items"]
+        assert (one["subject"], one["text"]) == ("For Person 0", "The same to all")
+
+    def test_those_who_are_named_in_a_refusal_are_taken_out(self, stage: Stage) -> None:
+        arrived = Counter()
+        stage.sandbox.control("POST", "seed", {"refused_recipients": ["person2@example.org", "Person2@example.org"]})
+        failed = email(stage, self.PEOPLE).once()
+        arrived = reached(stage, "email")
+        assert counts(failed.report) == {"sent": 3, "rejected": 1}
+        assert sum(arrived.values()) == 3
+
+    def test_without_a_sender_nothing_is_sent(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", email_sender_id="")
+        failed = email(stage, self.PEOPLE).once()
+        assert (failed.state, requests(stage, "send_email")) == ("failed", 0)
+        assert "email_sender_id" in failed.error
+
+    def test_a_task_that_was_an_sms_campaign_does_not_go_on_as_an_email_campaign(self, stage: Stage) -> None:
+        run = sms(stage, rows(2))
+        run.once()
+        operator = EmailCampaignOperator(task_id="other", source=self.PEOPLE, content=TEXT)
+        run.dag.task_dict["campaign"] = operator
+        operator.task_id, operator.dag = "campaign", run.dag
+        failed = run.clear().once()
+        assert (failed.state, requests(stage, "send_email")) == ("up_for_retry", 0)
+        assert "another kind of send" in failed.error

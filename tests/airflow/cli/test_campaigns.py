@@ -1,0 +1,476 @@
+"""``airflow cpaas journal`` on the journals of real campaigns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import airflow.state
+import pytest
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import select, update
+
+from cpaas_provider.operators import SmsCampaignOperator
+from cpaas_provider.sending.hashing import MEMBER_BYTES
+from cpaas_provider.sending.journal.log import FULL, ROOM, Batch, Claim, End, Segment
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
+from tests.airflow.cli import test_journal as of_single_requests
+from tests.airflow.cli.test_journal import Journal
+from tests.airflow.harness.stage import Stage, digits, fault, phone
+from tests.airflow.harness.tries import Run, Try, new_dag
+
+stage = of_single_requests.stage
+journal = of_single_requests.journal
+
+
+class Campaign:
+    """A campaign whose requests to two people each go one after the other."""
+
+    def __init__(self, stage: Stage, *names: str, **options: Any) -> None:
+        self.stage = stage
+        self.names = names
+        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id="tell", source=[phone(name) for name in names], content="Hello", **options)
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "tell"]
+
+    def loses_answers(self, count: int) -> Campaign:
+        """Have the next answers cut off, and run the try that ends by it."""
+        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=count))
+        self.once()
+        return self
+
+    def once(self) -> Try:
+        return self.run.once("tell")
+
+    def arrived(self) -> list[int]:
+        """Return how often each got the message."""
+        return [len(self.stage.arrived("sms", digits(name))) for name in self.names]
+
+    # -- the log as it is stored --------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> list[Segment]:
+        rows = {row.key: row.value for row in self.run.stored()}
+
+        def get(key: str) -> Any:
+            return json.loads(rows[key]) if key in rows else None
+
+        return [Segment.from_json(one.value) for series in range(9) for one in read_series(get, series)]
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [Batch.from_text(batch) for segment in self.segments for batch in segment.batches]
+
+    @property
+    def states(self) -> dict[str, list[str]]:
+        """Return how the requests stand, by reference."""
+        claims = {claim.number: claim.reference for batch in self.batches for claim in batch.claims}
+        ends = {end.number: end.state.value for batch in self.batches for end in batch.ends}
+        found: dict[str, list[str]] = {}
+        for number, reference in claims.items():
+            found.setdefault(reference, []).append(ends.get(number, "pending"))
+        return found
+
+    def in_state(self, state: str) -> list[str]:
+        """Return references."""
+        return [reference for reference, states in self.states.items() if state in states]
+
+    def rewrite(self, change: Callable[[dict[str, Any]], None], *, all_parts: bool = False) -> None:
+        """Change the first part of the log as it is stored, or each."""
+        with create_session() as session:
+            mine = TaskStateStoreModel.run_id == self.run.run_id, TaskStateStoreModel.key.startswith("cpaas_journal")
+            rows = session.scalars(select(TaskStateStoreModel).where(*mine).order_by(TaskStateStoreModel.id)).all()
+            for row in rows if all_parts else rows[:1]:
+                stored = json.loads(row.value)
+                change(stored)
+                row.value = json.dumps(stored)
+
+    def killed(self, *, seconds_ago: float) -> Campaign:
+        """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
+
+        def forget(stored: dict[str, Any]) -> None:
+            for index, text in enumerate(stored["batches"]):
+                batch = Batch.from_text(text)
+                at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+                ends = [end for end in batch.ends if end.state is not State.UNKNOWN]
+                stored["batches"][index] = dataclasses.replace(batch, at=at, ends=ends).as_text()
+
+        self.rewrite(forget, all_parts=True)
+        return self
+
+    def fill(self, size: int) -> None:
+        """Have the first segment as long as if the campaign had been large."""
+
+        def swell(stored: dict[str, Any]) -> None:
+            while (room := size - len(json.dumps(stored["batches"]))) > 0:
+                members = random.randbytes(MEMBER_BYTES * min(500, max(1, room // 20)))
+                number = 1000 + sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
+                batch = Batch.from_text(stored["batches"][-1])
+                claim = Claim(number, f"cpaas-filled{number}", members)
+                end = End(number, State.ACCEPTED, ("m", 1.0, 1.0))
+                filling = Batch(batch.at, batch.try_number, batch.generation, batch.body, [claim], [end])
+                stored["batches"].append(filling.as_text())
+
+        self.rewrite(swell)
+
+    def put_in(self, state: str) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
+
+
+NAMES = [f"person {number}" for number in range(8)]
+
+
+@pytest.fixture
+def campaign(stage: Stage) -> Campaign:
+    """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
+    made = Campaign(stage, *NAMES).loses_answers(2)
+    assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
+    return made
+
+
+class TestMarkUnsent:
+    def test_the_next_try_sends_to_exactly_those(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.in_state("unknown")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", first, "--yes")
+        assert said.status == 0, said.err
+        assert "Resolved as not sent: 1 request to 2 recipients of tell in run" in said.out
+        assert f"Still unresolved: 1 request to 2 recipients ({second})" in said.out
+        assert campaign.states[first] == ["not_sent"]
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
+        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+
+    def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert "Resolved as not sent: 2 requests to 4 recipients" in said.out
+        assert (
+            "Next: clear the task. It then sends only to these 4 recipients, if still on its list, and to" in said.out
+        )
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
+
+    def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.put_in("up_for_retry")
+        assert (
+            "Next: nothing to do. The task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
+        )
+        assert campaign.once().state == "success"
+
+    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada", "obi").loses_answers(1)
+        reference = campaign.in_state("unknown")[0]
+
+        def reach_one(stored: dict[str, Any]) -> None:
+            batch = Batch.from_text(stored["batches"][-1])
+            (claim,) = (one for kept in stored["batches"] for one in Batch.from_text(kept).claims)
+            again = Claim(1, "cpaas-again", claim.members[:MEMBER_BYTES])
+            end = End(1, State.ACCEPTED, ("m", 4.0, 1.0))
+            stored["batches"].append(
+                Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_text()
+            )
+
+        campaign.rewrite(reach_one)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert "Resolved as not sent: 1 request to 2 recipients" in said.out
+        assert "It then sends only to this recipient, if still on its list" in said.out
+        assert campaign.states[reference] == ["not_sent"]
+        assert campaign.run.clear().once().result["sent"] == 2
+        assert sum(campaign.arrived()) == 3
+
+    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada", "obi", on_unknown="resend").loses_answers(20)
+        (reference,) = campaign.states
+        assert set(campaign.states[reference]) == {"unknown"}
+        assert len(campaign.states[reference]) > 1
+        stage.sandbox.control("DELETE", "faults")
+        journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
+        assert set(campaign.states[reference]) == {"accepted"}
+        before = campaign.arrived()
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == before
+
+
+class TestMarkSent:
+    def test_the_cleared_task_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *campaign.ids, "--yes")
+        assert said.status == 0, said.err
+        assert (
+            "Next: clear the task. It then sends only to other recipients on its list that were not sent to."
+            in said.out
+        )
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
+        assert campaign.arrived() == [1] * 8
+
+    def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.in_state("unknown")
+        said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
+        assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
+        assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
+        (end,) = (end for batch in campaign.batches for end in batch.ends if end.resolution)
+        assert (end.state, end.result, end.resolution) == (State.ACCEPTED, ("msg_9", None, None), "sent")
+        assert (end.reason or "").startswith("manually resolved as sent (before: ")
+        assert campaign.states[second] == ["unknown"]
+
+    def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
+        assert sum(campaign.arrived()) == 4
+        journal("resolve", "--sent", *campaign.ids, "--yes")
+        assert campaign.run.clear().once().state == "failed"
+        assert sum(campaign.arrived()) == 4
+
+    def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
+        reference = campaign.in_state("unknown")[0]
+        journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
+        assert (said.status, "manually resolved as sent" in said.err) == (1, True)
+
+
+class TestWhereItIsWritten:
+    """A decision is added to the log and changes nothing that stands there."""
+
+    def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.fill(FULL)
+        before = {row.key: row.value for row in campaign.run.stored()}
+        (last,) = campaign.segments
+        journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        after = {row.key: row.value for row in campaign.run.stored()}
+        assert {key: after[key] for key in before} == before
+        assert len(after) == len(before) + 1
+        first, second = campaign.segments
+        assert (first.batches, len(second.batches)) == (last.batches, 1)
+        assert second.continues(first)
+        assert (second.generation, second.lost) == (first.generation, first.lost)
+        assert not campaign.batches[-1].claims
+        assert {row.expires_at for row in campaign.run.stored()} == {None}
+        assert "No unresolved requests" in journal("show", *campaign.ids).out
+        ended = campaign.run.clear().once()
+        assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+    def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, "ada").loses_answers(1)
+
+        def multiply(stored: dict[str, Any]) -> None:
+            batches = [Batch.from_text(batch) for batch in stored["batches"]]
+            (first,) = (claim for batch in batches for claim in batch.claims)
+            many = [dataclasses.replace(first, number=n, reference=f"cpaas-{n}") for n in range(1, 700)]
+            last = dataclasses.replace(
+                batches[-1], at=datetime(2026, 1, 1, tzinfo=UTC), claims=[*batches[-1].claims, *many]
+            )
+            stored["batches"][-1] = last.as_text()
+
+        campaign.rewrite(multiply)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Resolved as not sent: 700 requests to 1 recipient" in said.out
+        assert "  and 680 more\n" in said.out
+        assert len(campaign.segments) > 2
+        assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored())
+        assert {states[0] for states in campaign.states.values()} == {"not_sent"}
+        assert campaign.run.clear().once().result["sent"] == 1
+
+    def test_after_a_repetition_of_the_whole_it_is_the_new_log_that_counts(
+        self, stage: Stage, journal: Journal
+    ) -> None:
+        campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
+        journal("resolve", "--sent", *campaign.ids, "--yes")
+        campaign.run.clear()
+        campaign.loses_answers(1)
+        (line,) = journal("list", "--output", "json").lines
+        *_, stale, new = campaign.segments
+        assert not new.continues(stale)
+        said = journal("resolve", "--sent", *campaign.ids, "--yes")
+        assert f"  {line['reference']}\n" in said.out
+        assert campaign.segments[-1].continues(new)
+        campaign.put_in("up_for_retry")
+        assert campaign.once().state == "success"
+        assert campaign.arrived() == [2] * 8
+
+
+class TestRefused:
+    @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
+    def test_a_campaign_on_its_way(self, campaign: Campaign, journal: Journal, state: str) -> None:
+        campaign.put_in(state)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+    def test_what_may_be_under_way_holds_up_all(self, campaign: Campaign, journal: Journal) -> None:
+        """The process that has it under way may write the segment a decision would stand in."""
+        unknown = campaign.in_state("unknown")[0]
+        campaign.killed(seconds_ago=20)
+        claimed = campaign.in_state("pending")[1]
+
+        def know_one(stored: dict[str, Any]) -> None:
+            last = Batch.from_text(stored["batches"][-1])
+            end = End(0, State.UNKNOWN, reason="the connection broke")
+            stored["batches"][-1] = dataclasses.replace(last, ends=[*last.ends, end]).as_text()
+
+        campaign.rewrite(know_one)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
+        assert (said.status, f"Started less than 60 seconds ago: {claimed}." in said.err) == (1, True)
+        assert said.err.endswith(" s.")
+        assert campaign.in_state("unknown") == [unknown]
+
+    def test_what_a_killed_try_claimed_is_in_doubt_a_minute_later(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.killed(seconds_ago=61)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+    @pytest.mark.parametrize("where", ["a further part", "a further segment", "a further try"])
+    def test_a_log_that_changed_meanwhile(
+        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        parts = len(campaign.run.stored())
+        keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
+
+        def think(*_: object, **__: object) -> bool:
+            value = json.dumps(campaign.segments[0].emptied().as_json())
+            with create_session() as session:
+                mine = TaskStateStoreModel.run_id == campaign.run.run_id
+                row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
+                names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index", "updated_at")
+                same = {name: getattr(row, name) for name in names}
+                session.add(TaskStateStoreModel(key=part_key(*keys[where]), value=value, **same))
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
+        said = journal("resolve", "--not-sent", *campaign.ids)
+        assert (said.status, "is no longer as it was read" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+    def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
+        assert (said.status, "no request cpaas-other" in said.err) == (1, True)
+
+    def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
+        settled = campaign.in_state("accepted")[0]
+        said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
+        assert (said.status, "accepted by the service" in said.err) == (1, True)
+
+    def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.run.clear(drop_state=True)
+        assert campaign.once().state == "failed"
+        said = journal("show", *campaign.ids)
+        assert "The journal does not show whether recipients without a request here were sent to: " in said.out
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert (
+            said.status,
+            "so no command can resolve its requests. To send all the same, start a new run, or clear the task"
+            in said.err,
+        ) == (1, True)
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda stored: stored["batches"].append("{}"),
+            lambda stored: stored["batches"].append({}),
+            lambda stored: stored.pop("batches"),
+        ],
+    )
+    def test_what_cannot_be_read(self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]) -> None:
+        campaign.rewrite(spoil)
+        for command in (("show", *campaign.ids), ("resolve", "--not-sent", *campaign.ids, "--yes"), ("list",)):
+            said = journal(*command)
+            assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
+
+    def test_a_database_that_fails_stores_nothing(
+        self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
+        said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
+        assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
+        assert len(campaign.in_state("unknown")) == 2
+
+
+class TestSeen:
+    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, campaign: Campaign, journal: Journal) -> None:
+        said = journal("list", "--output", "json")
+        assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
+        line = said.lines[0]
+        assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
+        assert (line["recipients"], line["try"]) == (2, 1)
+        assert "the connection broke" in line["reason"]
+        assert line["started_at"].endswith("+00:00")
+        assert "4 requests in all: 2 accepted (4 recipients), 2 unknown (4 recipients)." in said.err
+        assert "Unresolved: 2 requests to 4 recipients" in said.err
+
+    def test_list_sums_up_unless_each_is_asked_for(self, campaign: Campaign, journal: Journal) -> None:
+        (line,) = journal("list", "--state", "accepted", "--output", "json").lines
+        assert (line["reference"], line["recipients"], line["reason"]) == (None, 4, "2 requests together")
+        lines = journal("list", "--state", "accepted", "--each", "--output", "json").lines
+        assert [line["reference"] for line in lines] == campaign.in_state("accepted")
+        lines = journal("list", "--state", "all", "--output", "json").lines
+        assert [line["state"] for line in lines] == ["unknown", "unknown", "accepted"]
+        assert journal("list", "--state", "rejected", "--output", "json").lines == []
+
+    def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
+        single = of_single_requests.Send(campaign.stage, phone("ada")).fails_unknown()
+        references = [line["reference"] for line in journal("list", "--output", "json").lines]
+        assert references == [single.reference, *campaign.in_state("unknown")]
+
+    def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
+        journal(
+            "resolve", "--sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes"
+        )
+        lines = journal("show", *campaign.ids, "--output", "json").lines
+        assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("accepted", 6)]
+        lines = journal("show", *campaign.ids, "--each", "--output", "json").lines
+        assert [line["state"] for line in lines] == ["unknown", "accepted", "accepted", "accepted"]
+        assert (lines[1]["resolution"], lines[1]["result_id"]) == ("sent", "msg_9")
+        assert lines[2]["result"]["charge"] == 8
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_in_every_form_and_without_a_hash_or_a_number_of_anybody(
+        self, campaign: Campaign, journal: Journal, output: str
+    ) -> None:
+        for command in (("show", *campaign.ids, "--each"), ("list", "--state", "all")):
+            said = journal(*command, "--output", output)
+            assert said.status == 0, said.err
+            assert campaign.in_state("unknown")[0] in said.out
+            for member, _ in (pair for batch in campaign.batches for claim in batch.claims for pair in claim.each()):
+                assert member.hex() not in said.out
+            assert campaign.batches[0].body not in said.out
+            assert "2348" not in said.out
+
+    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.killed(seconds_ago=1)
+        assert len(journal("list", "--output", "json").lines) == 2
+        campaign.put_in("running")
+        assert journal("list", "--output", "json").lines == []
+        assert "No unresolved requests." in journal("show", *campaign.ids).out
+
+
+class TestServersBackend:
+    """Where the state store's table cannot be read by whom it does not belong to."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
+
+    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
+        campaign = Campaign(stage, *NAMES).loses_answers(1)
+        ids = campaign.ids
+        (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
+        said = journal("resolve", "--not-sent", *ids, "--reference", line["reference"], "--yes")
+        assert said.status == 0, said.err
+        assert campaign.run.clear().once().state == "success"
+        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]

@@ -1,0 +1,277 @@
+"""``airflow cpaas contacts`` commands that ask the service, and ``db erase``: on a real list and its key map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.cli.contacts import files
+from cpaas_provider.cli.contacts.checks import ChecksLeft
+from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
+from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
+from cpaas_provider.database.database import Database, open_store
+from tests.airflow.harness.command_line import CommandLine
+from tests.sandbox import Sandbox, connection_json
+from tests.unit.contacts.listed import NAME, PHONE
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+ADA = "2348035550101"
+
+
+class Service:
+    """The contact list, its connection and the provider's database."""
+
+    def __init__(self, sandbox: Sandbox, database: Database) -> None:
+        self.sandbox = sandbox
+        self.database = database
+        self.client = CpaasClient(sandbox.url, sandbox.api_key, allow_http=True)
+        self.table_id = self.client.get_contact_table().id
+
+    def created(self, **cells: Any) -> str:
+        """Create a row, and return its id."""
+        return self.client.create_contact_row(cells).row.id
+
+    def map(self) -> KeyMap:
+        return open_map(
+            self.database, conn_id="cpaas_default", base_url=self.sandbox.url, table_id=self.table_id, name="default"
+        )
+
+    def write(self, key: str, **facts: Any) -> MapEntry:
+        """Have the map hold an entry."""
+        key_map = self.map()
+        entry = MapEntry(key_map.hashes.of_key([key]), **facts)
+        lease = key_map.row_lease("a sync")
+        lease.write([Change(MapEntry(entry.key_hash), entry)], {RECIPIENT_COLUMNS: [PHONE]})
+        lease.release()
+        return entry
+
+    def entry(self, key: str) -> MapEntry | None:
+        key_map = self.map()
+        key_hash = key_map.hashes.of_key([key])
+        return key_map.entries([key_hash]).get(key_hash)
+
+
+@pytest.fixture
+def service(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    url = f"sqlite:///{tmp_path}/cpaas.db"
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection))
+    with open_store(url) as opened:
+        yield Service(sandbox, opened)
+
+
+@pytest.fixture
+def contacts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run ``airflow cpaas contacts ...``."""
+    return CommandLine(monkeypatch, capsys, "cpaas", "contacts")
+
+
+@pytest.fixture
+def erase(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run ``airflow cpaas db erase ...``."""
+    return CommandLine(monkeypatch, capsys, "cpaas", "db", "erase")
+
+
+class TestFiles:
+    def test_list_is_adopted_and_its_map_moved(
+        self, contacts: CommandLine, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row_id = service.created(**{NAME: "Ada"})
+        (tmp_path / "list.csv").write_text(f"customer_id,row_id\n17,{row_id}\n")
+        arguments = ("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
+        said = contacts(*arguments, "--dry-run")
+        assert (said.status, "would add 1 entry" in said.out) == (0, True), said.err
+        said = contacts(*arguments)
+        assert (said.status, said.out) == (
+            0,
+            "Added 1 entry to contact map 'default' of connection 'cpaas_default'.\n",
+        ), said.err
+        assert "1 entry in the map already." in contacts(*arguments).out
+        said = contacts("export-map", str(tmp_path / "map.csv"))
+        assert (said.status, "The file holds the map's secret." in said.out) == (0, True), said.err
+        assert contacts("export-map", str(tmp_path / "map.csv")).status == 1
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
+        said = contacts("import-map", str(tmp_path / "map.csv"))
+        assert said.status == 0, said.err
+        with open_store(f"sqlite:///{tmp_path}/other.db") as other:
+            assert find_map(other, conn_id="cpaas_default").facts.secret == service.map().facts.secret
+
+    @pytest.mark.parametrize(
+        ("text", "options", "words"),
+        [
+            ("customer_id,row_id\n17,row-1\n", (), "Name the columns of its key with --key."),
+            ("customer_id,row_id\n,row-1\n", ("--key", "customer_id"), "The key is blank"),
+            ("# cpaas contact map {}\n", (), "is damaged on line 1"),
+            ("# cpaas contact map {}\n", ("--key", "customer_id"), "Leave --key and --replace out."),
+        ],
+    )
+    def test_file_that_cannot_be_imported(
+        self,
+        contacts: CommandLine,
+        service: Service,
+        tmp_path: Path,
+        text: str,
+        options: tuple[str, ...],
+        words: str,
+    ) -> None:
+        (tmp_path / "list.csv").write_text(text)
+        said = contacts("import-map", str(tmp_path / "list.csv"), *options)
+        assert (said.status, said.out) == (1, "")
+        assert words in said.err
+        assert "Nothing was written." in said.err
+
+    def test_ctrl_c_ends_it_in_words(
+        self, contacts: CommandLine, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(self: object, done: str, rows: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(files.ProgressLines, "__call__", stop)
+        (tmp_path / "list.csv").write_text("customer_id,row_id\n17,row-1\n")
+        said = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id")
+        assert said.status == 130
+        assert "no sync uses the map until the same command has finished it" in said.err
+
+    def test_connection_that_is_not_there(self, contacts: CommandLine, service: Service, tmp_path: Path) -> None:
+        (tmp_path / "list.csv").write_text("customer_id,row_id\n17,row-1\n")
+        said = contacts("import-map", str(tmp_path / "list.csv"), "--key", "customer_id", "--conn-id", "lost")
+        assert (said.status, "Connection 'lost' cannot be read" in said.err) == (1, True)
+
+
+class TestVerify:
+    def test_drift_is_shown_by_column_and_mended(self, contacts: CommandLine, service: Service) -> None:
+        for key in ("equal", "different", "gone"):
+            row_id = service.created(**{NAME: "Secret Name"})
+            packed = service.map().hashes.of_cells({NAME: "Secret Name"}).pack()
+            service.write(key, row_id=row_id, cell_hashes=packed)
+        service.client.update_contact_row(service.entry("different").row_id, {NAME: "Changed"})  # type: ignore[union-attr, arg-type]  # it is there
+        service.client.delete_contact_row(service.entry("gone").row_id)  # type: ignore[union-attr, arg-type]  # as above
+        said = contacts("verify", "--output", "json")
+        assert said.status == 1
+        assert "2 rows of the contact list differ from the key map" in said.err
+        found = {(line["result"], line["column"]): line["rows"] for line in said.lines}
+        assert (found["equal", None], found["different", None], found["gone", None]) == (1, 1, 1)
+        assert found["different", "Name"] == 1
+        assert "Secret Name" not in said.out + said.err
+        said = contacts("verify", "--all", "--mend")
+        assert (said.status, "The next sync mends 2 rows." in said.out) == (0, True), said.err
+        assert service.entry("gone") is None
+        said = contacts("verify", "--sample", "1", "--output", "plain")
+        assert said.status == 0, said.err
+
+    def test_map_of_another_list_is_not_compared(self, contacts: CommandLine, service: Service) -> None:
+        open_map(service.database, conn_id="cpaas_default", base_url=service.sandbox.url, table_id="other")
+        said = contacts("verify")
+        assert (said.status, "made for another contact table" in said.err) == (1, True)
+
+    def test_wrong_key_of_the_account(self, contacts: CommandLine, service: Service) -> None:
+        service.write("17", row_id=service.created(**{NAME: "Ada"}))
+        service.sandbox.control("POST", "faults", {"operation": "get_contact_row", "kind": "unauthorized"})
+        said = contacts("verify")
+        assert said.status == 1
+        assert "Traceback" not in said.err
+        assert service.sandbox.api_key not in said.err
+
+    def test_ctrl_c_shows_what_was_found(
+        self, contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(self: object, checked: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        service.write("17", row_id=service.created(**{NAME: "Ada"}))
+        monkeypatch.setattr(ChecksLeft, "__call__", stop)
+        said = contacts("verify", "--output", "json")
+        assert (said.status, said.err) == (130, "The check was stopped.\n")
+        assert {one["result"]: one["rows"] for one in said.lines}["unknown"] == 1
+
+    def test_no_map(self, contacts: CommandLine, service: Service) -> None:
+        said = contacts("verify")
+        assert (said.status, "has no contact map 'default'" in said.err) == (1, True)
+
+    def test_progress_has_the_time_left(self, capsys: pytest.CaptureFixture[str]) -> None:
+        now = [0.0]
+        progress = ChecksLeft(lambda: now[0])
+        for checked, seconds in ((1, 5.0), (100, 10.0), (150, 15.0), (200, 20.0)):
+            now[0] = seconds
+            progress(checked, 50_000)
+        assert capsys.readouterr().err == (
+            "Checked 100 of 50,000 rows, about 83 min left.\nChecked 200 of 50,000 rows, about 83 min left.\n"
+        )
+
+
+class TestResolve:
+    def test_created_row_is_read_and_gets_its_key(self, contacts: CommandLine, service: Service) -> None:
+        service.write("17", state=RowState.UNKNOWN, source_row=3, requested=NOW)
+        row_id = service.created(**{NAME: "Ada"})
+        said = contacts("resolve", "--key", "-", "--created", row_id, answer="17\n" + "y\n")
+        assert said.status == 0, said.err
+        assert "row 3 of the source, requested 2026-11-01 12:00:00 UTC" in said.out
+        assert "Resolved: the key has this row now." in said.out
+        assert (service.entry("17") or MapEntry(b"")).row_id == row_id
+
+    def test_not_created_rows_are_created_by_the_next_sync(self, contacts: CommandLine, service: Service) -> None:
+        service.write("17", state=RowState.UNKNOWN, source_row=3)
+        service.write("18", state=RowState.CREATING, source_row=4, fencing_token=1)
+        said = contacts("resolve", "--row-number", "3", "--not-created", "--yes")
+        assert (said.status, "Resolved as not created: 1 creation." in said.out) == (0, True), said.err
+        said = contacts("resolve", "--all", "--not-created", "--yes")
+        assert (said.status, "Resolved as not created: 1 creation." in said.out) == (0, True), said.err
+        assert contacts("resolve", "--all", "--not-created").out == "The contact map has no unknown creations.\n"
+
+    def test_answer_of_no_changes_nothing(self, contacts: CommandLine, service: Service) -> None:
+        service.write("17", state=RowState.UNKNOWN)
+        said = contacts("resolve", "--all", "--not-created", answer="n\n")
+        assert (said.status, said.err) == (1, "Nothing was changed.")
+        assert service.entry("17") is not None
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "Give one of --key, --row-number and --all."),
+            (("--key", "17", "--all", "--not-created"), "Give one of --key, --row-number and --all."),
+            (("--key", "17"), "Give either --created ROW_ID or --not-created."),
+            (("--key", "17", "--created", "r", "--not-created"), "Give either --created ROW_ID or --not-created."),
+            (("--all", "--created", "r"), "--all goes with --not-created alone"),
+            (("--key", "17", "--created", "none", "--yes"), "The contact list has no row of this id."),
+            (("--key", "other", "--not-created"), "The contact map has no entry for this key."),
+            (("--row-number", "9", "--not-created"), "No unknown creations have the row number 9."),
+        ],
+    )
+    def test_unclear_decision_is_refused(
+        self, contacts: CommandLine, service: Service, arguments: tuple[str, ...], words: str
+    ) -> None:
+        service.write("17", state=RowState.UNKNOWN)
+        said = contacts("resolve", *arguments)
+        assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
+
+
+class TestErase:
+    def test_recipient_is_removed_from_the_map_and_its_row_named(self, erase: CommandLine, service: Service) -> None:
+        packed = service.map().hashes.of_cells({PHONE: ADA}).pack()
+        service.write("17", row_id="row-1", cell_hashes=packed)
+        service.write("18", row_id="row-2")
+        said = erase("0803 555 0101", "--region", "NG")
+        assert said.status == 0, said.err
+        assert (
+            "Removed 1 entry from 1 contact map. The contact list and the source still hold the recipient." in said.out
+        )
+        assert (service.entry("17"), service.entry("18") is None) == (None, False)
+        assert ADA not in said.out + said.err
+
+    def test_row_that_is_synced_now_is_left_and_the_command_fails(self, erase: CommandLine, service: Service) -> None:
+        lease = service.map().lease("dag.sync of run")
+        service.write(ADA, state=RowState.CREATING, fencing_token=lease.fencing_token)
+        said = erase(f"+{ADA}")
+        assert (said.status, "Not removed from contact maps: 1 entry" in said.err) == (1, True)
+        assert service.entry(ADA) is not None
+
+    def test_unclear_recipient_changes_no_map(self, erase: CommandLine, service: Service) -> None:
+        service.write("0803 555 0101", row_id="row-1")
+        said = erase("0803 555 0101")
+        assert said.status == 1
+        assert service.entry("0803 555 0101") is not None

@@ -1,0 +1,181 @@
+"""``airflow cpaas contacts status | forget-map``, on the provider's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.contacts.key_map.hashes import buckets_of
+from cpaas_provider.contacts.key_map.key_map import (
+    IMPORTING,
+    LEASE,
+    Change,
+    KeyMap,
+    MapEntry,
+    RowState,
+    find_map,
+    open_map,
+)
+from cpaas_provider.database.database import Database, open_store
+from tests.airflow.harness.command_line import CommandLine
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """The database that the commands use."""
+    url = f"sqlite:///{tmp_path}/cpaas.db"
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+    with open_store(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def contacts(database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run ``airflow cpaas contacts ...``."""
+    return CommandLine(monkeypatch, capsys, "cpaas", "contacts")
+
+
+def made(database: Database, *, name: str = "default", conn_id: str = "cpaas_default") -> KeyMap:
+    """Make a map with a row in every state."""
+    key_map = open_map(database, conn_id=conn_id, base_url="https://cpaas.example.com", table_id="tbl-1", name=name)
+    lease = key_map.lease("dag.sync of run")
+    changes = []
+    for state in RowState:
+        row_id = f"row-{state}" if state not in (RowState.CREATING, RowState.UNKNOWN, RowState.REJECTED) else None
+        entry = MapEntry(
+            key_map.hashes.of_key([f"key {state}"]),
+            state,
+            row_id=row_id,
+            fencing_token=lease.fencing_token,
+            source_row=17,
+            requested=NOW,
+        )
+        changes.append(Change(MapEntry(entry.key_hash), entry))
+    lease.write(changes, {"cursor": "2026-10-31", "key_columns": ["customer_id"]})
+    lease.release()
+    return key_map
+
+
+class TestStatus:
+    def test_json_has_counts_leases_values_and_unknown_creations(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
+        key_map = made(database)
+        key_map.lease("dag.sync of run", buckets_of(0, 4))
+        key_map.row_lease("dag.upsert of run")
+        said = contacts("status", "--output", "json")
+        assert said.status == 0, said.err
+        (line,) = said.lines
+        assert (line["conn_id"], line["map"], line["table_id"]) == ("cpaas_default", "default", "tbl-1")
+        # The creation that was requested under a lease that ended is unknown.
+        assert line["counts"] == {
+            "synced": 1,
+            "creating": 0,
+            "unknown_creations": 2,
+            "rejected": 1,
+            "updating": 1,
+            "deleting": 1,
+        }
+        assert [(one["owner"], one["of"]) for one in line["leases"]] == [
+            ("dag.sync of run", "25% of the keys"),
+            ("dag.upsert of run", "single rows"),
+        ]
+        assert line["values"] == {"cursor": "2026-10-31", "key_columns": ["customer_id"]}
+        assert line["unknown"] == [{"source_row": 17, "requested": NOW.isoformat(timespec="seconds")}] * 2
+        assert key_map.facts.secret not in said.out + said.err
+
+    def test_creation_under_a_lease_that_holds_is_under_way(self, contacts: CommandLine, database: Database) -> None:
+        key_map = made(database)
+        lease = key_map.lease("dag.sync of run")
+        entry = MapEntry(key_map.hashes.of_key(["new"]), RowState.CREATING, fencing_token=lease.fencing_token)
+        lease.write([Change(MapEntry(entry.key_hash), entry)])
+        (line,) = contacts("status", "--output", "json").lines
+        assert (line["counts"]["creating"], line["counts"]["unknown_creations"]) == (1, 2)
+
+    def test_table_names_what_to_do_about_unknown_creations(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        said = contacts("status", "--limit", "1")
+        assert said.status == 0, said.err
+        assert "Unknown creations of contact map 'default' of connection 'cpaas_default':" in said.out
+        assert "There are 2 unknown creations. Raise --limit to show more." in said.out
+        assert "airflow cpaas contacts resolve" in said.out
+        assert '"2026-10-31"' in said.out
+
+    def test_table_names_an_import_that_was_stopped(self, contacts: CommandLine, database: Database) -> None:
+        lease = made(database).lease("an import")
+        lease.write([], {IMPORTING: {"rows": 3}})
+        assert "The map holds a part of an import." in contacts("status").out
+
+    @pytest.mark.parametrize(
+        ("arguments", "found"),
+        [
+            ((), ["cpaas_default/crm", "cpaas_default/default", "other/default"]),
+            (("--conn-id", "cpaas_default"), ["cpaas_default/crm", "cpaas_default/default"]),
+            (("--map", "default"), ["cpaas_default/default", "other/default"]),
+            (("--conn-id", "other", "--map", "crm"), []),
+        ],
+    )
+    def test_maps_are_chosen_by_connection_and_name(
+        self, contacts: CommandLine, database: Database, arguments: tuple[str, ...], found: list[str]
+    ) -> None:
+        for conn_id, name in (("cpaas_default", "default"), ("cpaas_default", "crm"), ("other", "default")):
+            made(database, conn_id=conn_id, name=name)
+        said = contacts("status", "--output", "json", *arguments)
+        assert [f"{line['conn_id']}/{line['map']}" for line in said.lines] == found
+
+    def test_no_map_at_all(self, contacts: CommandLine) -> None:
+        said = contacts("status")
+        assert (said.status, said.out) == (0, "There is no contact map.\n")
+        said = contacts("status", "--map", "crm", "--output", "yaml")
+        assert (said.status, said.out.strip(), said.err) == (0, "[]", "There is no such contact map.\n")
+
+    def test_database_that_cannot_be_used(self, contacts: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:///here.db")
+        said = contacts("status")
+        assert said.status == 1
+        assert "absolute path" in said.err
+
+
+class TestForgetMap:
+    def test_yes_removes_the_map_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
+        made(database)
+        other = made(database, name="crm")
+        said = contacts("forget-map", answer="y\n")
+        assert said.status == 0, said.err
+        assert "Remove contact map 'default' of connection 'cpaas_default' with 6 entries?" in said.out
+        assert "The next sync creates every row of its source again, so that the list has them twice." in said.out
+        assert "Removed contact map 'default'" in said.out
+        assert contacts("forget-map").status == 1
+        assert sum(other.counts().values()) == 6
+
+    @pytest.mark.parametrize("answer", ["", "n\n", "\n"])
+    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
+        key_map = made(database)
+        said = contacts("forget-map", answer=answer)
+        assert said.status == 1
+        assert "othing was changed" in said.err
+        assert sum(key_map.counts().values()) == 6
+
+    def test_map_that_is_synced_now_is_refused(self, contacts: CommandLine, database: Database) -> None:
+        key_map = made(database)
+        key_map.lease("dag.sync of run", buckets_of(3, 4))
+        said = contacts("forget-map", "--yes")
+        assert said.status == 1
+        assert "dag.sync of run syncs this contact list now" in said.err
+        assert sum(find_map(database, conn_id="cpaas_default").counts().values()) == 6
+
+    def test_map_whose_sync_was_killed_is_removed_after_the_lease(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
+        key_map = made(database)
+        KeyMap(database, key_map.facts, clock=lambda: datetime.now(UTC) - LEASE - timedelta(seconds=1)).lease("killed")
+        assert contacts("forget-map", "--yes").status == 0
+
+    def test_map_that_does_not_exist(self, contacts: CommandLine) -> None:
+        said = contacts("forget-map", "--map", "crm", "--yes")
+        assert (said.status, said.err) == (1, "Connection 'cpaas_default' has no contact map 'crm'.")

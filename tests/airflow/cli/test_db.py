@@ -1,0 +1,74 @@
+"""``airflow cpaas db``, as a shell sees it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cpaas_provider.database import schema
+from cpaas_provider.database.database import open_store
+from tests.airflow.cli.test_commands import airflow as airflow
+from tests.unit.delivery.arriving import ADA, counts, kept, outcomes, report, to
+
+Call = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept/store.db"
+
+
+@pytest.fixture
+def store(airflow: Call, url: str) -> Call:
+    """Run ``airflow cpaas db ...`` on a store of its own."""
+    return lambda *arguments: airflow("cpaas", "db", *arguments, AIRFLOW__CPAAS__DATABASE=url)
+
+
+def test_it_is_created_where_there_is_none(store: Call, tmp_path: Path) -> None:
+    done = store("migrate")
+    assert done.returncode == 0, done.stderr
+    assert f"is up to date (version {len(schema.MIGRATIONS)})" in done.stdout
+    assert (tmp_path / "kept" / "store.db").exists()
+
+
+def test_a_store_that_cannot_be_used_is_told_in_words(airflow: Call) -> None:
+    done = airflow("cpaas", "db", "migrate", AIRFLOW__CPAAS__DATABASE="sqlite:///here.db")
+    assert done.returncode == 1
+    assert "absolute path" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> None:
+    with open_store(url) as database:
+        kept(database, report(ADA, "delivered", ticket=to()))
+    pruned = store("prune", "--days", "1")
+    assert pruned.returncode == 0, pruned.stderr
+    assert "cpaas_reports: 1 row deleted." in pruned.stdout
+    assert "cpaas_deliveries: 0 rows deleted." in pruned.stdout
+    forgotten = store("erase", "0803 000 0001", "--region", "NG")
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert "Erased the recipient, read as a phone number of NG, from 1 row." in forgotten.stdout
+    assert ADA not in forgotten.stdout
+    with open_store(url) as database:
+        assert counts(database) == (1, 0, 0)
+        assert set(outcomes(database)) == {""}
+
+
+def test_nobody_is_forgotten_where_it_is_unclear_who(store: Call) -> None:
+    for given in ("somebody", "0803 000 0001"):
+        done = store("erase", given)
+        assert done.returncode == 1
+        assert "Nothing was deleted." in done.stderr
+        assert "--region" in done.stderr
+        assert given not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--days", "--lookup-days"])
+def test_more_days_than_the_calendar_has_are_an_error_in_words(store: Call, option: str) -> None:
+    done = store("prune", option, "800000")
+    assert done.returncode == 1
+    assert f"{option} 800000 reaches back before the year 1. Nothing was deleted." in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,624 @@
+"""``airflow cpaas journal`` on the journals of real task instances."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import airflow.state
+import pytest
+import yaml
+from airflow.models.log import Log
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import timezone
+from airflow.state.metastore import MetastoreBackend
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select, update
+
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.contacts import CreateContactRowOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending.probes import OtpRecords
+from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.stage import Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.tries import Run, new_dag
+from tests.sandbox import Sandbox
+
+Journal = Callable[..., Said]
+
+
+@pytest.fixture
+def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    with create_session() as session:
+        session.execute(delete(TaskStateStoreModel))
+    with on_stage(sandbox_process) as ready:
+        yield ready
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Journal:
+    """Run ``airflow cpaas journal ...``, with a person to respond where ``answer`` is given."""
+    return CommandLine(monkeypatch, capsys, "cpaas", "journal")
+
+
+class Send:
+    """A task whose every request is carried out, and whose answer is cut off where that is asked for."""
+
+    def __init__(self, stage: Stage, *recipients: str, **options: Any) -> None:
+        self.stage = stage
+        with new_dag() as dag:
+            self.task = SendSmsOperator(task_id="send", recipients=list(recipients), content="Hello", **options)
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "send"]
+
+    def fails_unknown(self) -> Send:
+        """Have the next answer cut off, and run the try that ends by it."""
+        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert self.run.once("send").state == "failed"
+        return self
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        return self.run.journal("send")
+
+    @property
+    def reference(self) -> str:
+        (reference,) = self.requests
+        return str(reference)
+
+    def arrived(self, scene: str) -> int:
+        return len(self.stage.arrived("sms", digits(scene)))
+
+    def claimed(self, *, seconds_ago: float) -> Send:
+        """Have the journal as a try leaves it that was killed while its requests were under way."""
+        started_at = (timezone.utcnow() - timedelta(seconds=seconds_ago)).isoformat()
+        self.run.rewrite_journal("send", state="pending", reason=None, started_at=started_at)
+        return self
+
+    def put_in(self, state: str | None) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
+
+
+@pytest.fixture
+def send(stage: Stage) -> Send:
+    """A failed task with one request to two people, whose outcome nobody knows."""
+    return Send(stage, phone("ada"), phone("obi")).fails_unknown()
+
+
+class TestMarkSent:
+    def test_the_cleared_task_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *send.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Resolved as sent: 1 request to 2 recipients" in said.out
+        assert f"  {send.reference}\n" in said.out
+        assert "Next: clear the task. It then sends only to other recipients" in said.out
+        assert "Airflow 3.4" in said.out
+        ended = send.run.clear().once()
+        assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
+        assert ended.result["id"] is None
+        assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
+
+    def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
+        assert journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes").status == 0
+        assert send.run.clear().once().result["id"] == "msg_9"
+
+    def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
+        journal("resolve", "--sent", *send.ids, "--yes")
+        kept = send.requests[send.reference]
+        assert (kept["state"], kept["resolution"], "result" in kept) == ("accepted", "sent", False)
+        assert kept["reason"].startswith("manually resolved as sent (before: ")
+
+    def test_it_never_expires(self, send: Send, journal: Journal) -> None:
+        journal("resolve", "--sent", *send.ids, "--yes")
+        (row,) = send.run.stored()
+        assert row.expires_at is None
+
+    def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
+        journal("resolve", "--sent", *send.ids, "--yes")
+        send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
+        assert send.run.clear().once().state == "success"
+        assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
+
+    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"), on_unknown="skip")
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert send.run.once().state == "success"
+        assert "Nothing is left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
+
+
+class TestMarkUnsent:
+    def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert said.status == 0, said.err
+        assert "Next: clear the task. It then sends only to these 2 recipients" in said.out
+        kept = send.requests[send.reference]
+        assert (kept["state"], kept["resolution"], "previous_unknown" in kept) == ("not_sent", "not_sent", False)
+        ended = send.run.clear().once()
+        assert (ended.state, ended.result["recipients"]) == ("success", 2)
+        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+        assert send.run.clear().once().state == "success"
+        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+
+    @pytest.mark.parametrize("state", ["up_for_retry", None])
+    def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
+        send.put_in(state)
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
+        assert send.run.once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown().claimed(seconds_ago=61)
+        assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
+        assert send.requests[send.reference]["state"] == "not_sent"
+
+    def test_a_mapped_instance_is_named_by_its_index(self, stage: Stage, journal: Journal) -> None:
+        with new_dag() as dag:
+            SendSmsOperator.partial(task_id="send", content="Hello").expand(recipients=[[phone("m0")], [phone("m1")]])
+        run = Run(stage, dag)
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert [run.once("send", index).state for index in (0, 1)] == ["failed", "success"]
+        ids = [dag.dag_id, run.run_id, "send"]
+        said = journal("resolve", "--not-sent", *ids, "--yes")
+        assert (said.status, "--map-index (0 to 1)" in said.err) == (1, True)
+        said = journal("resolve", "--not-sent", *ids, "--map-index", "0", "--yes")
+        assert "1 request to 1 recipient of send[0] in run" in said.out
+        assert run.clear("send", 0).once("send", 0).state == "success"
+
+
+class TestSeveralRequests:
+    @pytest.fixture
+    def two(self, send: Send) -> Send:
+        """Two requests in doubt: somebody came onto the list between two tries."""
+        send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
+        send.run.clear()
+        return send.fails_unknown()
+
+    def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        said = journal("resolve", "--not-sent", *two.ids, "--reference", first, "--yes")
+        assert f"Still unresolved: 1 request to 1 recipient ({second})" in said.out
+        assert [one["state"] for one in two.requests.values()] == ["not_sent", "unknown"]
+
+    def test_references_may_be_given_in_either_way(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        assert journal("resolve", "--sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
+        assert [one["state"] for one in two.requests.values()] == ["accepted", "accepted"]
+
+    def test_each_is_decided_for_itself(self, two: Send, journal: Journal) -> None:
+        first, second = two.requests
+        journal("resolve", "--sent", *two.ids, "--reference", first, "--yes")
+        journal("resolve", "--not-sent", *two.ids, "--reference", second, "--yes")
+        assert two.run.clear().once().state == "success"
+        assert [two.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
+
+    def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *two.ids, "--id", "msg_9", "--yes")
+        assert (said.status, "An id belongs to one request" in said.err) == (1, True)
+
+
+class TestAsking:
+    def test_yes(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
+        assert said.status == 0
+        assert f"  {send.reference}  send_sms, 2 recipients, started " in said.out
+        assert "Resolve as not sent? The task's next try sends them. This cannot be undone. [y/N]" in said.out
+
+    @pytest.mark.parametrize("answer", ["n\n", "\n"])
+    def test_no(self, send: Send, journal: Journal, answer: str) -> None:
+        said = journal("resolve", "--not-sent", *send.ids, answer=answer)
+        assert (said.status, said.err) == (1, "Nothing was changed.")
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    def test_nobody_there(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--not-sent", *send.ids)
+        assert (said.status, "Give --yes to skip the question" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+
+ON_ITS_WAY = ["running", "queued", "scheduled", "deferred", "restarting", "up_for_reschedule", "awaiting_input"]
+
+
+class TestRefused:
+    @pytest.mark.parametrize("state", ON_ITS_WAY)
+    def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
+        send.put_in(state)
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
+        assert "Wait until it has ended" in said.err
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    @pytest.mark.parametrize(
+        ("given", "said_of_it"),
+        [
+            ((), "Give either --sent or --not-sent"),
+            (("--sent", "--not-sent"), "Give either --sent or --not-sent"),
+            (("--not-sent", "--id", "msg_9"), "--id is the id of what was sent"),
+        ],
+    )
+    def test_without_one_clear_decision_nothing_is_changed(
+        self, send: Send, journal: Journal, given: tuple[str, ...], said_of_it: str
+    ) -> None:
+        said = journal("resolve", *given, *send.ids, "--yes")
+        assert (said.status, said_of_it in said.err, "Nothing was changed." in said.err) == (1, True, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
+    def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
+        assert (said.status, f"Started less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
+        assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
+        assert send.requests[send.reference]["state"] == "pending"
+
+    def test_one_that_began_while_somebody_thought_it_over(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def think(*_: object, **__: object) -> bool:
+            send.put_in("queued")
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
+        said = journal("resolve", "--not-sent", *send.ids)
+        assert (said.status, "is queued" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+    def test_a_journal_that_changed_meanwhile(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def think(*_: object, **__: object) -> bool:
+            rewrite(send, lambda kept: kept["requests"][send.reference].update(state="accepted"))
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
+        said = journal("resolve", "--not-sent", *send.ids)
+        assert (said.status, "is no longer as it was read" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "accepted"
+
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
+    def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *send.ids[:2], "other")
+        assert (said.status, "Task instance other in run" in said.err) == (1, True)
+
+    def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *send.ids, "--map-index", "3", "--yes")
+        assert (said.status, "omit --map-index" in said.err) == (1, True)
+
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
+    def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *Send(stage, phone("ada")).ids)
+        assert (said.status, "has no journal" in said.err) == (1, True)
+
+    def test_no_such_reference(self, send: Send, journal: Journal) -> None:
+        said = journal("resolve", "--sent", *send.ids, "--reference", "cpaas-other", "--yes")
+        assert (said.status, "no request cpaas-other" in said.err) == (1, True)
+        assert f"Its requests: {send.reference}" in said.err
+
+    def test_what_was_sent_is_not_resolved_as_not_sent(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"))
+        assert send.run.once().state == "success"
+        said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
+        assert (said.status, "accepted by the service" in said.err) == (1, True)
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert (said.status, "This journal has no unresolved request" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "accepted"
+
+    def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept.update(version=99))
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert (said.status, "cannot read the journal of task instance " in said.err) == (1, True)
+        assert ": its version is 99. Nothing was changed." in said.err
+        said = journal("list", "--output", "json")
+        assert (said.status, said.lines) == (1, [])
+        assert "could not be read" in said.err
+        assert "No unresolved requests" not in said.err
+
+    @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
+    def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
+        rewrite(send, lambda _: None, instead=json.dumps(stored))
+        for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
+            said = journal(*command)
+            assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
+        assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
+
+    def test_a_database_that_fails_says_that_it_may_not_be_stored(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
+        assert send.requests[send.reference]["state"] == "unknown"
+
+
+class TestList:
+    def test_nothing_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada"))
+        assert send.run.once().state == "success"
+        assert journal("list").out == "No unresolved requests.\n"
+        said = journal("list", "--output", "json")
+        assert (said.lines, said.err) == ([], "No unresolved requests.\n")
+        assert "No such request." in journal("list", "--state", "rejected").out
+
+    def test_what_is_in_doubt_and_what_to_do(self, send: Send, journal: Journal) -> None:
+        said = journal("list", "--output", "json")
+        (line,) = said.lines
+        assert line == {
+            "dag_id": send.ids[0],
+            "run_id": send.ids[1],
+            "task_id": "send",
+            "map_index": -1,
+            "task_state": "failed",
+            "reference": send.reference,
+            "operation": "send_sms",
+            "state": "unknown",
+            "recipients": 2,
+            "try": 1,
+            "started_at": line["started_at"],
+            "reason": line["reason"],
+        }
+        assert line["started_at"].endswith("+00:00")
+        assert "Unresolved: 1 request to 2 recipients" in said.err
+        assert f"airflow cpaas journal resolve --sent {' '.join(send.ids)}\n" in said.err
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_in_every_form(self, send: Send, journal: Journal, output: str) -> None:
+        said = journal("list", "--output", output)
+        assert said.status == 0
+        assert "send_sms" in said.out
+        assert "2348" not in said.out
+
+    def test_by_state_and_ids(self, send: Send, journal: Journal) -> None:
+        other = Send(send.stage, phone("ngozi"))
+        other.run.once()
+
+        def found(*filters: str) -> list[str]:
+            return [line["reference"] for line in journal("list", *filters, "--output", "json").lines]
+
+        assert found("--state", "all") == [other.reference, send.reference]
+        assert found("--state", "accepted") == [other.reference]
+        assert found("--state", "unknown") == [send.reference]
+        assert found("--state", "not_sent") == []
+        assert found("--state", "all", "--dag-id", send.ids[0]) == [send.reference]
+        assert found("--state", "all", "--run-id", other.ids[1]) == [other.reference]
+        assert found("--state", "all", "--task-id", "nothing") == []
+
+    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, send: Send, journal: Journal) -> None:
+        send.claimed(seconds_ago=1)
+        assert len(journal("list", "--output", "json").lines) == 1
+        send.put_in("running")
+        assert journal("list", "--output", "json").lines == []
+        assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
+
+    def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
+        sends = [Send(stage, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
+        newest_first = [one.reference for one in reversed(sends)]
+        said = journal("list", "--output", "json")
+        assert [line["reference"] for line in said.lines] == newest_first
+        said = journal("list", "--limit", "3", "--output", "json")
+        assert [line["reference"] for line in said.lines] == newest_first[:3]
+        assert "Only the newest 3 are shown" in said.err
+
+
+class TestShow:
+    def test_one_journal_in_full(self, send: Send, journal: Journal) -> None:
+        journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes")
+        (line,) = journal("show", *send.ids, "--output", "json").lines
+        assert (line["state"], line["resolution"], line["result_id"]) == ("accepted", "sent", "msg_9")
+        assert line["recipients"] == 2
+        assert (line["personal"], line["previous_unknown"]) == (False, False)
+
+    def test_numbers_and_switches_are_json_in_lists_too_and_in_yaml(self, send: Send, journal: Journal) -> None:
+        (line,) = journal("list", "--output", "json").lines
+        assert (line["recipients"], line["try"], line["map_index"]) == (2, 1, -1)
+        (same,) = yaml.safe_load(journal("list", "--output", "yaml").out)
+        assert same == line
+
+    @pytest.mark.parametrize("width", [40, 80, 120])
+    def test_a_reference_in_a_table_is_never_broken(
+        self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch, width: int
+    ) -> None:
+        monkeypatch.setattr("airflow.cli.simple_table.is_tty", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert send.reference in journal("list", "--output", "table").out.split()
+        assert send.reference in journal("show", *send.ids, "--output", "table").out.split()
+
+    @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
+    def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:
+        said = journal("show", *send.ids, "--output", output)
+        assert send.reference in said.out
+        for member in send.requests[send.reference]["recipient_hashes"]:
+            assert member not in said.out
+        assert send.requests[send.reference]["body"] not in said.out
+
+    def test_brackets_in_a_reason_stay(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept["requests"][send.reference].update(reason="no [bold]luck[/bold] :smile:"))
+        assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
+
+    def test_a_journal_without_a_request(self, send: Send, journal: Journal) -> None:
+        rewrite(send, lambda kept: kept["requests"].clear())
+        assert "has no request" in journal("show", *send.ids).out
+
+    def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
+        send.run.clear(drop_state=True)
+        assert send.run.once().state == "failed"
+        said = journal("show", *send.ids)
+        assert "The journal does not show whether recipients without a request here were sent to: " in said.out
+        assert "dropped the task state" in said.out
+        said = journal("resolve", "--not-sent", *send.ids, "--yes")
+        assert "The outcome for other recipients is unknown (" in said.out
+        assert send.run.clear().once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_other_operations_have_journals_too(self, stage: Stage, journal: Journal) -> None:
+        with new_dag() as dag:
+            BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient=phone("airtime"))
+        run = Run(stage, dag)
+        assert run.once().state == "success"
+        (line,) = journal("show", dag.dag_id, run.run_id, "buy", "--output", "json").lines
+        assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
+
+
+class Single:
+    """A task that makes one request, whose answer is cut off."""
+
+    def __init__(self, stage: Stage, kind: str) -> None:
+        with new_dag() as dag:
+            if kind == "create_contact_row":
+                CreateContactRowOperator(task_id="do", columns={"Name": "Ada"})
+            elif kind == "request_otp":
+                RequestOtpOperator(task_id="do", recipient=phone("single"), channel="sms")
+            else:
+                BuyAirtimeOperator(task_id="do", network="MTN", amount=100, recipient=phone("single"))
+        self.run = Run(stage, dag)
+        self.ids = [dag.dag_id, self.run.run_id, "do"]
+        stage.sandbox.control(*fault(kind, "cut_before", times=1))
+        ended = self.run.to_the_end()[-1]
+        assert ended.state == "failed", ended
+
+
+BY_REFERENCE = "by reference (the service's external_ref, unless the task sets its own)"
+WORDED = {
+    "create_contact_row": (
+        "1 request for 1 row",
+        "create_contact_row by cells and start time",
+        "create_contact_row, 1 row, started",
+        "It then adds the row. From",
+        "It then succeeds without a request. From",
+    ),
+    "request_otp": (
+        "1 request to 1 recipient",
+        "request_otp by recipient and start time",
+        "request_otp, 1 recipient, started",
+        "It then requests the passcode for the recipient in its arguments. From",
+        "It then succeeds without a request, unless its recipient has changed. From",
+    ),
+    "buy_airtime": (
+        "1 request to 1 recipient",
+        f"buy_airtime {BY_REFERENCE}",
+        "buy_airtime, 1 recipient, started",
+        "It then buys the airtime for the recipient in its arguments. From",
+        "It then succeeds without a request, unless its recipient has changed. From",
+    ),
+}
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no record shows at once is unknown at once."""
+    monkeypatch.setattr(OtpRecords, "patience", timedelta())
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("kind", WORDED)
+def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str) -> None:
+    counts, found, story, made, not_made = WORDED[kind]
+    single = Single(stage, kind)
+    assert f"Unresolved: {counts}. Look for them in the service's own records: {found}. Then" in journal("list").out
+    assert f"  {story} " in journal("resolve", "--sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
+    said = journal("resolve", "--not-sent", *single.ids, "--yes").out
+    assert f"Resolved as not sent: {counts} of do in run" in said
+    assert f"Next: clear the task. {made}" in said
+    single.run.rewrite_journal(state="unknown", resolution=None)
+    marked = journal("resolve", "--sent", *single.ids, "--yes").out
+    assert f"Next: clear the task. {not_made}" in marked
+    assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
+    assert single.run.clear().once().state == "success"
+
+
+@pytest.mark.usefixtures("no_patience")
+def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) -> None:
+    for kind in WORDED:
+        Single(stage, kind)
+    Send(stage, phone("ada"), phone("obi")).fails_unknown()
+    said = journal("list").out
+    assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
+    ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
+    assert f"Look for them in the service's own records: {ways}" in said
+
+
+def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
+    journal("resolve", "--not-sent", *send.ids, "--yes")
+    with create_session() as session:
+        query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_resolve")
+        (row,) = session.scalars(query).all()
+    assert row.task_id == "send"
+    assert "--not-sent" in row.extra
+    assert send.ids[1] in row.extra
+
+
+def test_a_writer_waits_until_the_decision_is_stored(
+    send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the look at the task instance's state until the decision is stored, nobody else writes."""
+    from cpaas_provider.cli.journal import repository
+
+    seen: list[str] = []
+    look = repository.refuse_on_its_way
+    calls: list[object] = []
+
+    def meanwhile(instance: Any) -> None:
+        look(instance)
+        calls.append(instance)
+        if len(calls) == 2:
+            writer.start()
+            writer.join(0.5)
+            seen.append("waiting" if writer.is_alive() else "through")
+
+    writer = threading.Thread(target=send.put_in, args=("queued",))
+    monkeypatch.setattr(repository, "refuse_on_its_way", meanwhile)
+    assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
+    writer.join(30)
+    assert seen == ["waiting"]
+    assert send.requests[send.reference]["state"] == "not_sent"
+
+
+class Backwards(MetastoreBackend):
+    """Keeps everything, but not so that the table could be read."""
+
+    def get(self, *args: Any, **kwargs: Any) -> str | None:
+        stored = super().get(*args, **kwargs)
+        return None if stored is None else stored[::-1]
+
+    def set(self, scope: Any, key: str, value: str, **kwargs: Any) -> None:
+        super().set(scope, key, value[::-1], **kwargs)
+
+
+class TestServersBackend:
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
+
+    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        (line,) = journal("show", *send.ids, "--output", "json").lines
+        said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
+        assert said.status == 0, said.err
+        assert send.run.clear().once().state == "success"
+        assert send.arrived("ada") == 2
+
+    def test_it_is_listed_by_run(self, stage: Stage, journal: Journal) -> None:
+        send = Send(stage, phone("ada")).fails_unknown()
+        said = journal("list", "--dag-id", send.ids[0])
+        assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)
+        found = journal("list", "--dag-id", send.ids[0], "--run-id", send.ids[1], "--output", "json")
+        assert [line["state"] for line in found.lines] == ["unknown"]
+
+
+def rewrite(send: Send, change: Callable[[dict[str, Any]], Any], *, instead: str | None = None) -> None:
+    """Change what is stored, as another try or another version would."""
+    with create_session(scoped=False) as session:
+        row = session.scalar(select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id))
+        assert row is not None
+        kept = json.loads(row.value)
+        change(kept)
+        row.value = instead or json.dumps(kept)

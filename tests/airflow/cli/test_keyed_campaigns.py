@@ -1,0 +1,227 @@
+"""``airflow cpaas journal`` on campaigns with a key, whose journal lies in the provider's own database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import update
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.registry import CampaignKey
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
+from tests.airflow.campaigns.test_idempotency import parts
+from tests.airflow.cli import test_journal as of_single_requests
+from tests.airflow.cli.test_journal import Journal
+from tests.airflow.harness.campaigns import counts, digits, reached, rows, small_packs, sms
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run
+
+stage = of_single_requests.stage
+journal = of_single_requests.journal
+
+KEY = {"idempotency_key": "spring"}
+NAME = f"{CampaignKey('cpaas_default', 'spring', '').name}/0"
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database of each test's own."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    with open_store() as opened:
+        yield opened
+
+
+def ids(run: Run) -> list[str]:
+    return [run.dag.dag_id, run.run_id, "campaign"]
+
+
+@pytest.fixture
+def run(stage: Stage) -> Run:
+    """A failed run of a campaign to four recipients, two a request; the outcome of the first request is unknown."""
+    small_packs(stage, 2)
+    stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    made = sms(stage, rows(4), **KEY)
+    failed = made.once()
+    assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown_recipients": 2})
+    return made
+
+
+class TestSeen:
+    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, run: Run, journal: Journal) -> None:
+        said = journal("list", "--output", "json")
+        (line,) = said.lines
+        assert [line["dag_id"], line["run_id"], line["task_id"]] == ids(run)
+        assert (line["state"], line["recipients"]) == ("unknown", 2)
+        assert "2 requests in all: 1 accepted (2 recipients), 1 unknown (2 recipients)." in said.err
+        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in said.err
+
+    def test_list_narrows_it_as_any_other(self, run: Run, journal: Journal) -> None:
+        assert journal("list", "--dag-id", "another", "--output", "json").lines == []
+        (line,) = journal("list", "--dag-id", run.dag.dag_id, "--state", "accepted", "--output", "json").lines
+        assert (line["recipients"], line["reason"]) == (2, "1 request together")
+
+    def test_list_shows_a_campaign_of_several_runs_once(self, stage: Stage, run: Run, journal: Journal) -> None:
+        later = sms(stage, rows(5), **KEY)
+        later.once()
+        (line,) = journal("list", "--output", "json").lines
+        assert line["run_id"] == later.run_id
+
+    def test_show_says_in_which_database_it_lies(self, run: Run, journal: Journal, database: Database) -> None:
+        said = journal("show", *ids(run), "--output", "json")
+        assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("accepted", 2)]
+        assert f"(idempotency_key). It is stored in the database {database.url_for_people}." in said.err
+        assert not [one for one in digits(4) if one in said.out + said.err]
+
+    def test_show_of_a_run_that_found_all_done_is_the_same_journal(
+        self, stage: Stage, run: Run, journal: Journal
+    ) -> None:
+        later = sms(stage, rows(4), **KEY)
+        later.once()
+        assert [row for row in later.stored() if row.key == CAMPAIGN_MARKER] == []
+        lines = journal("show", *ids(later), "--output", "json").lines
+        assert [line["reference"] for line in lines][:1] == [
+            line["reference"] for line in journal("list", "--output", "json").lines
+        ]
+
+    def test_what_a_task_at_work_has_claimed_is_not_in_doubt(
+        self, stage: Stage, journal: Journal, database: Database
+    ) -> None:
+        small_packs(stage, 2)
+        run = sms(stage, rows(2), **KEY)
+        run.once()
+        at_work = CampaignState(database, NAME, "task instance of another run")
+        at_work.take()
+        stored = at_work.get(JOURNAL_KEY)
+        assert isinstance(stored, dict)
+        for key in (f"{JOURNAL_KEY}.0.1", f"{JOURNAL_KEY}.0.2"):
+            at_work.delete(key)
+        said = journal("show", *ids(run))
+        assert "task instance of another run is working on it now." in said.out
+        assert "No unresolved requests." in said.out
+        at_work.release()
+        assert "Unresolved: 1 request to 2 recipients." in journal("show", *ids(run)).out
+
+
+class TestMarked:
+    def test_unsent_is_sent_by_the_cleared_task_and_nobody_else_again(
+        self, stage: Stage, run: Run, journal: Journal
+    ) -> None:
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
+        assert (said.status, "Resolved as not sent: 1 request to 2 recipients" in said.out) == (0, True), said.err
+        assert "clear the task, or start another run with the same idempotency_key" in said.out
+        assert "3.4" not in said.out
+        done = run.clear().once()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 4})
+        assert sorted(reached(stage).values()) == [1, 1, 2, 2]
+
+    def test_sent_is_not_sent_again_by_any_run(self, stage: Stage, run: Run, journal: Journal) -> None:
+        assert journal("resolve", "--sent", *ids(run), "--id", "msg_9", "--yes").status == 0
+        (line,) = journal("list", "--state", "accepted", "--each", "--limit", "1", "--output", "json").lines
+        assert line["state"] == "accepted"
+        done = sms(stage, rows(5), **KEY).once()
+        assert (done.state, counts(done.result), reached(stage)) == ("success", {"sent": 5}, Counter(digits(5)))
+        assert journal("list", "--output", "json").lines == []
+
+    def test_a_cleared_state_does_not_undo_it(self, stage: Stage, run: Run, journal: Journal) -> None:
+        assert journal("resolve", "--sent", *ids(run), "--yes").status == 0
+        assert run.clear(drop_state=True).once().state == "success"
+        assert reached(stage) == Counter(digits(4))
+
+    def test_the_error_of_the_task_names_the_command(self, stage: Stage) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        run = sms(stage, rows(1), **KEY)
+        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in run.once().error
+
+
+class TestRefused:
+    def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
+        CampaignState(database, NAME, "task instance of another run").take()
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
+        assert (said.status, "working on this campaign: task instance of another run" in said.err) == (1, True)
+        assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
+
+    def test_a_journal_that_changed_meanwhile(
+        self, run: Run, journal: Journal, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def think(*_: object, **__: object) -> bool:
+            state = CampaignState(database, NAME, "task instance of another run")
+            state.take()
+            parts = [key for key in (f"{JOURNAL_KEY}.0.{part}" for part in range(1, 9)) if state.get(key) is None]
+            state.set(parts[0], {**state.get(JOURNAL_KEY), "batches": []})
+            state.release()
+            return True
+
+        monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
+        said = journal("resolve", "--not-sent", *ids(run))
+        assert (said.status, "is no longer as it was read. Nothing was changed." in said.err) == (1, True)
+        assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
+
+    @pytest.mark.parametrize("state", ["running", "deferred"])
+    def test_a_task_instance_on_its_way(self, run: Run, journal: Journal, state: str) -> None:
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
+        said = journal("resolve", "--not-sent", *ids(run), "--yes")
+        assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
+
+
+class TestElsewhere:
+    """The command runs where [cpaas] database names another database than that of the workers."""
+
+    @pytest.fixture
+    def other(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
+        return f"sqlite:///{tmp_path}/other.db"
+
+    @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
+    def test_the_command_names_the_database_that_has_it(
+        self, run: Run, journal: Journal, database: Database, other: str, command: str
+    ) -> None:
+        said = journal(*command.split(), *ids(run))
+        assert said.status == 1
+        assert (
+            f"the journal of its campaign is not in the database {other}, which [cpaas] database names here."
+            in said.err
+        )
+        assert f"The workers use {database.url_for_people}. Nothing was changed." in said.err
+
+    def test_list_says_that_it_could_not_be_read(self, run: Run, journal: Journal, other: str) -> None:
+        said = journal("list")
+        assert (said.status, "could not be read and may hold unresolved requests" in said.err) == (1, True)
+
+    def test_one_that_cannot_be_opened_is_named_once(
+        self, stage: Stage, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sms(stage, rows(1), idempotency_key="summer").once()
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db/none.db")
+        said = journal("list")
+        assert (said.status, said.err.count("are stored in the database that [cpaas] database names")) == (1, 1)
+
+
+def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal) -> None:
+    run = parts(stage, 2, rows(6), **KEY)
+    run.once(map_index=0)
+    stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    assert run.once(map_index=1).state == "failed"
+    (line,) = journal("list", "--output", "json").lines
+    assert (line["map_index"], line["state"]) == (1, "unknown")
+    assert journal("resolve", "--sent", *ids(run), "--map-index", "1", "--yes").status == 0
+    assert run.clear(map_index=1).once(map_index=1).state == "success"
+    assert reached(stage) == Counter(digits(6))
+    # A run that finds all done stores nothing that names its partition.
+    later = parts(stage, 2, rows(6), **KEY)
+    later.once(map_index=0)
+    said = journal("show", *ids(later), "--map-index", "0")
+    assert (said.status, "which has 2 partitions" in said.err) == (1, True)
+
+
+def test_run_that_requested_nothing_is_said_to_have_no_journal(stage: Stage, journal: Journal) -> None:
+    dry = sms(stage, rows(1), dry_run=True, **KEY)
+    dry.once()
+    said = journal("show", *ids(dry))
+    assert (said.status, "the campaign has made no request yet" in said.err) == (1, True)

@@ -1,0 +1,251 @@
+"""``SyncContactsOperator`` as real task instances: what it sends, and what the sandbox has in its list afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cpaas_provider.contacts.key_map.key_map import find_map
+from cpaas_provider.database.database import open_store
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators.base_campaign import partitions
+from cpaas_provider.operators.contact_sync import SyncContactsOperator
+from tests.airflow.harness.campaigns import all_requests, requests
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.contacts.listed import NAME, PHONE, PLAN, POINTS, listed
+
+COLUMNS = {"Name": "name", "Phone": "phone", "Plan": "plan", "Points": "points"}
+CREATE, UPDATE, DELETE = "create_contact_row", "update_contact_row", "delete_contact_row"
+
+
+def people(count: int, first: int = 0, **cells: Any) -> list[dict[str, Any]]:
+    """Return as many rows, each with a key, a name and a number of its own."""
+    return [
+        {
+            "id": f"c-{number}",
+            "name": f"Person {number}",
+            "phone": f"+2348031{number:06d}",
+            "plan": "gold" if number % 2 else "basic",
+            "points": number,
+            **cells,
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def sync(stage: Stage, source: Any, map_name: str, /, **given: Any) -> Run:
+    """Return a run of one sync."""
+    with new_dag() as dag:
+        SyncContactsOperator(
+            task_id="sync",
+            source=source,
+            map_name=map_name,
+            **{"key": "id", "columns": COLUMNS, "max_deletes": None, **given},
+        )
+    return Run(stage, dag)
+
+
+def at_once(stage: Stage, **extras: Any) -> None:
+    """Have the connection make one request after the other, each once."""
+    stage.connect("cpaas_default", **{"max_concurrency": 1, "max_retries": 0, **extras})
+
+
+def names(stage: Stage) -> dict[str, Any]:
+    """Return the list's rows by name, each once."""
+    rows = list(listed(stage.sandbox).values())
+    assert len({row[NAME] for row in rows}) == len(rows)
+    return {row[NAME]: row for row in rows}
+
+
+def test_second_sync_sends_only_changed_cells(stage: Stage) -> None:
+    rows = people(30)
+    first = sync(stage, rows, "second").once()
+    assert first.state == "success", first.error
+    assert first.result["created"] == 30
+    assert names(stage)["Person 7"] == {NAME: "Person 7", PHONE: "2348031000007", PLAN: "gold", POINTS: 7}
+    before = all_requests(stage)
+    again = sync(stage, rows, "second").once()
+    assert again.result["unchanged"] == 30
+    assert again.result["requests"] == 0
+    # The table is read once.
+    assert all_requests(stage) - before == 1
+    rows[3] = {**rows[3], "points": 99}
+    rows[4] = {**rows[4], "plan": None}
+    changed = sync(stage, [*rows[::-1], *people(2, 100)], "second").once()
+    assert (changed.result["created"], changed.result["updated"]) == (2, 2)
+    assert requests(stage, UPDATE) == 2
+    assert names(stage)["Person 3"][POINTS] == 99
+    assert names(stage)["Person 4"].get(PLAN) is None
+
+
+def test_rows_gone_from_the_source_are_kept_deleted_cleared_or_set(stage: Stage) -> None:
+    sync(stage, people(20), "gone").once()
+    kept = sync(stage, people(19), "gone").once()
+    assert len(listed(stage.sandbox)) == 20
+    assert kept.result["missing"] == 0
+    cleared = sync(stage, people(18), "gone", on_missing="clear", clear_columns=["Phone"]).once()
+    assert cleared.result["updated"] == 2, cleared.error
+    assert names(stage)["Person 19"].get(PHONE) is None
+    assert sync(stage, people(18), "gone", on_missing="clear", clear_columns=["Phone"]).once().result["requests"] == 0
+    sync(stage, people(18), "gone", on_missing={"Plan": "gone", "Phone": None}).once()
+    assert names(stage)["Person 18"][PLAN] == "gone"
+    back = sync(stage, people(19), "gone").once()
+    assert back.result["updated"] == 1
+    assert names(stage)["Person 18"][PLAN] == "basic"
+    deleted = sync(stage, people(10), "gone", on_missing="delete").once()
+    assert deleted.result["deleted"] == 10
+    assert len(listed(stage.sandbox)) == 10
+    assert sync(stage, people(20), "gone").once().result["created"] == 10
+
+
+def test_too_many_deletes_stop_before_the_first_request(stage: Stage) -> None:
+    sync(stage, people(20), "limit").once()
+    before = all_requests(stage)
+    stopped = sync(stage, people(10), "limit", on_missing="delete", max_deletes=0.1).once()
+    assert stopped.state == "failed"
+    assert "would delete or clear 10 rows, and max_deletes allows 2 (10% of 20)" in stopped.error
+    empty = sync(stage, [], "limit", on_missing="delete", max_deletes=0.5).once()
+    assert empty.state == "failed"
+    too_many = sync(stage, people(60), "limit", max_changes=20).once()
+    assert "would change 40 rows" in too_many.error
+    assert all_requests(stage) - before == 3
+    assert len(listed(stage.sandbox)) == 20
+
+
+def test_share_of_changes_does_not_limit_the_first_sync(stage: Stage) -> None:
+    first = sync(stage, people(20), "share", max_changes=0.1).once()
+    assert first.result["created"] == 20, first.error
+    second = sync(stage, people(23), "share", max_changes=0.1).once()
+    assert "would change 3 rows, and max_changes allows 2 (10% of 20)" in second.error
+
+
+def test_dry_run_sends_nothing_and_previews_masked_rows(stage: Stage) -> None:
+    before = all_requests(stage)
+    ended = sync(stage, people(20), "dry", dry_run=True, preview_count=2).once()
+    assert ended.result["planned_requests"] == 20
+    assert "which takes at least" in ended.log
+    assert all_requests(stage) - before == 1
+    assert "2348031" not in ended.log
+    assert listed(stage.sandbox) == {}
+
+
+def test_unknown_creation_is_named_and_never_created_twice(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    run = sync(stage, people(6), "unknown", results_path=str(path))
+    stage.sandbox.control(*fault(CREATE, "cut_after", times=1))
+    ended = run.once()
+    assert ended.state == "failed"
+    assert "The outcome of 1 creation is unknown" in ended.error
+    assert len(listed(stage.sandbox)) == 6
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted(line["outcome"] for line in lines) == ["created"] * 5 + ["unknown"]
+    (unknown,) = [line for line in lines if line["outcome"] == "unknown"]
+    assert unknown["key"].startswith("c-")
+    again = sync(stage, people(6), "unknown").once()
+    assert again.state == "failed"
+    assert again.report["unknown_rows"][0]["row"] == unknown["row"]
+    assert sync(stage, people(6), "unknown", on_unknown="skip").once().result["unknown"] == 1
+    assert len(listed(stage.sandbox)) == 6
+
+
+def test_rejected_row_comes_again_only_when_it_changed(stage: Stage) -> None:
+    rows = people(5)
+    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="Plan is unknown"))
+    first = sync(stage, rows, "rejected").once()
+    assert first.state == "failed"
+    assert first.report["rejected"] == 1
+    before = requests(stage, CREATE)
+    second = sync(stage, rows, "rejected", max_failure_ratio=0.5).once()
+    assert second.result["rejected_before"] == 1
+    assert requests(stage, CREATE) == before
+    third = sync(stage, rows, "rejected", retry_rejected=True).once()
+    assert third.result["created"] == 1, third.error
+
+
+def test_partitions_sync_their_rows_and_another_count_is_right_too(stage: Stage) -> None:
+    with new_dag() as dag:
+        SyncContactsOperator.partial(
+            task_id="sync", source=people(40), map_name="parts", key="id", columns=COLUMNS
+        ).expand(partition=partitions(4))
+    run = Run(stage, dag)
+    results = [run.once(map_index=part).result for part in range(4)]
+    assert sum(result["created"] for result in results) == 40
+    whole = sync(stage, people(40), "parts").once()
+    assert whole.result["unchanged"] == 40
+
+
+def test_row_deleted_behind_the_map_is_created_again_or_reported(stage: Stage) -> None:
+    sync(stage, people(4), "deleted").once()
+    row_id = next(row_id for row_id, row in listed(stage.sandbox).items() if row[NAME] == "Person 2")
+    with CpaasHook("cpaas_default").get_conn() as client:
+        client.delete_contact_row(row_id)
+    rows = people(4, points=1000)
+    reported = sync(stage, rows, "deleted", on_deleted_row="report").once()
+    assert reported.state == "failed"
+    assert reported.report["rejected"] == 1
+    again = sync(stage, rows, "deleted", retry_rejected=True).once()
+    assert again.result["created"] == 1, again.error
+    assert names(stage)["Person 2"][POINTS] == 1000
+
+
+def test_invalid_rows_and_duplicate_keys_are_named_without_their_values(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    rows = people(4)
+    rows[1]["phone"] = "not-a-number-4711"
+    rows[2]["id"] = " "
+    rows.append({**rows[0], "points": 77})
+    ended = sync(stage, rows, "invalid", results_path=str(path), max_failure_ratio=0.9).once()
+    assert ended.state == "success", ended.error
+    lines = {line["row"]: line for line in map(json.loads, path.read_text().splitlines())}
+    assert lines[2]["outcome"] == lines[3]["outcome"] == lines[5]["outcome"] == "invalid_row"
+    assert lines[2]["reason"].startswith("Phone: ")
+    assert "4711" not in path.read_text()
+    assert "row 1" in lines[5]["reason"]
+    assert ended.result["duplicates"] == 1
+    assert len(listed(stage.sandbox)) == 2
+
+
+def test_second_sync_of_one_list_waits_for_the_first(stage: Stage) -> None:
+    sync(stage, people(2), "leased").once()
+    with open_store() as database:
+        lease = find_map(database, conn_id="cpaas_default", name="leased").lease("another task")
+        failed = sync(stage, people(3), "leased", on_concurrent_sync="fail").once()
+        assert "another task syncs this contact list now" in failed.error
+        run = sync(stage, people(3), "leased")
+        waiting = run.once()
+        assert waiting.state == "deferred"
+        lease.release()
+    run.fires(early=True)
+    assert run.once().result["created"] == 1
+
+
+def test_change_is_published_as_an_asset_event(stage: Stage) -> None:
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import func, select
+
+    from cpaas_provider.assets import contacts_changed
+
+    def events() -> int:
+        query = select(func.count(AssetEvent.id)).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        with create_session() as session:
+            return session.scalar(query.where(AssetModel.uri == contacts_changed("cpaas_default").uri)) or 0
+
+    before = events()
+    sync(stage, people(2), "event").once()
+    assert events() == before + 1
+    sync(stage, people(2), "event").once()
+    assert events() == before + 1
+
+
+def test_column_that_no_row_has_is_refused_before_the_first_request(stage: Stage) -> None:
+    rows = [{name: cell for name, cell in row.items() if name != "plan"} for row in people(5)]
+    before = all_requests(stage)
+    ended = sync(stage, rows, "absent").once()
+    assert ended.state == "failed"
+    assert "No row of the source has 'plan', which the mapping reads. Nothing was sent" in ended.error
+    assert all_requests(stage) - before == 1
+    with_none = [*rows, {**rows[0], "id": "c-9", "name": "Person 9", "plan": None}]
+    assert sync(stage, with_none, "absent").once().result["created"] == 6

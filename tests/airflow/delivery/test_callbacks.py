@@ -1,0 +1,402 @@
+"""Sends on a connection with ``callback_url``: whoever is sent to, the service's report finds its way to the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, select
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.schema import deliveries, requests, sends
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.receiver.assembly import assemble
+from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
+from cpaas_provider.hooks._receiver import connection_of_reports
+from cpaas_provider.links.delivery import DeliveryLink, lead
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.contacts import CreateContactRowOperator
+from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sensors.delivery import DeliverySensor
+from tests.airflow.harness import campaigns
+from tests.airflow.harness.campaigns import digits, rows, small_packs
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.ports import closed_port, listening
+from tests.unit.delivery.arriving import kept, report
+from tests.unit.delivery.receiving import running, until
+
+TIMEOUT = 0.5
+
+
+@dataclasses.dataclass
+class Received:
+    """A receiver, and the store behind it."""
+
+    url: str
+    store: Database
+    observed: list[str]
+
+    def counts(self, campaign: str) -> tuple[int, int, int]:
+        """Return how many are delivered, undelivered and in flight."""
+        with self.store.reading() as connection:
+            found = counts_of(connection, [campaign]).get(campaign, Counts())
+        return found.delivered, found.undelivered, found.in_flight
+
+    def comes_to(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
+        """Wait until so much is known."""
+        until(lambda: self.counts(campaign) == (delivered, undelivered, in_flight))
+
+    def recipients(self, campaign: str) -> set[str]:
+        with self.store.reading() as connection:
+            return {one["recipient"] for one in recipients_of(connection, [campaign])}
+
+    def rows(self, table: Any) -> list[Any]:
+        with self.store.reading() as connection:
+            return list(connection.execute(select(table)))
+
+
+@pytest.fixture
+def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
+    observed: list[str] = []
+    app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
+    with listening() as (listener, url), open_store() as store, running(app, listener):
+        stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        yield Received(url, store, observed)
+
+
+def once(stage: Stage, operator: Callable[..., Any], **given: Any) -> Try:
+    """Run a task of one operator once."""
+    with new_dag() as dag:
+        operator(task_id="send", **given)
+    return Run(stage, dag).once()
+
+
+def link(run: Run, task_id: str) -> str:
+    """Return the address a task's link leads to."""
+    found = run.pushed(DeliveryLink().xcom_key, task_id)
+    assert isinstance(found, str)
+    return found
+
+
+SMS = {"recipients": ["+2348031000001", "+2348031000002"], "content": "Hello"}
+
+
+class TestASend:
+    def test_of_sms_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
+        done = once(stage, SendSmsOperator, **SMS)
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 1, 1)
+        (sent,) = received.rows(sends)
+        assert (sent.campaign, sent.operation, sent.conn_id, sent.task_id) == (
+            reference,
+            "send_sms",
+            "cpaas_default",
+            "send",
+        )
+        assert (sent.expected, sent.ended is not None) == (2, True)
+        (request,) = received.rows(requests)
+        assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
+
+    def test_of_email_is_followed(self, stage: Stage, received: Received) -> None:
+        given = {
+            "recipients": "uma@example.com",
+            "subject": "Hello",
+            "content": "Hello",
+            "sender_id": "shop@example.com",
+        }
+        (reference,) = once(stage, SendEmailOperator, **given).result["references"]
+        received.comes_to(reference, 1)
+        assert received.recipients(reference) == {"uma@example.com"}
+
+    def test_of_airtime_is_followed(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
+        done = once(stage, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 1)
+
+    def test_to_a_place_of_the_author_s_own_is_left_alone(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+        assert done.state == "success"
+        assert (received.rows(sends), received.observed) == ([], [])
+
+    def test_is_followed_by_the_account_s_webhook_alone(self, stage: Stage, received: Received) -> None:
+        stage.connect(
+            "cpaas_default",
+            callback_url=received.url,
+            webhook_secret="of-webhooks",
+            signature_header="X-Signature",
+        )
+        webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", "webhook_secret": "of-webhooks"}
+        stage.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
+        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+        (reference,) = done.result["references"]
+        received.comes_to(reference, 2)
+        assert [(one.campaign, one.conn_id, one.expected) for one in received.rows(sends)] == [
+            (reference, "cpaas_default", 2)
+        ]
+        # Who knows the reference and has another connection's secret changes nothing of it.
+        kept(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
+        assert received.counts(reference) == (2, 0, 0)
+
+    def test_can_have_its_recipients_noted(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        (reference,) = once(stage, SendSmsOperator, **SMS, track_recipients=True).result["references"]
+        assert received.counts(reference) == (0, 0, 2)
+        assert received.recipients(reference) == {"2348031000001", "2348031000002"}
+
+    def test_leaves_no_callback_url_in_logs_or_results(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, **SMS)
+        assert "/callback/" not in f"{done.log} {done.result}"
+
+
+class TestWhatTheResultSaysOfReports:
+    def test_on_a_connection_with_callback_url_they_come_by_callback(self, stage: Stage, received: Received) -> None:
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+        assert done.result["delivery_reports"] == "callback"
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] == "callback"
+
+    def test_without_it_none_can_come(self, stage: Stage) -> None:
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+        assert done.result["delivery_reports"] is None
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+
+    def test_with_a_callback_of_the_authors_own_none_can_come(self, stage: Stage, received: Received) -> None:
+        own = {"content": "Hello", "callback": "http://127.0.0.1:9/own"}
+        done = once(stage, SendSmsOperator, recipients=["08031234567"], **own)
+        assert done.result["delivery_reports"] is None
+
+    def test_by_the_accounts_webhook_those_of_single_sends_come_under_our_reference(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", webhook_secret="of-the-account", signature_header="X-Signature")
+        given = {"recipients": ["08031234567"], "content": "Hello"}
+        assert once(stage, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
+        assert once(stage, SendSmsOperator, **given, external_ref="mine").result["delivery_reports"] is None
+        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+
+    @pytest.mark.parametrize(
+        ("operator", "given"),
+        [
+            (RequestOtpOperator, {"recipient": "08031234567"}),
+            (CreateContactRowOperator, {"columns": {"Name": "Ada"}}),
+        ],
+    )
+    def test_of_what_is_not_reported_on_nothing_is_awaited(
+        self, stage: Stage, received: Received, operator: type, given: dict[str, Any]
+    ) -> None:
+        done = once(stage, operator, **given)
+        assert (done.state, done.error) == ("success", "")
+        assert "delivery_reports" not in done.result
+        assert received.rows(sends) == []
+
+
+class TestTheLink:
+    """What a task's page offers as ``Delivery``."""
+
+    def test_of_a_campaign_leads_to_its_counts_while_it_is_sent(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(stage, rows(2, 500))
+        assert run.once().state == "up_for_retry"
+        (sent,) = received.rows(sends)
+        assert link(run, "campaign").endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
+
+    def test_is_named_by_all_that_send(self) -> None:
+        for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator):
+            assert [one.name for one in operator.operator_extra_links] == ["Delivery"]
+
+    def test_names_what_was_sent_and_not_more_than_a_url_holds(self, airflow_db: object) -> None:
+        with new_dag():
+            task = SendSmsOperator(task_id="send", **SMS)
+        (one,) = task.operator_extra_links
+        assert one.get_link(task, ti_key=None) == ""
+        lead(task, [f"reference-{number}" for number in range(150)])
+        address = one.get_link(task, ti_key=None)
+        assert address.count("campaign=") == 100
+        assert "/cpaas/deliveries?campaign=reference-0&campaign=reference-1&" in address
+
+
+class TestWhereReportsWouldBeLost:
+    def test_by_another_store_nothing_is_sent(
+        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert received.store.identity
+        assert once(stage, SendSmsOperator, **SMS).state == "success"
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
+        done = once(stage, SendSmsOperator, recipients="+2348031000009", content="Hello")
+        assert done.state == "failed"
+        assert "another database" in done.error
+        assert "[cpaas] database" in done.error
+        assert "Nothing was sent." in done.error
+        assert not stage.arrived("sms", "2348031000009")
+
+    def test_by_another_place_nothing_is_sent(self, stage: Stage, received: Received) -> None:
+        for place in (f"{received.url}/elsewhere", stage.sandbox.url):
+            stage.connect("cpaas_default", callback_url=place, callback_secret="of-callbacks")
+            done = once(stage, SendSmsOperator, recipients="+2348031000008", content="Hello")
+            assert done.state == "failed"
+            assert "rejected this connection's callback URLs" in done.error
+        assert not stage.arrived("sms", "2348031000008")
+
+    def test_nobody_can_tell_where_the_receiver_does_not_answer(self, stage: Stage, received: Received) -> None:
+        with closed_port() as url:
+            stage.connect("cpaas_default", callback_url=url, callback_secret="s")
+            done = once(stage, SendSmsOperator, **SMS)
+        assert done.state == "success"
+        assert "did not respond" in done.log
+
+    def test_a_store_that_cannot_be_opened_is_tried_again(
+        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
+        done = once(stage, SendSmsOperator, **SMS)
+        assert done.state == "up_for_retry"
+        assert "Nothing was sent." in done.error
+
+
+class TestEvidence:
+    def test_a_report_settles_a_send_nobody_knew_of(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", **SMS)
+        run = Run(stage, dag)
+        first = run.once()
+        if first.state == "deferred":
+            until(lambda: any(one == "received" for one in received.observed))
+            first = run.fires().once()
+        assert first.state == "success"
+        assert (first.result["recipients"], first.result["unknown_recipients"]) == (2, 0)
+        assert all(len(stage.arrived("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
+
+    def test_without_a_report_the_task_waits_for_one_and_then_fails(self, stage: Stage, received: Received) -> None:
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", unknown_timeout=dt.timedelta(0), **SMS)
+        done = Run(stage, dag).once()
+        assert done.state == "failed"
+        assert "Outcome unknown" in done.error
+
+    def test_reports_settle_requests_of_a_campaign(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=2))
+        run = campaigns.sms(stage, rows(6, 100))
+        done = run.once()
+        for _ in range(5):
+            if done.state != "deferred":
+                break
+            done = run.fires().once()
+        assert done.state == "success", done.error
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (6, 0)
+        assert set(campaigns.reached(stage).values()) == {1}
+
+    def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
+        self, stage: Stage, received: Received
+    ) -> None:
+        """Where callbacks went is gone by the time there is something to report."""
+        signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
+        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            place = {"callback_url": url, "callback_secret": "of-callbacks"}
+            small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)
+            webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", **signing}
+            stage.sandbox.control("PUT", "settings", {**webhook, "report_delay_seconds": 600})
+            stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+            run = campaigns.sms(stage, rows(5, 600))
+            assert run.once().state == "deferred"
+            assert run.fires(early=True).once().state == "deferred"
+        noted = {one.reference for one in received.rows(requests)}
+        assert len(noted) == 2
+        stage.sandbox.control("POST", "clock/advance", {"seconds": 601})
+        until(lambda: len(received.rows(deliveries)) == 5)
+        (doubted,) = {one.reference for one in received.rows(deliveries)} - noted
+        assert received.counts(doubted) == (2, 0, 0)
+        done = run.fires(early=True).once()
+        assert done.state == "success", done.error
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (5, 0)
+        assert set(campaigns.reached(stage).values()) == {1}
+        assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
+        assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
+
+
+class TestACampaign:
+    def test_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        phones = digits(5, 200)
+        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
+        done = campaigns.sms(stage, rows(5, 200)).once()
+        received.comes_to(done.result["reference"], 4, 1)
+        (sent,) = received.rows(sends)
+        assert (sent.campaign, sent.expected, sent.ended is not None) == (done.result["reference"], 5, True)
+        noted = received.rows(requests)
+        assert sorted(one.recipients for one in noted) == [1, 2, 2]
+        assert all(one.message_id and one.campaign == done.result["reference"] for one in noted)
+
+    def test_that_is_gone_on_with_is_not_over_before_its_last_try(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(stage, rows(4, 300))
+        assert run.once().state == "up_for_retry"
+        assert [one.ended for one in received.rows(sends)] == [None]
+        campaigns.accept_all(stage)
+        done = run.once()
+        assert done.state == "success"
+        received.comes_to(done.result["reference"], 4)
+        assert [one.expected for one in received.rows(sends)] == [4]
+
+    def test_is_not_delivered_by_reports_of_those_it_does_not_know_of(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        done = campaigns.sms(stage, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).once()
+        assert (done.result["sent"], done.result["unknown_recipients"]) == (4, 2)
+        assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
+        (lost,) = done.result["unknown_references"]
+        ticket = Ticket(done.result["reference"], lost, 2)
+        strangers = digits(2, 700)
+        kept(received.store, *(report(one, "delivered", ticket=ticket, conn_id="cpaas_default") for one in strangers))
+        sensor = DeliverySensor(task_id="delivered", send_result=done.result, min_delivered=0.5)
+        assert sensor.poke({}) is False
+        assert sensor._seen is not None
+        assert sensor._goal(sensor._seen.sent).standing(sensor._seen.counts) == {
+            "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 4,
+        }  # fmt: skip
+
+    def test_whose_requests_could_not_be_noted_has_them_noted_at_its_end(
+        self, stage: Stage, received: Received
+    ) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        stage.sandbox.control(*fault("send_sms", "unavailable", after=1, retry_after=0))
+        run = campaigns.sms(stage, rows(4, 800))
+        assert run.once().state == "up_for_retry"
+        before = received.rows(requests)
+        # As if the try had been killed before it came to that.
+        received.store.write(lambda connection: connection.execute(delete(requests)))
+        campaigns.accept_all(stage)
+        done = run.once()
+        assert done.state == "success"
+        assert before
+        assert {one.reference for one in before} < {one.reference for one in received.rows(requests)}
+        assert sum(one.recipients for one in received.rows(requests)) == 4
+        received.comes_to(done.result["reference"], 4)
+
+    def test_in_parts_is_a_campaign_a_part(self, stage: Stage, received: Received) -> None:
+        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+        people = rows(8, 400)
+        references = set()
+        for part in range(2):
+            given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {stage.sandbox.url}"}
+            done = campaigns.sms(stage, people, **given).once()
+            references.add(done.result["reference"])
+            received.comes_to(done.result["reference"], done.result["sent"])
+        assert len(references) == 2
+        assert sum(one.expected for one in received.rows(sends)) == 8

@@ -1,0 +1,130 @@
+"""A purchase of unknown outcome about which a delivery report came: the report's own status decides."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cpaas_provider.database.database import open_store
+from cpaas_provider.delivery.receiver.received import Arrival
+from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
+from cpaas_provider.sending import engine as once_module
+from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
+from cpaas_provider.sending.journal.model import Entry, State
+from cpaas_provider.sending.spec import OnUnknown
+from tests.airflow.delivery.test_callbacks import Received, received
+from tests.airflow.harness.deeds import AIRTIME
+from tests.airflow.harness.stage import Stage, digits, fault
+from tests.airflow.harness.tries import Run, Try
+from tests.unit.delivery.arriving import WHEN, kept, report, to
+from tests.unit.sending.model import AtRequest, Plan, World
+
+WHO = digits("somebody")
+__all__ = ["received"]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once_module, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
+
+
+def told(reference: str, status: str, at: dt.datetime | None = None) -> Arrival:
+    """Return a report of a request that the service never answered."""
+    ticket = to(WHO, campaign=reference, reference=reference)
+    one = report(WHO, status, ticket=ticket, conn_id="cpaas_default", id="buy-1")
+    return Arrival(one.conn_id, one.door, one.ticket, one.report, one.body, at or dt.datetime.now(dt.UTC))
+
+
+def lost(stage: Stage, **given: object) -> tuple[Run, str]:
+    """Return a run that waits to learn what became of its purchase, which the service does not know of."""
+    stage.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+    run = AIRTIME.run(stage, **given)
+    assert run.once().state == "deferred"
+    (reference,) = run.journal()
+    return run, reference
+
+
+def after(stage: Stage, received: Received, *statuses: str) -> tuple[Run, Try]:
+    """Return a run, and what became of it when reports with these statuses came."""
+    run, reference = lost(stage)
+    kept(received.store, *(told(reference, status) for status in statuses))
+    return run, run.once()
+
+
+@pytest.mark.parametrize("status", ["success", "sent", "pending"])
+def test_report_of_what_was_bought_settles_it(stage: Stage, received: Received, status: str) -> None:
+    _, done = after(stage, received, status)
+    assert (done.state, done.result["id"], done.result["status"]) == ("success", "buy-1", status)
+    assert AIRTIME.requests(stage) == 1
+
+
+@pytest.mark.parametrize("status", ["failed", "error", "duplicate"])
+def test_report_of_what_was_not_bought_fails_the_task_and_says_so(
+    stage: Stage, received: Received, status: str
+) -> None:
+    run, failed = after(stage, received, "pending", status)
+    assert failed.state == "failed"
+    assert f"Airtime was not bought: a delivery report has the status {status}" in failed.error
+    assert "outcome unknown" not in failed.error.lower()
+    assert [entry["state"] for entry in run.journal().values()] == ["rejected"]
+    assert AIRTIME.requests(stage) == 1
+    # Nothing was bought, so it is bought when somebody clears the task.
+    assert run.clear().once().state == "success"
+    assert AIRTIME.requests(stage) == 2
+
+
+def test_success_goes_before_failure_whatever_came_first(stage: Stage, received: Received) -> None:
+    _, done = after(stage, received, "failed", "success")
+    assert (done.state, done.result["status"]) == ("success", "success")
+
+
+def test_status_that_the_contract_does_not_know_settles_nothing(stage: Stage, received: Received) -> None:
+    _, waiting = after(stage, received, "expired")
+    assert waiting.state == "deferred"
+
+
+def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage, received: Received) -> None:
+    run, _ = after(stage, received, "failed")
+    stage.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+    assert run.clear().once().state == "deferred"
+    assert run.once().state == "deferred"
+
+
+@pytest.mark.parametrize(
+    ("status", "doubted", "settles"),
+    [("duplicate", True, True), ("duplicate", False, False), ("success", True, True), ("failed", True, False)],
+)
+def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
+    tmp_path: Path, status: str, doubted: bool, settles: bool
+) -> None:
+    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        kept(store, told("pack", status))
+        evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
+        if settles:
+            assert evidence.find(None, entry) == {"id": "buy-1", "status": status}
+        else:
+            with pytest.raises(RefutedError, match=status):
+                evidence.find(None, entry)
+
+
+def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
+    world = World(policy=OnUnknown.RESEND)
+    world.source = world.source[:1]
+    world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * 9))
+    world.clear(dropped=False)
+    world.policy, world.looks = OnUnknown.FAIL, True
+
+    def refuted(client: Any, entry: Entry) -> None:
+        raise RefutedError("A report says failed.")
+
+    way = SimpleNamespace(patience=dt.timedelta(), before=lambda client: None, find=refuted)
+    monkeypatch.setattr(world, "evidence", lambda attempt: way)
+    ended = world.run()
+    assert isinstance(ended.error, UnknownOutcomeError)
+    assert not ended.requests

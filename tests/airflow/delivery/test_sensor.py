@@ -1,0 +1,533 @@
+"""DeliverySensor as real task instances, in all three modes: how far deliveries came, and who is told how."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import datetime as dt
+import itertools
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from airflow.jobs.triggerer_job_runner import TriggerRunner
+from airflow.sdk import DAG, task, timezone
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from pyarrow import parquet
+
+from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.sent_requests import (
+    NotedRequest,
+    TrackedSend,
+    note_end,
+    note_requests,
+    note_send,
+    track,
+)
+from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.triggers.delivery import DeliveryTrigger
+from tests.airflow.harness.stage import Stage, digits, on_stage
+from tests.sandbox import Sandbox
+from tests.unit.delivery.arriving import kept, report
+from tests.unit.docs.results import documented_keys
+from tests.unit.triggers.test_delivery import asked
+
+MODES = ("poke", "reschedule", "deferrable")
+PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
+DONE, LOST, UNDER_WAY, SILENT = PEOPLE
+ERASED = "2348030000009"
+STANDING = "Of 4 recipients 1 are delivered, 1 undelivered, 1 in flight and 1 unreported."
+FIGURES = {"expected": 4, "delivered": 1, "undelivered": 1, "in_flight": 1, "unreported": 1, "conflicts": 0}
+# What a sensor that does not succeed says.
+MESSAGES = {
+    "missed": "Too few recipients were delivered: min_delivered=0.9 can no longer be reached. ",
+    "timed_out": "The wait for delivery timed out after 0 s. ",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {"missed": {"min_delivered": 0.9}, "timed_out": {"timeout": 0}}
+
+
+def campaign(reference: str, sent: int, **more: Any) -> dict[str, Any]:
+    """Return what a campaign operator returns, as far as it is read."""
+    return {
+        "reference": reference,
+        "recipients": sent + 3,
+        "sent": sent,
+        "unknown_recipients": 0,
+        "dry_run": False,
+        **more,
+    }
+
+
+def single(*references: str, recipients: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return what an operator of one request returns."""
+    number = len(references) if recipients is None else recipients
+    return {"id": "m1", "recipients": number, "references": list(references), "unknown_references": [], **more}
+
+
+def pack(name: str, recipients: int = 1) -> Ticket:
+    return Ticket(name, f"{name}-pack", recipients)
+
+
+def reported(store: Database) -> None:
+    """Have reports of everything the scenes wait for."""
+    kept(
+        store,
+        report(DONE, "delivered", ticket=pack("open", 4)),
+        report(LOST, "failed", ticket=pack("open", 4), description="Unknown subscriber"),
+        report(UNDER_WAY, "sent", ticket=pack("open", 4)),
+        report(DONE, "delivered", ticket=pack("final", 2)),
+        report(LOST, "failed", ticket=pack("final", 2)),
+        report(LOST, "delivered", ticket=pack("final", 2)),
+        *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(3)),
+    )
+
+    def note(connection: Any) -> None:
+        for name in ("noted", "ended"):
+            note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
+            note_requests(connection, name, "shop", [NotedRequest(pack(name).reference, 1)])
+        note_end(connection, "ended", 1)
+
+    store.write(note)
+    kept(store, *(report(DONE, "delivered", ticket=pack(name)) for name in ("noted", "ended")))
+    store.write(lambda connection: track(connection, "erased", "shop", "erased-pack", [DONE, ERASED]))
+    kept(store, report(DONE, "delivered", ticket=pack("erased", 2)))
+    erase(store, ERASED)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where outcome files go."""
+    return tmp_path_factory.mktemp("outcomes")
+
+
+@pytest.fixture(scope="module")
+def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
+        with open_store() as opened:
+            yield opened
+
+
+@pytest.fixture(scope="module")
+def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[Stage]:
+    reported(store)
+    with on_stage(sandbox_process) as stage:
+
+        def wait(name: str, send_result: Any, **given: Any) -> DeliverySensor:
+            return DeliverySensor(
+                task_id=stage.set(name), **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given
+            )
+
+        with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
+            for mode in MODES:
+                how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+                wait(f"final_{mode}", campaign("final", 2), **how)
+                for name, soft in itertools.product(MESSAGES, (False, True)):
+                    path = str(outcomes / f"{name}_{mode}.jsonl")
+                    wait(
+                        f"{name}_{mode}{'_soft' if soft else ''}", campaign("open", 4),
+                        results_path=None if soft else path, soft_fail=soft, **how | ARGUMENTS[name],
+                    )  # fmt: skip
+                wait(f"enough_{mode}", campaign("open", 4), min_delivered=0.25, **how)
+                wait(f"nothing_{mode}", single(), **how)
+                wait(f"nothing_{mode}_soft", single(), soft_fail=True, **how)
+
+            @task
+            def send(number: int) -> dict[str, Any]:
+                return single(f"one-{number}")
+
+            wait("mapped_set", send.expand(number=[0, 1, 2]), deferrable=True)
+            DeliverySensor.partial(task_id="mapped", poke_interval=1, timeout=0).expand(
+                send_result=[single("one-0"), campaign("open", 4)]
+            )
+            wait("references", "noted")
+            wait("several_references", ["noted", "ended"])
+            wait("unheard_of", "nobody-knows")
+            wait("rendered", "{{ 'noted' }}", results_path=str(outcomes / "{{ params.name }}.parquet"))
+            wait("text_of_a_result", "{{ ti.xcom_pull(task_ids='final_poke') or {'a': 1} }}")
+            wait("jsonl", campaign("final", 2), results_path=str(outcomes / "new" / "final.jsonl"))
+            wait("bad_path", campaign("final", 2), results_path="{{ 'outcomes.csv' }}")
+            wait("no_place", campaign("final", 2), results_path="/proc/nowhere/final.jsonl", retries=0)
+            wait("strange", single("unsent"), timeout=0)
+            wait("erased", campaign("erased", 2), timeout=0)
+            for mode in MODES:
+                how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+                wait(f"without_reports_{mode}", campaign("unheard", 4, delivery_reports=None), **how)
+            wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
+        yield stage.play(dag)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"final_{mode}") == ("success", 1)
+        assert played.xcom(f"final_{mode}") == {
+            "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
+            "results_path": None,
+        }  # fmt: skip
+        assert set(played.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_share_that_is_reached_is_enough(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"enough_{mode}") == ("success", 1)
+        assert played.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_every_other_end_fails_at_once_with_counts(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert played.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] + STANDING in played.log(f"{name}_{mode}_soft")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_a_failure_leaves_its_counts_for_tasks_downstream(
+        self, played: Stage, outcomes: Path, name: str, mode: str
+    ) -> None:
+        path = str(outcomes / f"{name}_{mode}.jsonl")
+        left = [ast.literal_eval(value) for value in played.result.all_xcoms() if path in value]
+        assert left == [{**FIGURES, "results_path": path}]
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_nothing_to_wait_for_is_an_error(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"nothing_{mode}") == ("failed", 1)
+        assert (
+            played.error(f"nothing_{mode}")
+            == "send_result names no accepted recipient, so there is no delivery to wait for."
+        )
+        assert played.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
+
+    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, played: Stage) -> None:
+        assert "[DAG TEST] running trigger in line" in played.log("timed_out_deferrable")
+
+    def test_no_number_is_in_a_log_or_an_xcom(self, played: Stage) -> None:
+        for text in (*played.all_logs, *played.result.all_xcoms()):
+            assert not [number for number in PEOPLE if number in text]
+
+
+class TestWhatIsWaitedFor:
+    def test_a_mapped_set_is_waited_for_together(self, played: Stage) -> None:
+        assert played.xcom("mapped_set")["delivered"] == 3
+
+    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
+        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+
+    def test_of_references_the_store_knows_the_recipients(self, played: Stage) -> None:
+        assert played.xcom("references")["expected"] == 1
+        assert played.xcom("several_references")["expected"] == 2
+
+    def test_a_purchase_is_waited_for_by_its_reference(self, played: Stage) -> None:
+        assert played.xcom("purchase")["delivered"] == 1
+
+    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
+        assert played.outcome("erased") == ("success", 1)
+        figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
+        assert figures.items() <= played.xcom("erased").items()
+
+    def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
+        assert played.outcome("unheard_of") == ("failed", 1)
+        assert "The database has no record of 1 of 1 references" in played.error("unheard_of")
+        assert "[cpaas] database" in played.error("unheard_of")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
+        assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
+
+    def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
+        assert played.outcome("text_of_a_result") == ("failed", 1)
+        assert "render_template_as_native_obj" in played.error("text_of_a_result")
+
+    def test_a_store_that_knows_nothing_of_it_is_told_once(self, played: Stage) -> None:
+        assert played.log("strange").count("do not share one database") == 1
+        assert "do not share one database" not in played.log("timed_out_poke")
+
+    @pytest.mark.parametrize(
+        ("task", "awaited"),
+        [
+            ("enough_poke", "delivery to a share of 0.25 of the recipients"),
+            ("timed_out_deferrable", "a final status of every recipient"),
+        ],
+    )
+    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, task: str, awaited: str) -> None:
+        where = "the triggerer" if task.endswith("deferrable") else "a worker"
+        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in played.log(task)
+
+
+class TestOutcomeFile:
+    def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
+        lines = [json.loads(line) for line in (outcomes / "missed_poke.jsonl").read_text().splitlines()]
+        assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
+            DONE: ("delivered", "delivered", None),
+            LOST: ("undelivered", "failed", "Unknown subscriber"),
+            UNDER_WAY: ("in_flight", "sent", None),
+        }
+
+    def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
+        lines = [json.loads(line) for line in (outcomes / "new" / "final.jsonl").read_text().splitlines()]
+        assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
+        assert played.xcom("jsonl")["conflicts"] == 1
+
+    def test_parquet_has_the_same(self, played: Stage, outcomes: Path) -> None:
+        (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
+        assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", DONE, "delivered")
+        assert row["conflict"] is False
+        assert played.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
+
+    def test_a_format_there_is_not_is_refused_before_the_wait(self, played: Stage) -> None:
+        assert played.outcome("bad_path") == ("failed", 1)
+        assert "must end in" in played.error("bad_path")
+
+    def test_one_that_cannot_be_written_fails_the_task(self, played: Stage) -> None:
+        assert played.outcome("no_place") == ("failed", 1)
+        assert "could not be written" in played.error("no_place")
+
+    def test_nothing_half_written_is_left(self, played: Stage, outcomes: Path) -> None:
+        assert list(outcomes.rglob("*.part")) == []
+
+
+class TestArguments:
+    @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
+    def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
+        with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
+            DeliverySensor(task_id="bad", send_result="x", min_delivered=given)
+
+    def test_rounds_are_short_where_one_query_serves_all(self) -> None:
+        assert DeliverySensor(task_id="there", send_result="x", deferrable=True).poke_interval == 1
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).poke_interval == 10
+
+    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+        assert DeliverySensor(task_id="there", send_result="x").deferrable is True
+        assert DeliverySensor(task_id="here", send_result="x", deferrable=False).deferrable is False
+
+
+class Instance:
+    """A task instance that keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+class TestDeferral:
+    @pytest.fixture
+    def sensor(self, store: Database) -> Iterator[DeliverySensor]:
+        kept(store, report(DONE, "sent", ticket=pack("deferred", 2)))
+        with DAG("deferring", schedule=None):
+            yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
+
+    @pytest.fixture
+    def context(self) -> Any:
+        return {"ti": Instance()}
+
+    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(
+        self, sensor: DeliverySensor, context: Any
+    ) -> None:
+        begun = timezone.utcnow()
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute(context)
+        _, kwargs = deferred.value.trigger.serialize()
+        assert json.loads(json.dumps(kwargs)) == kwargs
+        assert kwargs["campaigns"] == ["deferred"]
+        assert kwargs["expected"] == 2
+        assert 600 <= (dt.datetime.fromisoformat(kwargs["deadline"]) - begun).total_seconds() < 660
+        assert deferred.value.timeout > dt.timedelta(seconds=600)
+
+    def test_of_thousands_of_mapped_tasks_it_gets_the_references_alone(
+        self, sensor: DeliverySensor, context: Any
+    ) -> None:
+        names = [f"cpaas-{number:024d}" for number in range(5000)]
+        sensor.send_result = [single(name) for name in names]
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute(context)
+        _, kwargs = deferred.value.trigger.serialize()
+        assert (kwargs["campaigns"], kwargs["expected"]) == (names, 5000)
+        assert len(json.dumps(kwargs)) < 5000 * 35
+
+    @pytest.mark.parametrize(
+        "event",
+        [None, {}, "done", ["outcome"], {"outcome": "done"}, {"outcome": "lost", **FIGURES},
+         {"outcome": "done", **FIGURES, "unreported": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
+    )  # fmt: skip
+    def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
+        with pytest.raises(AirflowException, match="returned no delivery figures"):
+            sensor.resume_execution("execute_complete", {"event": event}, context)
+
+    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
+        event = {"outcome": "error", "message": "what happened"}
+        with pytest.raises(AirflowFailException, match="what happened"):
+            sensor.resume_execution("execute_complete", {"event": event}, context)
+
+    @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
+    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+        self, sensor: DeliverySensor, context: Any, soft: bool, kind: type[Exception]
+    ) -> None:
+        sensor.soft_fail = soft
+        with pytest.raises(kind, match=r"timed out after 600 s\. Of 2 recipients 0 are delivered"):
+            sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+        assert context["ti"].pushed["report"]["in_flight"] == 1
+
+    def test_what_came_to_its_end_meanwhile_is_no_timeout(
+        self, sensor: DeliverySensor, context: Any, store: Database
+    ) -> None:
+        sensor.send_result = campaign("late", 1)
+        kept(store, report(DONE, "delivered", ticket=pack("late")))
+        assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
+
+
+class TestTrouble:
+    @pytest.fixture
+    def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
+        """One whose store cannot be read."""
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
+        return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
+
+    def test_a_store_that_cannot_be_read_does_not_end_the_wait(
+        self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert sensor.poke({}) is False
+        with pytest.raises(TaskDeferred):
+            sensor.execute({})
+
+    def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
+        sensor.send_result = "one"
+        with pytest.raises(AirflowException, match="the number of recipients to wait for is unknown"):
+            sensor.execute({})
+
+    def test_a_timeout_tells_what_the_trigger_knew(self, sensor: DeliverySensor) -> None:
+        event, instance = {"outcome": "timed_out", **FIGURES}, Instance()
+        with pytest.raises(AirflowSensorTimeout, match=STANDING):
+            sensor.resume_execution("execute_complete", {"event": event}, {"ti": instance})
+        assert instance.pushed["report"] == {**FIGURES, "conflicts": None, "results_path": None}
+
+    def test_a_timeout_says_that_it_could_not_be_read(self, sensor: DeliverySensor) -> None:
+        with pytest.raises(AirflowSensorTimeout, match="The database could not be read"):
+            sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
+
+
+class TestWhatSendersReturn:
+    """``read_sent`` beyond what the scenes show."""
+
+    def read(self, given: Any) -> tuple[tuple[str, ...], int]:
+        from cpaas_provider.sensors._send_result import read_sent
+
+        found = read_sent(given)
+        return found.campaigns, found.expected
+
+    def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
+        assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)
+
+    def test_parts_that_sent_nothing_and_parts_that_were_skipped_are_passed_over(self) -> None:
+        assert self.read([campaign("a", 5), campaign("b", 0), single(), None]) == (("a", "b"), 5)
+
+    def test_parts_that_sent_nothing_need_no_reports(self) -> None:
+        given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
+        assert self.read(given) == (("a", "b"), 5)
+
+    def test_the_same_result_twice_counts_once(self) -> None:
+        assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            (None, "returned nothing"),
+            ([], "no accepted recipient"),
+            (7, "must be what a send operator returned"),
+            ([7], "holds something of type int"),
+            (campaign("a", 0), "no accepted recipient"),
+            (campaign("a", 0, dry_run=True), "dry run"),
+            ({"id": "7", "status": 1, "outcome": "pending"}, "callback_url"),
+            ({"id": "p1", "unknown_references": []}, "callback_url"),
+            ({"reference": "a b", "sent": 1}, "this provider did not make"),
+            ("two words", "render_template_as_native_obj"),
+            (campaign("a", 5, delivery_reports=None), "had no callback_url"),
+            (single("a", delivery_reports=None), "had no callback_url"),
+            ([campaign("a", 5, delivery_reports="callback"), campaign("b", 5, delivery_reports=None)], "callback_url"),
+        ],
+    )
+    def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            self.read(given)
+
+
+class TestQueries:
+    def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
+        names = [f"many-{number}" for number in range(400)]
+        kept(store, *(report(UNDER_WAY, "sent", ticket=pack(name)) for name in names))
+        sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
+        with asked("cpaas_") as queries:
+            assert sensor.poke({"ti": Instance()}) is False
+        assert len([query for query in queries if "cpaas_schema" not in query]) == 1
+
+
+class TestTriggerer:
+    """The triggers of many sensors as Airflow's own triggerer runs them: as tasks of one loop."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+        """A store that is named by a connection."""
+        path = tmp_path / "store.db"
+        monkeypatch.setenv("AIRFLOW_CONN_REPORTS", json.dumps({"conn_type": "sqlite", "host": str(path)}))
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "reports")
+        with open_store() as opened:
+            yield opened
+
+    @staticmethod
+    def begun(runner: TriggerRunner, number: int) -> asyncio.Task[None]:
+        deadline = (timezone.utcnow() + dt.timedelta(minutes=5)).isoformat()
+        trigger = DeliveryTrigger([f"one-{number}"], 1, None, deadline, poke_interval=1)
+        trigger.trigger_id = number
+        task = asyncio.create_task(runner.run_trigger(number, trigger))
+        runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
+        return task
+
+    async def test_they_end_with_one_event_each_and_each_is_told_in_its_own_log(self, store: Database) -> None:
+        runner, told = TriggerRunner(), list[Any]()
+
+        class Bound(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                told.append(structlog.contextvars.get_contextvars().get("trigger_id"))
+
+        bound = Bound()
+        logging.getLogger("cpaas_provider.triggers").addHandler(bound)
+        try:
+            tasks = [self.begun(runner, number) for number in range(30)]
+            async with asyncio.timeout(30):
+                while len(told) < 30:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.05)
+                runner.to_cancel.extend(range(10))
+                await runner.cancel_triggers()
+                kept(store, *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(30)))
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            logging.getLogger("cpaas_provider.triggers").removeHandler(bound)
+        assert [type(one) for one in ended[:10]] == [asyncio.CancelledError] * 10
+        assert ended[10:] == [None] * 20
+        assert sorted(entry.trigger_id for entry in runner.events) == list(range(10, 30))
+        assert {entry.event.payload["outcome"] for entry in runner.events} == {"done"}
+        # That the store knows nothing of it concerns each task that waits.
+        assert sorted(told) == list(range(30))

@@ -1,0 +1,117 @@
+"""Campaigns against the sandbox: people to send to, runs of one task, and what arrived at whom."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from airflow.models.task_state_store import TaskStateStoreModel
+from pyarrow import parquet
+
+from cpaas_provider.operators.email import EmailCampaignOperator
+from cpaas_provider.operators.sms import SmsCampaignOperator
+from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.tries import Run, new_dag
+
+TEXT = "Hello {name}, your order waits"
+PRICE = 4.0
+"""What the sandbox charges for a page."""
+
+
+def digits(count: int, first: int = 0) -> list[str]:
+    """Return numbers as they go over the wire."""
+    return [f"23480312{number:05d}" for number in range(first, first + count)]
+
+
+def rows(count: int, first: int = 0, **cells: Any) -> list[dict[str, Any]]:
+    """Return as many people, each with a number and a name of their own."""
+    people = enumerate(digits(count, first), first)
+    return [{"phone": f"+{phone}", "name": f"Person {number}", **cells} for number, phone in people]
+
+
+def sms(
+    stage: Stage, source: Any, /, dag: dict[str, Any] | None = None, run: dict[str, Any] | None = None, **given: Any
+) -> Run:
+    """Return a run of one SMS campaign."""
+    with new_dag(**(dag or {})) as made:
+        SmsCampaignOperator(task_id="campaign", source=source, **{"content": TEXT, **given})
+    return Run(stage, made, **(run or {}))
+
+
+def email(stage: Stage, source: Any, /, **given: Any) -> Run:
+    """Return a run of one email campaign."""
+    with new_dag() as made:
+        EmailCampaignOperator(task_id="campaign", source=source, **{"content": TEXT, **given})
+    return Run(stage, made)
+
+
+def small_packs(stage: Stage, recipients: int = 1, **extras: Any) -> None:
+    """Have requests of the default connection name few people, one request after the other."""
+    stage.connect("cpaas_default", **{"recipients_per_request": recipients, "max_concurrency": 1, **extras})
+
+
+def reached(stage: Stage, box: str = "sms") -> Counter[str]:
+    """Return how many messages each recipient got."""
+    return Counter(item["recipient"] for item in stage.sandbox.inbox(box, limit=1000)["items"])
+
+
+def texts(stage: Stage, box: str = "sms") -> dict[str, str]:
+    """Return what each recipient read last."""
+    return {item["recipient"]: item["text"] for item in reversed(stage.sandbox.inbox(box, limit=1000)["items"])}
+
+
+def requests(stage: Stage, operation: str = "send_sms") -> int:
+    """Return how often the service was asked for it, whatever it answered."""
+    return int(stage.sandbox.counters()["requests"].get(operation, 0))
+
+
+def all_requests(stage: Stage) -> int:
+    """Return how often the service was asked for anything."""
+    return int(sum(stage.sandbox.counters()["requests"].values()))
+
+
+def refuse(stage: Stage, recipients: Iterable[str], *, named: bool = True) -> None:
+    """Have the service refuse packs with these people in them."""
+    stage.sandbox.control("POST", "seed", {"refused_recipients": list(recipients)})
+    stage.sandbox.control("PUT", "settings", {"name_refused_recipients": named})
+
+
+def accept_all(stage: Stage) -> None:
+    """Take faults and refusals away; what arrived stays."""
+    stage.sandbox.control("DELETE", "faults")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return an outcome file."""
+    if path.suffix == ".parquet":
+        return list(parquet.read_table(path).to_pylist())
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def outcomes(path: Path) -> dict[str, str]:
+    """Return what became of each recipient, as the outcome file has it."""
+    return {line["recipient"]: line["outcome"] for line in lines(path)}
+
+
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    """Return the counts of a report that are not nought."""
+    names = (
+        "sent",
+        "rejected",
+        "unknown_recipients",
+        "not_sent",
+        "invalid_rows",
+        "duplicates",
+        "not_allowed",
+        "suppressed",
+    )
+    return {name: report[name] for name in (*names, "dnd", "lookup_failed") if report[name]}
+
+
+def stored_words(run: Run) -> str:
+    """Return all the task's state as it is stored."""
+    rows_: list[TaskStateStoreModel] = run.stored()
+    return "\n".join(str(row.value) for row in rows_)

@@ -1,0 +1,271 @@
+"""A DAG run that is gone through try by try: between two of them anything may happen that happens in life.
+
+``dag.test()`` runs everything to its end. Here a test says when a try begins, when somebody clears the task, when its
+state is dropped, and looks at each try's outcome. Task instances, clears, deferrals and the state are Airflow's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from airflow.models.dagrun import DagRun
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance, clear_task_instances
+from airflow.models.trigger import Trigger
+from airflow.models.xcom import XComModel
+from airflow.sdk import DAG, timezone
+from airflow.sdk.api.datamodels._generated import TaskInstance as TaskInstanceOfWorker
+from airflow.sdk.execution_time.supervisor import run_task_in_process
+from airflow.triggers.base import TriggerEvent
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState, TaskInstanceState
+from airflow.utils.types import DagRunTriggeredByType, DagRunType
+from sqlalchemy import delete, select
+
+from tests.airflow.harness.running import register
+from tests.airflow.harness.stage import RETRIES, Stage
+
+JOURNAL = "cpaas_journal"
+_MOST_TRIES = 12
+_numbers = itertools.count(1)
+
+
+def new_dag(**options: Any) -> DAG:
+    """Return a DAG of its own, whose tasks have retries in hand."""
+    given = {"schedule": None, "default_args": {"retries": RETRIES, "retry_delay": timedelta(0)}, **options}
+    return DAG(f"tries_{next(_numbers)}", **given)
+
+
+@dataclass(frozen=True)
+class Try:
+    """What became of one try.
+
+    ``trigger`` is what a deferred one waits for, by path and arguments; ``kept`` what Airflow keeps for it meanwhile.
+    """
+
+    number: int
+    state: str
+    result: Any
+    report: Any
+    error: str
+    log: str = field(repr=False)
+    trigger: tuple[str, dict[str, Any]] | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def references(self) -> list[str]:
+        """Return the references that the error names."""
+        return [word.strip(".,;:()") for word in self.error.split() if word.startswith("cpaas-")]
+
+
+class Run:
+    """One run of a DAG, and the tries of its task instances.
+
+    :param stage: where its connections lead
+    :param options: of ``create_dagrun``, where the run is not simply triggered by hand and now
+    """
+
+    def __init__(self, stage: Stage, dag: DAG, **options: Any) -> None:
+        self._stage = stage
+        self.dag = dag
+        scheduled = register(dag)
+        now = timezone.utcnow()
+        given = {
+            "run_id": f"run_{next(_numbers)}",
+            "run_type": DagRunType.MANUAL,
+            "run_after": now,
+            "start_date": now,
+            "logical_date": options.get("run_after", now),
+            **options,
+        }
+        with create_session() as session:
+            made = scheduled.create_dagrun(
+                state=DagRunState.RUNNING, triggered_by=DagRunTriggeredByType.TEST, session=session, **given
+            )
+            self.run_id: str = made.run_id
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def once(self, task_id: str | None = None, map_index: int = -1) -> Try:
+        """Run one try, or what is left of one that was deferred and whose trigger fired."""
+        task_id = task_id or self._only_task()
+        with create_session() as session:
+            instance = self._find(session, task_id, map_index)
+            if instance.next_method is None:
+                instance.try_number += 1
+            instance.state = TaskInstanceState.QUEUED
+            told = TaskInstanceOfWorker(
+                id=UUID(str(instance.id)),
+                task_id=task_id,
+                dag_id=self.dag.dag_id,
+                run_id=self.run_id,
+                try_number=instance.try_number,
+                map_index=map_index,
+                dag_version_id=UUID(str(instance.dag_version_id)),
+            )
+        begin = len(self._stage.all_logs)
+        with self._stage.listening():
+            ended = run_task_in_process(ti=told, task=self.dag.task_dict[task_id])
+        with create_session() as session:
+            instance = self._find(session, task_id, map_index)
+            trigger = instance.trigger
+            rows = session.scalars(select(XComModel).where(*self._where(XComModel, task_id, map_index)))
+            pushed = {row.key: XComModel.deserialize_value(row) for row in rows}
+            return Try(
+                number=instance.try_number,
+                state=str(instance.state),
+                result=pushed.get("return_value"),
+                report=pushed.get("report"),
+                error=str(ended.error or ""),
+                log="\n".join(self._stage.all_logs[begin:]),
+                trigger=trigger and (trigger.classpath, dict(trigger.kwargs)),
+                kept=dict(instance.next_kwargs or {}),
+            )
+
+    def fires(self, task_id: str | None = None, map_index: int = -1, *, early: bool = False) -> Run:
+        """Let the trigger a task waits for fire, as the triggerer would; ``early`` says its moment has come."""
+        with create_session() as session:
+            instance = self._find(session, task_id or self._only_task(), map_index)
+            row = instance.trigger
+            assert row is not None, "the task waits for nothing"
+            if early:
+                event = TriggerEvent(dict(row.kwargs))
+            else:
+                from airflow._shared.module_loading import import_string
+
+                event = asyncio.run(anext(import_string(row.classpath)(**row.kwargs).run()))
+            Trigger.submit_event(row.id, event, session=session)
+        return self
+
+    def to_the_end(self, task_id: str | None = None, map_index: int = -1) -> list[Try]:
+        """Run tries, and let triggers fire, until the task instance has ended; return all of it in order."""
+        seen = [self.once(task_id, map_index)]
+        while seen[-1].state in ("up_for_retry", "deferred"):
+            assert len(seen) < _MOST_TRIES, "it does not come to an end"
+            if seen[-1].trigger:
+                self.fires(task_id, map_index)
+            seen.append(self.once(task_id, map_index))
+        return seen
+
+    def clear(self, task_id: str | None = None, map_index: int = -1, *, drop_state: bool = False) -> Run:
+        """Clear a task instance as Airflow 3.3 does; ``drop_state`` forgets its state, too, as 3.4 does by itself."""
+        task_id = task_id or self._only_task()
+        with create_session() as session:
+            clear_task_instances([self._find(session, task_id, map_index)], session)
+        if drop_state:
+            self.drop_state(task_id, map_index)
+        return self
+
+    def change(self, task_id: str | None = None, **arguments: Any) -> Run:
+        """Edit the DAG: change arguments of a task, for the tries that come."""
+        for name, value in arguments.items():
+            setattr(self.dag.get_task(task_id or self._only_task()), name, value)
+        return self
+
+    def drop_state(self, task_id: str | None = None, map_index: int = -1) -> Run:
+        """Forget a task instance's state."""
+        with create_session() as session:
+            session.execute(delete(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index)))
+        return self
+
+    def age(self, *, days: float) -> Run:
+        """Let time pass: the run was due so much earlier."""
+        with create_session() as session:
+            found = session.scalar(select(DagRun).where(DagRun.dag_id == self.dag.dag_id, DagRun.run_id == self.run_id))
+            assert found is not None
+            found.run_after -= timedelta(days=days)
+        return self
+
+    def rewrite_journal(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
+        """Set facts of every request in a task instance's journal, ``None`` taking them out."""
+        with create_session() as session:
+            row = self._row(session, task_id, map_index)
+            stored = json.loads(row.value)
+            for entry in stored["requests"].values():
+                entry.update(facts)
+                for name in [name for name, fact in facts.items() if fact is None]:
+                    del entry[name]
+            row.value = json.dumps(stored)
+        return self
+
+    def requested_earlier(self, seconds: float, task_id: str | None = None, map_index: int = -1) -> Run:
+        """Let time pass: the requests in a task instance's journal left so much earlier."""
+        with create_session() as session:
+            row = self._row(session, task_id, map_index)
+            stored = json.loads(row.value)
+            for entry in stored["requests"].values():
+                left = datetime.fromisoformat(entry["started_at"]) - timedelta(seconds=seconds)
+                entry["started_at"] = left.isoformat()
+            row.value = json.dumps(stored)
+        return self
+
+    def rewrite_state(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
+        """Set facts of the journal as a whole."""
+        with create_session() as session:
+            row = self._row(session, task_id, map_index)
+            row.value = json.dumps({**json.loads(row.value), **facts})
+        return self
+
+    # -- what is there afterwards -------------------------------------------------------------------------------------
+
+    def journal(self, task_id: str | None = None, map_index: int = -1) -> dict[str, Any]:
+        """Return the requests of a task instance's journal, by reference; empty where there is none."""
+        with create_session() as session:
+            rows = session.scalars(
+                select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
+            ).all()
+            stored = [json.loads(row.value) for row in sorted(rows, key=_place) if row.key.startswith(JOURNAL)]
+        return dict(stored[-1].get("requests", {})) if stored else {}
+
+    def pushed(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
+        """Return an XCom of a task instance, ``None`` where there is none."""
+        where = self._where(XComModel, task_id, map_index)
+        with create_session() as session:
+            row = session.scalar(select(XComModel).where(*where, XComModel.key == key))
+            return None if row is None else XComModel.deserialize_value(row)
+
+    def stored(self) -> list[TaskStateStoreModel]:
+        """Return all rows of the state store that belong to the run."""
+        query = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == self.run_id)
+        with create_session() as session:
+            return list(session.scalars(query))
+
+    def _only_task(self) -> str:
+        (task_id,) = self.dag.task_ids
+        return str(task_id)
+
+    def _where(self, model: Any, task_id: str | None, map_index: int) -> Sequence[Any]:
+        return (
+            model.dag_id == self.dag.dag_id,
+            model.run_id == self.run_id,
+            model.task_id == (task_id or self._only_task()),
+            model.map_index == map_index,
+        )
+
+    def _row(self, session: Any, task_id: str | None, map_index: int) -> TaskStateStoreModel:
+        where = self._where(TaskStateStoreModel, task_id, map_index)
+        rows = session.scalars(select(TaskStateStoreModel).where(*where)).all()
+        row: TaskStateStoreModel = max((row for row in rows if row.key.startswith(JOURNAL)), key=_place)
+        return row
+
+    def _find(self, session: Any, task_id: str, map_index: int) -> TaskInstance:
+        found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
+        assert found is not None, f"no task instance {task_id}[{map_index}]"
+        return found
+
+
+def _place(row: TaskStateStoreModel) -> tuple[int, ...]:
+    """Return where a row stands among those of a journal: the last one holds what is known now."""
+    return tuple(int(number) for number in row.key.removeprefix(JOURNAL).split(".") if number.isdecimal())
+
+
+def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:
+    """Return what the scheduler gives a run that was due at a moment."""
+    return {"run_type": DagRunType.SCHEDULED, "run_after": run_after, "start_date": started or run_after, **options}

@@ -1,0 +1,190 @@
+"""The seam for ways to find out by a reference what became of a request: the task waits for them, deferred."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from cpaas_provider.api.errors import CpaasNotSentError
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending import engine
+from cpaas_provider.sending.journal.model import Entry
+from tests.airflow.harness.deeds import SMS, FailsAfterwards
+from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.tries import Run, new_dag
+
+WAIT = "cpaas_provider.triggers.wait.WaitTrigger"
+
+
+class Reports:
+    """Evidence like delivery reports: for a while there is nothing, then there is something for a reference.
+
+    :param after: how often it is asked in vain
+    """
+
+    def __init__(self, after: int, *, patience: float = 60, notes: Any = None, error: Exception | None = None) -> None:
+        self.patience = dt.timedelta(seconds=patience)
+        self.asked: list[Entry] = []
+        self._after = after
+        self._notes = notes
+        self._error = error
+
+    def before(self, client: Any) -> Any:
+        return self._notes
+
+    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+        self.asked.append(entry)
+        if self._error:
+            raise self._error
+        return None if len(self.asked) <= self._after else {"id": f"reported of {entry.reference}", "charge": 4.0}
+
+
+class SmsWithReports(SendSmsOperator):
+    """Sends, and knows where to look afterwards."""
+
+    ways: ClassVar[Sequence[Reports]] = ()
+
+    def evidence(self, connection: Any) -> Sequence[Reports]:
+        assert connection.sender_id == "Shop"
+        return self.ways
+
+
+class AirtimeWithReports(BuyAirtimeOperator):
+    """Buys, and knows where to look afterwards."""
+
+    ways: ClassVar[Sequence[Reports]] = ()
+
+    def evidence(self, connection: Any) -> Sequence[Reports]:
+        return self.ways
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
+
+
+@pytest.fixture
+def sending(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a run whose first answer is lost, and which has these ways to find out."""
+
+    def made(*ways: Reports, how: str = "cut_after", **given: Any) -> Run:
+        monkeypatch.setattr(SmsWithReports, "ways", ways)
+        SMS.lose(stage, how, times=1)
+        with new_dag() as dag:
+            SmsWithReports(task_id="deed", **{**SMS.arguments(), **given})
+        return Run(stage, dag)
+
+    return made
+
+
+def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(stage: Stage, sending: Any) -> None:
+    run = sending(Reports(after=0))
+    done = run.once()
+    (reference,) = run.journal()
+    assert (done.state, done.number, done.result["id"]) == ("success", 1, f"reported of {reference}")
+    assert (done.result["recipients"], done.result["unknown_recipients"], done.result["charge"]) == (1, 0, 4.0)
+    assert SMS.requests(stage) == 1
+    assert f"A probe established that request {reference} of unknown outcome was accepted." in done.log
+
+
+def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(stage: Stage, sending: Any) -> None:
+    reports = Reports(after=2)
+    run = sending(reports)
+    first, second, third = run.to_the_end()
+    assert [one.state for one in (first, second, third)] == ["deferred", "deferred", "success"]
+    assert (third.number, third.result["recipients"], SMS.requests(stage)) == (1, 1, 1)
+    assert first.trigger[0] == second.trigger[0] == WAIT
+    assert {entry.reference for entry in reports.asked} == set(run.journal())
+    assert "A probe may still resolve it. The task is deferred until" in first.log
+
+
+def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> None:
+    deferred = sending(Reports(after=9)).once()
+    assert phone("somebody")[1:] not in str((deferred.trigger, deferred.kept))
+
+
+@pytest.mark.parametrize(
+    ("on_unknown", "state", "requests"), [("fail", "failed", 1), ("skip", "success", 1), ("resend", "success", 2)]
+)
+def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
+    stage: Stage, sending: Any, on_unknown: str, state: str, requests: int
+) -> None:
+    run = sending(Reports(after=99), on_unknown=on_unknown, unknown_timeout=50)
+    assert run.once().state == "deferred"
+    assert run.fires(early=True).once().state == "deferred"
+    last = run.requested_earlier(seconds=50).fires(early=True).once()
+    assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)
+    assert (last.report or last.result)["unknown_recipients"] == (0 if on_unknown == "resend" else 1)
+
+
+def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
+    run = sending(Reports(after=99, patience=50), unknown_timeout=600)
+    assert run.once().state == "deferred"
+    assert run.requested_earlier(seconds=50).fires(early=True).once().state == "failed"
+
+
+def test_without_patience_there_is_no_waiting(sending: Any) -> None:
+    assert sending(Reports(after=99), unknown_timeout=0).once().state == "failed"
+
+
+def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> None:
+    noting, silent = Reports(after=1, notes={"seen": ["r1", "r2"]}), Reports(after=99)
+    run = sending(silent, noting)
+    assert [one.state for one in run.to_the_end()] == ["deferred", "success"]
+    assert {str(entry.evidence) for entry in noting.asked} == {"{'seen': ['r1', 'r2']}"}
+    assert {entry.evidence for entry in silent.asked} == {None}
+
+
+def test_a_way_that_cannot_be_gone_now_is_tried_later(stage: Stage, sending: Any) -> None:
+    blocked = Reports(after=0, error=CpaasNotSentError("The store of reports is away."))
+    run = sending(blocked)
+    first = run.once()
+    assert (first.state, "failed: The store of reports is away." in first.log) == ("deferred", True)
+    blocked._error = None
+    assert (run.fires().once().state, SMS.requests(stage)) == ("success", 1)
+
+
+def test_a_broken_way_settles_nothing_and_sends_nothing(stage: Stage, sending: Any) -> None:
+    broken = Reports(after=0, error=KeyError("column"))
+    run = sending(broken)
+    assert (run.once().state, SMS.requests(stage)) == ("up_for_retry", 1)
+    broken._error = None
+    assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+
+
+def test_a_later_try_looks_again_before_it_does_anything(stage: Stage, sending: Any) -> None:
+    run = sending(Reports(after=1), unknown_timeout=0, on_unknown="resend")
+    SMS.lose(stage, "error_500")
+    run.change(on_unknown="fail")
+    assert run.once().state == "failed"
+    again = run.change(on_unknown="resend").clear().once()
+    assert (again.state, again.result["unknown_recipients"], SMS.requests(stage)) == ("success", 0, 1)
+
+
+def test_a_change_of_the_text_does_not_matter_where_there_is_evidence(stage: Stage, sending: Any) -> None:
+    run = sending(Reports(after=1), unknown_timeout=0)
+    run.once()
+    again = run.change(content="Another text").clear().once()
+    assert (again.state, SMS.requests(stage)) == ("success", 1)
+
+
+def test_evidence_outlives_the_try_that_found_it(stage: Stage, sending: Any) -> None:
+    reports = Reports(after=0)
+    run = sending(reports, post_execute=FailsAfterwards(1))
+    first, second = run.to_the_end()
+    assert (first.state, second.state, len(reports.asked), SMS.requests(stage)) == ("up_for_retry", "success", 1, 1)
+
+
+def test_others_settle_a_purchase_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AirtimeWithReports, "ways", (Reports(after=1),))
+    from tests.airflow.harness.deeds import AIRTIME
+
+    AIRTIME.lose(stage, "cut_after", times=1)
+    with new_dag() as dag:
+        AirtimeWithReports(task_id="deed", **AIRTIME.arguments())
+    waiting, done = Run(stage, dag).to_the_end()
+    assert (waiting.state, done.state, AIRTIME.requests(stage)) == ("deferred", "success", 1)

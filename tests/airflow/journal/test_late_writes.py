@@ -1,0 +1,82 @@
+"""Writes of the task's state that are carried out again when newer ones were made, in real task instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.utils.session import create_session
+
+from cpaas_provider.operators._runtime.state_store import TaskState
+from cpaas_provider.sending.journal import log
+from tests.airflow.harness.campaigns import accept_all, digits, reached, rows, small_packs, sms
+from tests.airflow.harness.deeds import SMS
+from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.tries import Run
+
+
+class Copies:
+    """The writes of the journal's first try, to be carried out again."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.kept: list[tuple[str, str]] = []
+        store = TaskState.set
+
+        def keep(state: TaskState, key: str, value: Any) -> None:
+            store(state, key, value)
+            with create_session() as session:
+                newest = session.query(TaskStateStoreModel).filter_by(key=key)
+                self.kept.append((key, max(newest, key=lambda row: row.id).value))
+
+        patch.setattr(TaskState, "set", keep)
+
+    def carry_out(self, run: Run, which: int) -> None:
+        """Have a copy of a write arrive late, as the server would store it."""
+        key, value = self.kept[which]
+        with create_session() as session:
+            row = session.query(TaskStateStoreModel).filter_by(run_id=run.run_id, key=key).one_or_none()
+            if row is not None:
+                row.value = value
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
+    return Copies(monkeypatch)
+
+
+@pytest.mark.parametrize("which", [0, 1, 3, -2])
+def test_cleared_campaign_sends_to_nobody_again(stage: Stage, copies: Copies, which: int) -> None:
+    small_packs(stage)
+    stage.sandbox.control(*fault("send_sms", "unauthorized", after=4))
+    run = sms(stage, rows(6))
+    assert run.once().state == "failed"
+    accept_all(stage)
+    copies.carry_out(run, which)
+    assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(6)))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_single_send_of_several_tries_is_not_made_again(stage: Stage, copies: Copies, which: int) -> None:
+    run = SMS.run(stage)
+    stage.sandbox.control(*fault("send_sms", "rate_limit", times=5, retry_after=0))
+    assert [one.state for one in run.to_the_end()] == ["up_for_retry", "success"]
+    copies.carry_out(run, which)
+    run.clear().once()
+    assert len(SMS.arrived(stage)) == 1
+
+
+@pytest.mark.parametrize("backend", ["", "no.such.Backend"], ids=["by the accessor", "past a backend"])
+def test_parts_that_were_put_together_are_removed(stage: Stage, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", backend)
+    monkeypatch.setattr(log, "MOST_PARTS", 4)
+    small_packs(stage)
+    run = sms(stage, rows(10))
+    assert run.once().state == "success"
+    keys = [row.key for row in run.stored() if row.key.startswith("cpaas_journal")]
+    whole = [key for key in keys if key.count(".") == 1]
+    assert len(whole) >= 2
+    # The first part tells that there is a journal; the last segment's are not put together yet.
+    assert len(keys) <= len(whole) + 1 + 3
+    assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))

@@ -1,0 +1,255 @@
+"""A message of last March helps nobody: backfills, catch-ups and late runs do not send."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from airflow.sdk import (
+    DAG,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    DeltaDataIntervalTimetable,
+    DeltaTriggerTimetable,
+    MultipleCronTriggerTimetable,
+    timezone,
+)
+from airflow.sdk.api.datamodels._generated import DagRun
+from airflow.utils.types import DagRunType
+
+from cpaas_provider.operators._runtime.context import run_facts
+from tests.airflow.harness.deeds import ROW, SENDS, SMS, FailsAfterwards, Kind
+from tests.airflow.harness.stage import Stage, digits, phone
+from tests.airflow.harness.tries import Run, scheduled_at
+
+EACH = pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
+DAY = dt.timedelta(days=1)
+DAILY: dict[str, Any] = {"schedule": DAY, "start_date": timezone.datetime(2026, 1, 1)}
+CATCHUP: dict[str, Any] = {**DAILY, "catchup": True}
+BACKFILL: dict[str, Any] = {"run_type": DagRunType.BACKFILL_JOB}
+
+
+def ago(days: float) -> dt.datetime:
+    return timezone.utcnow() - dt.timedelta(days=days)
+
+
+def caught_up(days: float) -> dict[str, Any]:
+    """A run of the schedule that was due so many days ago and begins only now."""
+    return scheduled_at(ago(days), started=timezone.utcnow())
+
+
+class TestBackfills:
+    @EACH
+    def test_nothing_is_sent_and_the_task_is_skipped(self, stage: Stage, kind: Kind) -> None:
+        run = kind.run(stage, dag=DAILY, run={**BACKFILL, "run_after": timezone.utcnow()})
+        skipped = run.once()
+        assert (skipped.state, kind.requests(stage), run.journal()) == ("skipped", 0, {})
+        assert "This run is a backfill. Nothing was sent. `allow_backfill=True`" in skipped.log
+
+    def test_unless_the_author_allows_it_however_late(self, stage: Stage) -> None:
+        run = SMS.run(stage, dag=DAILY, run={**BACKFILL, "run_after": ago(90)}, allow_backfill=True)
+        assert (run.once().state, len(SMS.arrived(stage))) == ("success", 1)
+
+    def test_a_row_reaches_nobody_and_is_added_all_the_same(self, stage: Stage) -> None:
+        run = ROW.run(stage, dag=DAILY, run={**BACKFILL, "run_after": ago(90)})
+        assert (run.once().state, len(ROW.arrived(stage))) == ("success", 1)
+
+
+class TestCatchingUp:
+    def test_nothing_is_sent_and_the_task_is_skipped(self, stage: Stage) -> None:
+        run = SMS.run(stage, dag=CATCHUP, run=caught_up(2), max_lateness=None)
+        skipped = run.once()
+        assert (skipped.state, SMS.requests(stage)) == ("skipped", 0)
+        assert "This run is a catch-up run." in skipped.log
+        assert run.pushed("skip_reason").startswith("This run is a catch-up run.")
+
+    def test_a_run_that_waited_behind_a_long_one_is_told_why(self, stage: Stage) -> None:
+        hourly = {**CATCHUP, "schedule": dt.timedelta(hours=1), "max_active_runs": 1}
+        due = ago(0.1)
+        run = SMS.run(stage, dag=hourly, run=scheduled_at(due, started=timezone.utcnow()))
+        assert (run.once().state, SMS.requests(stage)) == ("skipped", 0)
+        reason = run.pushed("skip_reason")
+        assert f"It was due at {due.isoformat(timespec='minutes')}" in reason
+        assert f"the next run was due at {(due + dt.timedelta(hours=1)).isoformat(timespec='minutes')}" in reason
+        assert "wait for an earlier one" in reason
+        assert "allow_backfill=True" in reason
+
+    def test_unless_the_author_allows_it(self, stage: Stage) -> None:
+        run = SMS.run(stage, dag=CATCHUP, run=caught_up(9), allow_backfill=True)
+        assert run.once().state == "success"
+
+    def test_the_latest_run_is_no_catching_up_even_if_it_begins_a_little_late(self, stage: Stage) -> None:
+        assert SMS.run(stage, dag=CATCHUP, run=caught_up(0.9)).once().state == "success"
+
+    def test_a_run_that_began_in_time_may_take_its_time(self, stage: Stage) -> None:
+        run = SMS.run(stage, dag=CATCHUP, run=scheduled_at(ago(3)), max_lateness=None)
+        assert run.once().state == "success"
+
+    def test_a_run_that_is_cleared_long_after_is_no_catching_up_but_late(self, stage: Stage) -> None:
+        run = SMS.run(stage, dag=CATCHUP, run=scheduled_at(ago(3)), max_lateness=None, retries=0)
+        stage.connect("cpaas_default", password="sk_test_of_nobody")
+        assert run.once().state == "failed"
+        stage.connect("cpaas_default")
+        assert run.clear().once().state == "success"
+        late = SMS.run(stage, dag=CATCHUP, run=scheduled_at(ago(3)))
+        assert late.clear().once().state == "skipped"
+
+    def test_without_catchup_there_is_nothing_to_catch_up_on(self, stage: Stage) -> None:
+        assert SMS.run(stage, dag=DAILY, run=caught_up(2), max_lateness=None).once().state == "success"
+
+
+class TestLateRuns:
+    def test_nothing_is_sent_and_the_task_is_skipped(self, stage: Stage) -> None:
+        run = SMS.run(stage, run={"run_after": ago(1.1)})
+        skipped = run.once()
+        assert (skipped.state, SMS.requests(stage), run.journal()) == ("skipped", 0, {})
+        assert "longer ago than max_lateness (1 day, 0:00:00) allows" in skipped.log
+
+    @pytest.mark.parametrize(
+        ("days", "max_lateness", "state"),
+        [(3, dt.timedelta(days=4), "success"), (300, None, "success"), (0.1, 3600, "skipped")],
+    )
+    def test_how_late_is_the_author_s_to_say(self, stage: Stage, days: float, max_lateness: Any, state: str) -> None:
+        assert SMS.run(stage, run={"run_after": ago(days)}, max_lateness=max_lateness).once().state == state
+
+    def test_a_late_clear_of_what_was_done_returns_it(self, stage: Stage) -> None:
+        run = SMS.run(stage)
+        first = run.once()
+        again = run.age(days=30).clear().once()
+        assert (again.state, again.result, SMS.requests(stage)) == ("success", first.result, 1)
+
+    def test_so_it_is_with_a_late_retry(self, stage: Stage) -> None:
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        run.once()
+        assert run.age(days=30).once().state == "success"
+
+    def test_what_surely_was_not_sent_is_skipped_when_it_is_too_late_for_it(self, stage: Stage) -> None:
+        run = SMS.run(stage, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
+        assert run.once().state == "up_for_retry"
+        assert (run.age(days=30).once().state, SMS.requests(stage)) == ("skipped", 0)
+
+    def test_work_that_was_begun_and_is_not_finished_fails_rather_than_passing_over_it(self, stage: Stage) -> None:
+        run = SMS.run(stage, recipients=[phone("one")], post_execute=FailsAfterwards(1))
+        run.once()
+        failed = run.change(recipients=[phone("one"), phone("two")]).age(days=30).once()
+        assert (failed.state, failed.number, stage.arrived("sms", digits("two"))) == ("failed", 2, [])
+        assert "max_lateness" in failed.error
+        assert "An earlier try sent a request, or may have" in failed.error
+        assert (failed.report["recipients"], failed.report["unknown_recipients"]) == (1, 0)
+
+    @pytest.mark.parametrize(("on_unknown", "state"), [("fail", "failed"), ("resend", "failed"), ("skip", "success")])
+    def test_what_is_unknown_is_not_sent_again_so_late(self, stage: Stage, on_unknown: str, state: str) -> None:
+        SMS.lose(stage, "cut_after", times=1)
+        run = SMS.run(stage)
+        run.once()
+        late = run.change(on_unknown=on_unknown).age(days=30).clear().once()
+        assert (late.state, SMS.requests(stage)) == (state, 1)
+        assert (late.report or late.result)["unknown_recipients"] == 1
+
+
+def facts(
+    schedule: Any, run_after: str, *, started: str | None = None, interval: tuple[str, str] | None = None, **of_run: Any
+) -> Any:
+    """Return what the provider reads of a run of a schedule."""
+    dag = DAG("of_schedule", schedule=schedule, start_date=timezone.datetime(2026, 1, 1), catchup=True)
+    start, end = (timezone.parse(one) for one in interval) if interval else (None, None)
+    run = DagRun.model_construct(
+        run_type=DagRunType.SCHEDULED,
+        run_after=timezone.parse(run_after),
+        start_date=timezone.parse(started or run_after),
+        data_interval_start=start,
+        data_interval_end=end,
+        **of_run,
+    )
+    return run_facts({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
+
+
+HOUR = dt.timedelta(hours=1)
+# A schedule, when a run of it was due, its data interval, and when the next was due.
+SCHEDULES: dict[str, tuple[Any, str, tuple[str, str] | None, str | None]] = {
+    "cron": ("0 9 * * *", "2026-03-02T09:00Z", None, "2026-03-03T09:00Z"),
+    "cron_of_points": ("0 9 * * *", "2026-03-02T09:00Z", ("2026-03-02T09:00Z",) * 2, "2026-03-03T09:00Z"),
+    "preset": ("@hourly", "2026-03-02T09:00Z", None, "2026-03-02T10:00Z"),
+    "span": (dt.timedelta(hours=2), "2026-03-02T09:00Z", None, "2026-03-02T11:00Z"),
+    "span_of_points": (DeltaTriggerTimetable(HOUR), "2026-03-02T09:00Z", None, "2026-03-02T10:00Z"),
+    "span_with_interval": (
+        DeltaDataIntervalTimetable(HOUR), "2026-03-02T10:00Z", ("2026-03-02T09:00Z", "2026-03-02T10:00Z"),
+        "2026-03-02T11:00Z",
+    ),
+    "named_zone": (
+        CronTriggerTimetable("0 9 * * *", timezone="Africa/Lagos"), "2026-03-02T08:00Z", None, "2026-03-03T08:00Z",
+    ),
+    "clocks_go_forward": (
+        CronTriggerTimetable("0 9 * * *", timezone="Europe/Berlin"), "2026-03-28T08:00Z", None, "2026-03-29T07:00Z",
+    ),
+    "several": (
+        MultipleCronTriggerTimetable("0 9 * * *", "0 17 * * *", timezone="UTC"), "2026-03-02T09:00Z", None,
+        "2026-03-02T17:00Z",
+    ),
+    "interval_shorter_than_the_schedule": (
+        CronTriggerTimetable("0 9 * * 1", timezone="UTC", interval=HOUR), "2026-03-02T09:00Z",
+        ("2026-03-02T08:00Z", "2026-03-02T09:00Z"), "2026-03-09T09:00Z",
+    ),
+    "interval_over_a_weekend": (
+        CronDataIntervalTimetable("0 9 * * 1-5", timezone="UTC"), "2026-03-02T09:00Z",
+        ("2026-02-27T09:00Z", "2026-03-02T09:00Z"), "2026-03-03T09:00Z",
+    ),
+    "once": ("@once", "2026-03-02T09:00Z", None, None),
+}  # fmt: skip
+
+
+class TestFactsOfARun:
+    @pytest.mark.parametrize(("schedule", "run_after", "interval", "following"), SCHEDULES.values(), ids=SCHEDULES)
+    def test_when_the_next_run_was_due_goes_by_the_schedule(
+        self, schedule: Any, run_after: str, interval: Any, following: str | None
+    ) -> None:
+        due = facts(schedule, run_after, interval=interval).next_due
+        assert due == (following and timezone.parse(following))
+
+    @pytest.mark.parametrize(
+        ("started", "caught_up"),
+        [
+            ("2026-03-02T09:01Z", False),
+            ("2026-03-03T09:04Z", False),
+            ("2026-03-03T09:06Z", True),
+            ("2026-09-01T00:00Z", True),
+        ],
+    )
+    def test_a_run_that_begins_when_its_successor_was_due_for_a_while_catches_up(
+        self, started: str, caught_up: bool
+    ) -> None:
+        assert facts("0 9 * * *", "2026-03-02T09:00Z", started=started).is_caught_up is caught_up
+
+    def test_one_begun_late_because_it_was_cleared_does_not(self) -> None:
+        late = facts("0 9 * * *", "2026-03-02T09:00Z", started="2026-09-01T00:00Z", clear_number=1)
+        assert (late.started, late.is_caught_up) == (None, False)
+
+    @pytest.mark.parametrize(
+        ("run_type", "word", "backfill"),
+        [
+            (DagRunType.BACKFILL_JOB, "backfill", True),
+            ("backfill", "backfill", True),
+            (DagRunType.MANUAL, "manual", False),
+        ],
+    )
+    def test_what_made_the_run_is_a_plain_word(self, run_type: Any, word: str, backfill: bool) -> None:
+        one = facts("0 9 * * *", "2026-03-02T09:00Z")
+        dag = DAG("by_hand", schedule=None)
+        run = DagRun.model_construct(
+            run_type=run_type,
+            run_after=one.run_after,
+            start_date=None,
+            data_interval_start=None,
+            data_interval_end=None,
+        )
+        found = run_facts({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
+        assert (found.run_type, found.is_backfill, found.next_due) == (word, backfill, None)
+        assert found.is_caught_up is False
+
+
+def test_mapped_instances_of_a_late_run_are_skipped_each(stage: Stage) -> None:
+    run = SMS.mapped(stage, [{"recipients": phone(one)} for one in ("m0", "m1")])
+    assert isinstance(run, Run)
+    run.age(days=2)
+    assert [run.once(map_index=index).state for index in (0, 1)] == ["skipped", "skipped"]

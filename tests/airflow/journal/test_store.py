@@ -1,0 +1,314 @@
+"""The journal itself: what stands in it, and what happens when Airflow does not take it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.context import TaskStateStoreAccessor
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from cpaas_provider.sending.journal import journal
+from tests.airflow.harness.deeds import AIRTIME, EMAIL, KINDS, OTP, ROW, SENDS, SMS, THERE, FailsAfterwards, Kind
+from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+
+ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+Refuse = Callable[..., None]
+
+
+def refusal(status: int = 500) -> AirflowRuntimeError:
+    """Return what the accessor raises when the supervisor got this answer from Airflow's API server."""
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Have the task's state refuse calls of one kind, after some that it takes and up to as many as are said."""
+    monkeypatch.setattr(journal, "_LONGEST_PAUSE", 0.0)
+
+    def refused(name: str, *, error: Exception | None = None, after: int = 0, times: int = 1000) -> None:
+        plain = getattr(TaskStateStoreAccessor, name)
+        calls = iter(range(10**6))
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            if after <= next(calls) < after + times:
+                raise error or refusal()
+            return plain(*args, **kwargs)
+
+        monkeypatch.setattr(TaskStateStoreAccessor, name, answer)
+
+    return refused
+
+
+class TestStateThatCannotBeReached:
+    @pytest.mark.parametrize(
+        ("kind", "call"), [(SMS, "get"), (SMS, "set"), (OTP, "set")], ids=["get", "set", "otp-set"]
+    )
+    def test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends(
+        self, stage: Stage, refuse: Refuse, kind: Kind, call: str
+    ) -> None:
+        refuse(call, times=1)
+        run = kind.run(stage)
+        first = run.once()
+        assert (first.state, kind.requests(stage), run.journal()) == ("up_for_retry", 0, {})
+        assert "nothing was sent" in first.error
+        second = run.once()
+        assert (second.state, len(kind.arrived(stage))) == ("success", 1)
+
+    @pytest.mark.parametrize("error", [ConnectionError("no server"), ValueError("odd")], ids=repr)
+    def test_whatever_airflow_raises_then(self, stage: Stage, refuse: Refuse, error: Exception) -> None:
+        refuse("set", error=error, times=1)
+        first, second = SMS.run(stage).to_the_end()
+        assert (first.state, second.state, len(SMS.arrived(stage))) == ("up_for_retry", "success", 1)
+
+    def test_as_long_as_it_stays_away_nothing_is_sent(self, stage: Stage, refuse: Refuse) -> None:
+        refuse("set")
+        tries = SMS.run(stage).to_the_end()
+        assert [one.state for one in tries] == ["up_for_retry"] * 3 + ["failed"]
+        assert SMS.requests(stage) == 0
+
+    def test_where_a_settlement_cannot_be_stored_the_task_succeeds_with_a_warning(
+        self, stage: Stage, refuse: Refuse
+    ) -> None:
+        refuse("set", after=1)
+        run = SMS.run(stage)
+        done = run.once()
+        ((reference, entry),) = run.journal().items()
+        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "pending")
+        assert f"The outcome of request {reference} (accepted) could not be stored (AirflowRuntimeError)" in done.log
+
+    def test_such_a_request_is_unknown_to_a_later_try(self, stage: Stage, refuse: Refuse) -> None:
+        refuse("set", after=1, times=3)
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        first, second = run.to_the_end()
+        assert (first.state, second.state, second.references) == ("up_for_retry", "failed", list(run.journal()))
+        assert SMS.requests(stage) == 1
+
+    def test_a_settlement_is_tried_again(self, stage: Stage, refuse: Refuse) -> None:
+        refuse("set", after=1, times=2)
+        run = SMS.run(stage)
+        assert "could not be stored" not in run.once().log
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
+
+    def test_a_journal_of_another_version_sends_nothing(self, stage: Stage) -> None:
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        run.once()
+        run.rewrite_state(version=99)
+        failed = run.once()
+        assert (failed.state, SMS.requests(stage)) == ("up_for_retry", 1)
+        assert "its version is 99" in failed.error
+
+
+class TestATryThatWasReplaced:
+    def test_before_its_claim_it_sends_nothing_and_stops(self, stage: Stage, refuse: Refuse) -> None:
+        refuse("set", error=refusal(404))
+        failed = SMS.run(stage).once()
+        # Should the 404 be somebody else's, a proxy's for one, the task is not lost for it.
+        assert (failed.state, failed.number, SMS.requests(stage)) == ("up_for_retry", 1, 0)
+        assert "Airflow has replaced this try with another one" in failed.error
+
+    def test_after_its_request_it_stops_and_names_it(self, stage: Stage, refuse: Refuse) -> None:
+        refuse("set", error=refusal(404), after=1)
+        run = SMS.run(stage)
+        failed = run.once()
+        assert (failed.state, SMS.requests(stage)) == ("up_for_retry", 1)
+        assert failed.references == list(run.journal())
+
+    def test_airflow_itself_takes_no_word_from_one_and_the_new_try_knows_what_it_claimed(self, stage: Stage) -> None:
+        run = SMS.run(stage)
+
+        class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
+            """Somebody clears the task while its request is under way."""
+
+            def send(self, *args: Any, **kwargs: Any) -> Any:
+                run.clear()
+                return super().send(*args, **kwargs)
+
+        run.dag.get_task("deed").__class__ = Cleared
+        replaced = run.once()
+        # Airflow takes no word from it: the new try is as the clear left it.
+        assert replaced.state == "restarting"
+        assert "Airflow has replaced this try with another one" in replaced.error
+        (reference,) = run.journal()
+        run.dag.get_task("deed").__class__ = SMS.operator
+        again = run.once()
+        assert (again.state, again.references, SMS.requests(stage)) == ("failed", [reference], 1)
+
+
+class TestAllowedRecipients:
+    @pytest.fixture(autouse=True)
+    def staging(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {address('allowed')}")
+
+    def test_everybody_else_is_left_out_and_counted_before_any_claim(self, stage: Stage) -> None:
+        run = SMS.run(stage, recipients=[phone("allowed"), phone("outsider"), phone("stranger")])
+        done = run.once()
+        assert (done.result["recipients"], done.result["skipped_not_allowed"]) == (1, 2)
+        (entry,) = run.journal().values()
+        assert len(entry["recipient_hashes"]) == 1
+        assert stage.arrived("sms", digits("outsider")) == []
+
+    @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
+    def test_with_nobody_left_there_is_neither_claim_nor_request(self, stage: Stage, kind: Kind) -> None:
+        run = kind.run(stage)
+        assert (run.once().state, run.journal(), kind.requests(stage)) == ("skipped", {}, 0)
+
+    def test_who_is_allowed_later_is_sent_to_and_nobody_twice(self, stage: Stage) -> None:
+        run = SMS.run(stage, recipients=[phone("allowed"), phone("later")], post_execute=FailsAfterwards(1))
+        run.once()
+        stage.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {phone('later')}")
+        second = run.once()
+        assert (second.result["recipients"], second.result["skipped_not_allowed"]) == (2, 0)
+        assert [len(stage.arrived("sms", digits(one))) for one in ("allowed", "later")] == [1, 1]
+
+
+class TestPrivacy:
+    PRIVATE = (
+        *(phone(THERE), digits(THERE), phone(THERE)[1:], address(THERE), THERE),
+        *("Your parcel is here", "Parcel", "246813", "Ada Lovelace", "private.example.com"),
+    )
+
+    # A result and an unknown outcome differ by kind; a rejection is stored in the same way of all.
+    @pytest.mark.parametrize(
+        ("how", "kinds"),
+        [("nothing", (SMS, EMAIL, AIRTIME, OTP, ROW)), ("error_under_200", (SMS,)), ("missing_field", (SMS, OTP, ROW))],
+        ids=["accepted", "rejected", "unknown"],
+    )
+    def test_the_stored_journal_holds_nothing_private(self, stage: Stage, how: str, kinds: tuple[Kind, ...]) -> None:
+        scenes: list[tuple[Kind, dict[str, Any]]] = [
+            (SMS, {"callback": "https://private.example.com/x", "content": "Your parcel is here, {name}"}),
+            (EMAIL, {"reply_to": address(THERE)}),
+            (AIRTIME, {}),
+            (OTP, {"token": "246813", "unknown_timeout": 0}),
+            (ROW, {"columns": {"Name": THERE, "Phone": phone(THERE), "Email": address(THERE)}}),
+        ]
+        scenes[0][1]["personalisation"] = [{"to": phone(THERE), "substitutions": {"name": "Ada Lovelace"}}]
+        for kind, given in (scene for scene in scenes if scene[0] in kinds):
+            if how == "missing_field":
+                kind.lose(stage, how)
+            elif how != "nothing":
+                stage.sandbox.control(*fault(kind.operation, how))
+            run = kind.run(stage, **given)
+            run.once()
+            (row,) = run.stored()
+            assert run.journal(), kind.name
+            text = f"{row.key} {row.value}"
+            assert [word for word in (*self.PRIVATE, stage.sandbox.api_key) if word in text] == [], kind.name
+
+    def test_nor_does_anything_else_that_all_these_scenes_left_in_the_state(self, airflow_db: object) -> None:
+        with create_session() as session:
+            texts = [f"{row.key} {row.value}" for row in session.scalars(select(TaskStateStoreModel))]
+        assert [text for text in texts for word in self.PRIVATE if word in text] == []
+
+    def test_the_same_person_has_another_name_in_every_task(self, stage: Stage) -> None:
+        members = set()
+        for _ in range(2):
+            run = SMS.run(stage)
+            run.once()
+            members.update(*(entry["recipient_hashes"] for entry in run.journal().values()))
+        assert len(members) == 2
+
+
+def test_mapped_instances_have_journals_of_their_own(stage: Stage) -> None:
+    run = SMS.mapped(stage, [{"recipients": phone(THERE), "content": f"Number {n}"} for n in (0, 1, 2)])
+    # Even where they reach the same person.
+    assert [run.once(map_index=index).state for index in (0, 1, 2)] == ["success"] * 3
+    journals = [run.journal(map_index=index) for index in (0, 1, 2)]
+    assert [len(one) for one in journals] == [1, 1, 1]
+    assert len({reference for one in journals for reference in one}) == 3
+    assert {one["external_ref"] for one in SMS.arrived(stage)} == {reference for one in journals for reference in one}
+    again = run.clear(map_index=1).once(map_index=1)
+    assert (again.state, SMS.requests(stage)) == ("success", 3)
+
+
+BAD_VALUES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"on_unknown": "ignore"}, r"on_unknown must be one of fail, skip, resend; it is 'ignore'\."),
+    ({"on_unknown": None}, r"on_unknown must be one of fail, skip, resend; it is None\."),
+    ({"unknown_timeout": "soon"}, r"unknown_timeout must be a timedelta or a number of seconds; it is 'soon'\."),
+    ({"unknown_timeout": None}, r"unknown_timeout must be a timedelta or a number of seconds; it is None\."),
+    ({"unknown_timeout": True}, r"unknown_timeout must be a timedelta or a number of seconds; it is True\."),
+    ({"unknown_timeout": -1}, r"unknown_timeout must not be negative; it is -1\."),
+    ({"unknown_timeout": dt.timedelta(-1)}, r"unknown_timeout must not be negative; it is .+\."),
+    ({"stop_grace_period": -0.5}, r"stop_grace_period must be a number of seconds of at least 0; it is -0\.5\."),
+    ({"stop_grace_period": float("nan")}, r"stop_grace_period must be a number of seconds of at least 0; it is nan\."),
+    ({"stop_grace_period": "4"}, r"stop_grace_period must be a number of seconds of at least 0; it is '4'\."),
+    ({"stop_grace_period": float("inf")}, r"stop_grace_period must be a number of seconds of at least 0; it is inf\."),
+    ({"resend_on_clear": "no"}, r"resend_on_clear must be True or False; it is 'no'\."),
+    ({"stop_grace_period": None}, r"stop_grace_period must be a number of seconds of at least 0; it is None\."),
+)
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("kind", "given", "words"),
+        [*((SMS, *bad) for bad in BAD_VALUES), *((kind, *BAD_VALUES[0]) for kind in KINDS.values() if kind is not SMS)],
+    )
+    def test_a_bad_value_is_refused_where_the_dag_is_written(
+        self, kind: Kind, given: dict[str, Any], words: str
+    ) -> None:
+        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): deed>: {words}$"):
+            kind.operator(task_id="deed", **{**kind.arguments(), **given})
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "words"),
+        [
+            *((kind, "a day", "must be a timedelta or a number of seconds; it is 'a day'") for kind in SENDS.values()),
+            (SMS, -3, "must not be negative; it is -3"),
+        ],
+    )
+    def test_so_it_is_with_max_lateness(self, kind: Kind, value: Any, words: str) -> None:
+        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"max_lateness {words}"):
+            kind.operator(task_id="deed", **{**kind.arguments(), "max_lateness": value})
+
+    @pytest.mark.parametrize("given", [{"max_lateness": None}, {"allow_backfill": True}])
+    def test_a_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
+        with DAG("badly_written", schedule=None), pytest.raises(TypeError):
+            ROW.operator(task_id="deed", **{**ROW.arguments(), **given})
+
+    @ALL
+    def test_good_values_are_taken(self, kind: Kind) -> None:
+        given = {"on_unknown": "skip", "unknown_timeout": 0, "stop_grace_period": 0, "resend_on_clear": True}
+        with DAG("well_written", schedule=None):
+            task = kind.operator(task_id="deed", **{**kind.arguments(), **given})
+        assert task.unknown_timeout == dt.timedelta()
+
+    @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
+    def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
+        with pytest.raises(ValueError, match=r"allow_backfill must be True or False; it is 'no'\."):
+            kind.operator(task_id="deed", **{**kind.arguments(), "allow_backfill": "no"})
+
+
+class TestABackendOfTheWorkers:
+    """There a lost object reads like one that never was, and a replaced try can write: the journal goes past it."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "no.such.Backend")
+
+    def test_the_journal_lies_at_the_server(self, stage: Stage) -> None:
+        run = SMS.run(stage, post_execute=FailsAfterwards(1))
+        first, second = run.to_the_end()
+        assert (first.state, second.state, SMS.requests(stage)) == ("up_for_retry", "success", 1)
+        assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
+        assert [row.expires_at for row in run.stored()] == [None]
+
+    def test_a_try_that_was_replaced_writes_nothing(self, stage: Stage) -> None:
+        run = SMS.run(stage)
+
+        class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
+            """Somebody clears the task while its request is under way."""
+
+            def send(self, *args: Any, **kwargs: Any) -> Any:
+                run.clear()
+                return super().send(*args, **kwargs)
+
+        run.dag.get_task("deed").__class__ = Cleared
+        assert "has replaced this try with another one" in run.once().error
+        assert [entry["state"] for entry in run.journal().values()] == ["pending"]

@@ -1,0 +1,161 @@
+"""BuyAirtimeOperator as real task instances: money is spent once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from airflow.sdk import task
+
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from tests.airflow.harness.answering import answering
+from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone
+from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
+
+DEPRECATED = "The service has deprecated airtime purchases and may remove them."
+UNKNOWN = {
+    "cut_after": [fault("buy_airtime", "cut_after")],
+    "error_500_after": [fault("buy_airtime", "error_500_after")],
+    "broken_json": [fault("buy_airtime", "broken_json")],
+    "missing_id": [fault("buy_airtime", "missing_field", field="id")],
+    "stall_body": [fault("buy_airtime", "stall_body", seconds=5)],
+}
+# How a purchase may be refused: what to set up, the arguments, what the error says.
+PERMANENT = {
+    "wrong_key": ([], {"cpaas_conn_id": "cpaas_wrong_key"}, "API key"),
+    "no_balance": ([balance(99)], {}, "Top up the account"),
+    "bad_number": ([], {"recipient": "0803"}, "recipient"),
+    "network": ([], {"network": "{{ 'Nobody' }}"}, "network"),
+    "small_amount": ([], {"amount": "{{ 49 }}"}, "amount"),
+    "no_amount": ([], {"amount": "{{ none }}"}, "amount"),
+    "error_under_200": ([fault("buy_airtime", "error_under_200")], {}, "rejected"),
+    "removed_404": ([], {"cpaas_conn_id": "cpaas_without_404"}, "no longer offers it"),
+    "removed_410": ([], {"cpaas_conn_id": "cpaas_without_410"}, "no longer offers it"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    with (
+        answering(404) as gone_by_404,
+        answering(410) as gone_by_410,
+        on_stage(
+            sandbox_process,
+            cpaas_staging={"allowed_recipients": phone("allowed")},
+            cpaas_without_404={"host": gone_by_404},
+            cpaas_without_410={"host": gone_by_410},
+        ) as stage,
+    ):
+
+        def airtime(scene: str, *trouble: tuple, **given: object) -> BuyAirtimeOperator:
+            arguments = {"network": "MTN", "amount": 100, "recipient": phone(scene)} | given
+            return BuyAirtimeOperator(task_id=stage.set(scene, *trouble), **arguments)
+
+        with stage.dag("airtime", params={"network": "glo", "amount": 75, "to": phone("by_params")}) as dag:
+            airtime(
+                "rendered",
+                network="{{ params.network }}",
+                amount="{{ params.amount }}",
+                recipient="{{ params.to }}",
+                external_ref="ref-{{ dag.dag_id }}",
+                callback="http://127.0.0.1:9/{{ params.network }}",
+                cpaas_conn_id="cpaas_{{ 'default' }}",
+            )
+
+            @task
+            def winner() -> str:
+                return phone("winner")
+
+            airtime("from_task", recipient=winner())
+            BuyAirtimeOperator.partial(task_id="mapped", network="MTN").expand_kwargs(
+                [{"recipient": phone(f"mapped_{amount}"), "amount": amount} for amount in (60, 70)]
+            )
+            first = airtime("bought", recipient=phone("twice"))
+            first >> airtime("duplicate", recipient=phone("twice"))
+            airtime("busy_at_first", busy("buy_airtime"))
+            airtime("refused_at_first", cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
+            airtime("unavailable", fault("buy_airtime", "unavailable", retry_after=0))
+            for name, trouble in UNKNOWN.items():
+                airtime(f"unknown_{name}", *trouble)
+            for name, (trouble, arguments, _) in PERMANENT.items():
+                airtime(f"permanent_{name}", *trouble, **arguments)
+            airtime("allowed", cpaas_conn_id="cpaas_staging")
+            airtime("outsider", cpaas_conn_id="cpaas_staging")
+        yield stage.play(dag)
+
+
+class TestResult:
+    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
+        (purchase,) = played.arrived("airtime", digits("by_params"))
+        assert (purchase["network"], purchase["amount"]) == ("Glo", 75)
+        assert (purchase["external_ref"], purchase["callback"]) == ("ref-airtime", "http://127.0.0.1:9/glo")
+
+    def test_it_is_the_purchase_without_the_number(self, played: Stage) -> None:
+        (purchase,) = played.arrived("airtime", digits("by_params"))
+        result = played.xcom("rendered")
+        assert set(result) == documented_keys(BuyAirtimeOperator) == {
+            "id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
+        }  # fmt: skip
+        assert (result["id"], result["status"], result["charge"]) == (purchase["id"], "pending", 75)
+        assert result["refunded"] is False
+
+    def test_the_rendered_tab_shows_the_number_masked(self, played: Stage) -> None:
+        shown = played.rendered("rendered")
+        assert shown["recipient"] == f"0803****{phone('by_params')[-3:]}"
+        assert shown["callback"] == "http://127.0.0.1/***"
+        assert shown["amount"] == "75"
+
+    def test_the_recipient_comes_from_an_upstream_task(self, played: Stage) -> None:
+        assert len(played.arrived("airtime", digits("winner"))) == 1
+
+    def test_mapped_instances_buy_their_own(self, played: Stage) -> None:
+        for index, amount in enumerate((60, 70)):
+            (purchase,) = played.arrived("airtime", digits(f"mapped_{amount}"))
+            assert played.xcom("mapped", index)["id"] == purchase["id"]
+            assert played.rendered("mapped", index)["recipient"].startswith("0803****")
+
+
+class TestRetries:
+    @pytest.mark.parametrize("scene", ["busy_at_first", "refused_at_first"])
+    def test_what_surely_was_not_bought_is_bought_by_the_next_try(self, played: Stage, scene: str) -> None:
+        assert played.outcome(scene) == ("success", 2)
+        assert len(played.arrived("airtime", digits(scene))) == 1
+
+    def test_an_unavailable_service_proves_nothing_about_money(self, played: Stage) -> None:
+        assert played.outcome("unavailable") == ("failed", 1)
+        assert "unknown" in played.error("unavailable")
+
+    @pytest.mark.parametrize("kind", UNKNOWN)
+    def test_what_may_have_been_bought_is_never_bought_again(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(played.arrived("airtime", digits(f"unknown_{kind}"))) == 1
+
+    @pytest.mark.parametrize("kind", PERMANENT)
+    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
+        assert played.arrived("airtime", digits(f"permanent_{kind}")) == []
+
+    def test_a_duplicate_fails_at_once_and_says_that_nothing_was_bought(self, played: Stage) -> None:
+        assert played.outcome("bought") == ("success", 1)
+        assert played.outcome("duplicate") == ("failed", 1)
+        assert "not bought: the service bought the same amount for this recipient" in played.error("duplicate")
+        assert [purchase["status"] for purchase in played.arrived("airtime", digits("twice"))][1:] == ["duplicate"]
+
+
+class TestDeprecation:
+    @pytest.mark.parametrize("scene", ["rendered", "busy_at_first"])
+    def test_every_try_says_once_that_the_operation_is_deprecated(self, played: Stage, scene: str) -> None:
+        _, tries = played.outcome(scene)
+        assert played.log(scene).count(DEPRECATED) == tries
+
+
+class TestAllowedRecipients:
+    def test_who_is_allowed_is_topped_up(self, played: Stage) -> None:
+        assert played.outcome("allowed") == ("success", 1)
+
+    def test_anybody_else_is_skipped(self, played: Stage) -> None:
+        assert played.outcome("outsider") == ("skipped", 1)
+        assert played.arrived("airtime", digits("outsider")) == []

@@ -1,0 +1,203 @@
+"""SendEmailOperator as real task instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from airflow.sdk import task
+
+from cpaas_provider.operators.email import SendEmailOperator
+from tests.airflow.harness.stage import Stage, address, balance, busy, fault, on_stage
+from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
+
+NOT_SENT = {"rate_limit": [busy("send_email")], "unavailable": [busy("send_email", "unavailable")]}
+UNKNOWN = {
+    "cut_after": [fault("send_email", "cut_after")],
+    "broken_json": [fault("send_email", "broken_json")],
+    "missing_id": [fault("send_email", "missing_field", field="id")],
+}
+# How an email may be refused, by the service or before it leaves: what to set up, the arguments, what the error says.
+PERMANENT = {
+    "wrong_key": ([], {"cpaas_conn_id": "cpaas_wrong_key"}, "API key"),
+    "no_balance": ([balance(0.1)], {}, "Top up the account"),
+    "no_body": ([], {"content": "{{ '' }}"}, "content: String should have at least 1 character"),
+    "no_sender": ([], {"cpaas_conn_id": "cpaas_no_sender"}, "No sender address"),
+    "bad_sender": ([], {"sender_id": "not an address"}, "sender_id"),
+    "bad_reply_to": ([], {"reply_to": "nobody"}, "reply_to"),
+    "header_injection": ([], {"subject": "Hello\r\nBcc: all@example.com"}, "line breaks"),
+    "body_as_number": ([], {"content": 12345}, "content"),
+    "personalised_by_text": ([], {"personalisation": "[{'to': 1}]"}, "personalisation"),
+    "broken_template": ([], {"subject": "{{ params.nothing.at.all }}"}, "template of subject cannot be rendered"),
+}
+BAD_RECIPIENTS = {
+    "no_domain": (["ada"], "recipient 1 is not an email address"),
+    "second_of_two": ([address("good_one"), "a@@b"], "recipient 2 is not an email address"),
+    "a_number": ([4711], "recipient 1 must be text"),
+    "empty": ([], "recipients is empty"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    staging = {"allowed_recipients": f"{address('allowed')}, @inside.example.com"}
+    with on_stage(
+        sandbox_process,
+        cpaas_no_sender={"email_sender_id": ""},
+        cpaas_staging=staging,
+        cpaas_small={"recipients_per_request": 2},
+    ) as stage:
+
+        def email(scene: str, *trouble: tuple, **given: object) -> SendEmailOperator:
+            arguments = {"recipients": [address(scene)], "content": "Hello"} | given
+            return SendEmailOperator(task_id=stage.set(scene, *trouble), **arguments)
+
+        with stage.dag("email", params={"shop": "Shoes", "to": address("by_params")}) as dag:
+            email(
+                "rendered",
+                recipients="{{ params.to }}",
+                content="Dear {name}, from {{ params.shop }}",
+                subject="News of {{ params.shop }}",
+                sender_id="{{ params.shop | lower }}@example.com",
+                from_name="{{ params.shop }} Ltd",
+                reply_to="help@{{ params.shop | lower }}.example.com",
+                personalisation=[{"to": "{{ params.to }}", "substitutions": {"name": "{{ params.shop }} friend"}}],
+                external_ref="ref-{{ dag.dag_id }}",
+                callback="http://127.0.0.1:9/{{ params.shop }}",
+                cpaas_conn_id="cpaas_{{ 'default' }}",
+            )
+            email(
+                "templated",
+                content=None,
+                template_id="tpl_{{ 'newsletter' }}",
+                personalisation=[{"to": address("templated"), "substitutions": {"name": "Ada", "company": "Shoes"}}],
+            )
+
+            @task
+            def people() -> list[str]:
+                return [address("from_task_1"), address("from_task_2")]
+
+            email("from_task", recipients=people())
+            email("repeats", recipients=f"{address('a')}, {address('a').replace('example', 'EXAMPLE')}")
+            email(
+                "capitals",
+                recipients=["Cap.Itals@people.example.com", "cap.itals@people.example.com"],
+                content="Dear {name}",
+                personalisation=[{"to": "CAP.ITALS@people.example.com", "substitutions": {"name": "Ada"}}],
+            )
+            SendEmailOperator.partial(task_id="mapped", content="Number {{ ti.map_index }}").expand(
+                recipients=[[address("mapped_0")], ["nobody"]]
+            )
+            for name, trouble in NOT_SENT.items():
+                email(f"not_sent_{name}", *trouble)
+            for name, trouble in UNKNOWN.items():
+                email(f"unknown_{name}", *trouble)
+            for name, (trouble, arguments, _) in PERMANENT.items():
+                email(f"permanent_{name}", *trouble, **arguments)
+            for name, (recipients, _) in BAD_RECIPIENTS.items():
+                email(f"bad_{name}", recipients=recipients)
+            email(
+                "staging_some",
+                recipients=[address("allowed"), address("outsider"), "Any@Inside.Example.com"],
+                cpaas_conn_id="cpaas_staging",
+            )
+            email("staging_nobody", cpaas_conn_id="cpaas_staging")
+            email("too_many", recipients=[address("m1"), address("m2"), address("m3")], cpaas_conn_id="cpaas_small")
+        yield stage.play(dag)
+
+
+class TestRendering:
+    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
+        (message,) = played.arrived("email", address("by_params"))
+        assert message["text"] == "Dear Shoes friend, from Shoes"
+        assert message["subject"] == "News of Shoes"
+        assert message["sender_id"] == "shoes@example.com"
+        assert message["from_name"] == "Shoes Ltd"
+        assert message["reply_to"] == "help@shoes.example.com"
+        assert message["external_ref"] == "ref-email"
+        assert message["callback"] == "http://127.0.0.1:9/Shoes"
+
+    def test_a_template_of_the_service_is_filled(self, played: Stage) -> None:
+        (message,) = played.arrived("email", address("templated"))
+        assert message["text"].startswith("Dear Ada,")
+
+    def test_recipients_come_from_an_upstream_task(self, played: Stage) -> None:
+        assert played.xcom("from_task")["recipients"] == 2
+        assert len(played.arrived("email", address("from_task_2"))) == 1
+
+    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, played: Stage) -> None:
+        shown = played.rendered("rendered")
+        assert shown["recipients"] == "1 recipient: b****@people.example.com"
+        assert shown["content"] == "<23 characters>"
+        assert shown["subject"] == "<13 characters>"
+        assert shown["reply_to"] == "h****@shoes.example.com"
+        assert shown["personalisation"] == "<1 entries>"
+        assert shown["callback"] == "http://127.0.0.1/***"
+        assert shown["from_name"] == "Shoes Ltd"
+
+
+class TestResult:
+    def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
+        (message,) = played.arrived("email", address("by_params"))
+        result = played.xcom("rendered")
+        assert set(result) == documented_keys(SendEmailOperator) == {
+            "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
+        }  # fmt: skip
+        assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
+
+    def test_an_address_named_twice_gets_one_email(self, played: Stage) -> None:
+        assert played.xcom("repeats")["recipients"] == 1
+
+    def test_capitals_do_not_make_another_recipient(self, played: Stage) -> None:
+        assert played.xcom("capitals")["recipients"] == 1
+        (message,) = played.arrived("email", "Cap.Itals@people.example.com")
+        assert message["text"] == "Dear Ada"
+
+    def test_mapped_instances_send_their_own_and_a_bad_one_fails_alone(self, played: Stage) -> None:
+        (message,) = played.arrived("email", address("mapped_0"))
+        assert message["text"] == "Number 0"
+        assert [played.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
+        assert played.rendered("mapped", 0)["recipients"] == "1 recipient: m****@people.example.com"
+
+
+class TestRetries:
+    @pytest.mark.parametrize("kind", NOT_SENT)
+    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"not_sent_{kind}") == ("success", 2)
+        assert len(played.arrived("email", address(f"not_sent_{kind}"))) == 1
+
+    @pytest.mark.parametrize("kind", UNKNOWN)
+    def test_what_may_have_been_sent_is_never_sent_again(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(played.arrived("email", address(f"unknown_{kind}"))) == 1
+
+    @pytest.mark.parametrize("kind", PERMANENT)
+    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
+        assert played.arrived("email", address(f"permanent_{kind}")) == []
+
+    @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
+    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"bad_{kind}") == ("failed", 1)
+        assert BAD_RECIPIENTS[kind][1] in played.error(f"bad_{kind}")
+        assert played.arrived("email", address("good_one")) == []
+
+
+class TestLimitsOfTheConnection:
+    def test_who_is_not_allowed_is_left_out_and_counted(self, played: Stage) -> None:
+        result = played.xcom("staging_some")
+        assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
+        assert played.arrived("email", address("outsider")) == []
+        assert len(played.arrived("email", "Any@inside.example.com")) == 1
+
+    def test_a_task_with_nobody_left_is_skipped(self, played: Stage) -> None:
+        assert played.outcome("staging_nobody") == ("skipped", 1)
+
+    def test_too_many_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
+        assert played.outcome("too_many") == ("failed", 1)
+        assert "recipients_per_request is 2" in played.error("too_many")
+        assert "campaign" in played.error("too_many")
+        assert played.arrived("email", address("m1")) == []

@@ -1,0 +1,305 @@
+"""OtpStatusSensor as real task instances, in all three modes: what became of the passcode, and who is told how."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from airflow.jobs.triggerer_job_runner import TriggerRunner
+from airflow.sdk import DAG, timezone
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from cpaas_provider.api import CpaasClient
+from cpaas_provider.api.errors import CpaasNotVerifiedError
+from cpaas_provider.sensors.otp import OtpStatusSensor
+from cpaas_provider.triggers.otp import OtpStatusTrigger
+from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault, on_stage, setting
+from tests.sandbox import Sandbox, connection_json
+from tests.unit.docs.results import documented_keys
+
+MODES = ("poke", "reschedule", "deferrable")
+# What a sensor that does not succeed says.
+MESSAGES = {
+    "expired": "OTP expired: the code was not entered in time (status EXPIRED).",
+    "expired_by_clock": "OTP expired: its 1 minutes are over, and its status is still SENT.",
+    "revoked": "OTP revoked: the passcode was revoked before",
+    "failed": "OTP failed: the service ended the passcode",
+    "timed_out": "OTP wait timed out after 0 s: the passcode is still pending.",
+}
+SETTINGS = {"expired_by_clock": [setting(otp_status_mode="sent")]}
+ARGUMENTS = {"expired_by_clock": {"expires_in": "{{ 1 }}"}, "timed_out": {"timeout": 0}}
+
+
+def passcodes(sandbox: Sandbox) -> dict[str, str]:
+    """Have one passcode for each end it can come to; return their ids."""
+    long_ago = (timezone.utcnow() - dt.timedelta(minutes=5)).isoformat()
+    sandbox.control("PUT", "clock", {"now": long_ago})
+    ids = {}
+    with CpaasClient(sandbox.url, sandbox.api_key, default_region="NG") as client:
+        for name in ("verified", "timed_out", "revoked", "failed"):
+            ids[name] = client.request_otp(f"+{digits(name)}", expires_in=60).id
+        for name in ("expired", "expired_by_clock"):
+            ids[name] = client.request_otp(f"+{digits(name)}", expires_in=1).id
+        sandbox.control("PUT", "clock", {"real": True})
+        client.verify_otp(ids["verified"], sandbox.inbox("otp", recipient=digits("verified"))["items"][0]["code"])
+        client.revoke_otp(ids["revoked"])
+        for _ in range(5):
+            with pytest.raises(CpaasNotVerifiedError):
+                client.verify_otp(ids["failed"], "not the code")
+    return ids
+
+
+@pytest.fixture(scope="module")
+def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    with on_stage(sandbox_process) as stage:
+        ids = passcodes(sandbox_process)
+        # One read of each mode fails in passing, so that whoever can wait on the triggerer does.
+        passing = fault("get_otp", "error_500", times=ATTEMPTS)
+
+        def wait(name: str, mode: str, soft: bool, *trouble: tuple, told: bool = False) -> None:
+            how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
+            scene = [*SETTINGS.get(name, []), *trouble]
+            OtpStatusSensor(
+                task_id=stage.set(f"{name}_{mode}{'_soft' if soft else ''}{'_told' if told else ''}", *scene),
+                fail_if_not_verified=not told,
+                **{"otp_id": f"{ids.get(name, 'no_such_passcode')}", "soft_fail": soft}
+                | ({"poke_interval": 1} | how | ARGUMENTS.get(name, {})),
+            )
+
+        with stage.dag("otp_sensor", params={"id": ids["verified"]}) as dag:
+            for mode in MODES:
+                trouble = [passing] if mode == "deferrable" else []
+                wait("verified", mode, False, *trouble)
+                for name, soft in itertools.product(MESSAGES, (False, True)):
+                    wait(name, mode, soft, *trouble)
+                wait("nobody", mode, False)
+                wait("nobody", mode, True)
+                for name in MESSAGES:
+                    wait(name, mode, False, *trouble, told=True)
+                wait("verified", mode, False, told=True)
+                wait("nobody", mode, False, told=True)
+            for mode in ("poke", "reschedule"):
+                OtpStatusSensor(
+                    task_id=stage.set(f"passing_{mode}", passing),
+                    otp_id=ids["verified"], mode=mode, deferrable=False, poke_interval=1,
+                )  # fmt: skip
+            OtpStatusSensor(task_id="rendered", otp_id="{{ params.id }}", cpaas_conn_id="cpaas_{{ 'default' }}")
+            OtpStatusSensor.partial(task_id="mapped").expand(otp_id=[ids["verified"], ids["revoked"]])
+            OtpStatusSensor(task_id="own_words", otp_id=ids["revoked"], success_statuses=["Revoked"])
+            OtpStatusSensor(task_id="own_failure", otp_id=ids["timed_out"], failure_statuses=["SENT"])
+            OtpStatusSensor(task_id="wrong_key", otp_id=ids["verified"], cpaas_conn_id="cpaas_wrong_key")
+            OtpStatusSensor(task_id="bad_life", otp_id=ids["verified"], expires_in="{{ 'a while' }}")
+        yield stage.play(dag)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_verified_succeeds_with_the_record(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"verified_{mode}") == ("success", 1)
+        (passcode,) = played.arrived("otp", digits("verified"))
+        assert played.xcom(f"verified_{mode}") == {
+            "outcome": "verified",
+            "id": passcode["id"],
+            "status": 2,
+            "status_desc": "VERIFIED",
+        }
+
+    @pytest.mark.parametrize(
+        ("mode", "where"),
+        [
+            ("poke", "a worker"),
+            ("reschedule", "a worker, which is free between two reads"),
+            ("deferrable", "the triggerer"),
+        ],
+    )
+    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, mode: str, where: str) -> None:
+        otp_id = played.xcom(f"verified_{mode}")["id"]
+        assert (
+            f"OtpStatusSensor waits for passcode {otp_id} to be verified, on {where}: its record on connection "
+            "'cpaas_default' is read every 1 second, for at most 3,660 seconds."
+        ) in played.log(f"verified_{mode}")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_every_other_end_fails_at_once_and_says_which(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert played.error(f"{name}_{mode}").startswith(MESSAGES[name])
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] in played.log(f"{name}_{mode}_soft")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_on_request_it_succeeds_with_the_status_to_branch_on(self, played: Stage, name: str, mode: str) -> None:
+        assert played.outcome(f"{name}_{mode}_told") == ("success", 1)
+        result = played.xcom(f"{name}_{mode}_told")
+        assert set(result) == documented_keys(OtpStatusSensor) == {"outcome", "id", "status", "status_desc"}
+        assert result["outcome"] == ("expired" if name == "expired_by_clock" else name)
+        assert MESSAGES[name] in played.log(f"{name}_{mode}_told")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_on_request_a_verified_one_is_told_the_same_and_a_missing_one_still_fails(
+        self, played: Stage, mode: str
+    ) -> None:
+        assert played.xcom(f"verified_{mode}_told") == played.xcom(f"verified_{mode}")
+        assert played.outcome(f"nobody_{mode}_told") == ("failed", 1)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_passcode_that_is_not_there_ends_the_wait(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"nobody_{mode}") == ("failed", 1)
+        assert played.outcome(f"nobody_{mode}_soft") == ("skipped", 1)
+
+    @pytest.mark.parametrize("mode", ["poke", "reschedule"])
+    def test_passing_trouble_does_not_end_the_wait(self, played: Stage, mode: str) -> None:
+        assert played.outcome(f"passing_{mode}") == ("success", 1)
+        assert "The wait continues." in played.log(f"passing_{mode}")
+
+    def test_on_the_triggerer_neither(self, played: Stage) -> None:
+        assert "The wait continues." in played.log("verified_deferrable")
+        assert "[DAG TEST] running trigger in line" in played.log("verified_deferrable")
+
+    def test_a_wrong_key_ends_it(self, played: Stage) -> None:
+        assert played.outcome("wrong_key") == ("failed", 1)
+
+
+class TestArguments:
+    def test_fields_are_rendered(self, played: Stage) -> None:
+        assert played.outcome("rendered") == ("success", 1)
+
+    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
+        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+
+    def test_the_author_says_which_words_mean_what(self, played: Stage) -> None:
+        assert played.xcom("own_words")["outcome"] == "verified"
+        assert played.error("own_failure").startswith("OTP failed: ")
+        assert "(status SENT)" in played.error("own_failure")
+
+    def test_a_life_that_is_no_number_fails_at_once(self, played: Stage) -> None:
+        assert played.outcome("bad_life") == ("failed", 1)
+        assert "expires_in must be a whole number of minutes" in played.error("bad_life")
+
+    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+        assert OtpStatusSensor(task_id="there", otp_id="x").deferrable is True
+        assert OtpStatusSensor(task_id="here", otp_id="x", deferrable=False).deferrable is False
+
+
+class TestDeferral:
+    @pytest.fixture
+    def sensor(self, airflow_db: object, sandbox_process: Sandbox) -> Iterator[OtpStatusSensor]:
+        with on_stage(sandbox_process):
+            with CpaasClient(sandbox_process.url, sandbox_process.api_key) as client:
+                otp_id = client.request_otp(f"+{digits('waiting')}").id
+            with DAG("deferring", schedule=None):
+                yield OtpStatusSensor(task_id="wait", otp_id=otp_id, deferrable=True, timeout=600, expires_in=15)
+
+    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(self, sensor: OtpStatusSensor) -> None:
+        begun = timezone.utcnow()
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute({})
+        _, kwargs = deferred.value.trigger.serialize()
+        assert json.loads(json.dumps(kwargs)) == kwargs
+        deadline = dt.datetime.fromisoformat(kwargs["deadline"])
+        assert 600 <= (deadline - begun).total_seconds() < 610
+        assert kwargs["expires_in"] == 15
+        assert digits("waiting") not in json.dumps(kwargs)
+
+    def test_the_triggerer_s_own_limit_comes_after_the_deadline(self, sensor: OtpStatusSensor) -> None:
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute({})
+        assert deferred.value.timeout > dt.timedelta(seconds=600)
+
+    @pytest.mark.parametrize("event", [None, {}, {"status": 2}, "verified", ["outcome"]])
+    def test_a_trigger_that_says_nothing_is_an_error(self, sensor: OtpStatusSensor, event: object) -> None:
+        with pytest.raises(AirflowException, match="returned no outcome of the passcode"):
+            sensor.resume_execution("execute_complete", {"event": event}, {})
+
+    def test_an_outcome_nobody_knows_is_an_error_and_no_success(self, sensor: OtpStatusSensor) -> None:
+        event = {"outcome": "lost", "id": "x", "status": 9, "status_desc": "LOST"}
+        with pytest.raises(AirflowException, match="does not know"):
+            sensor.resume_execution("execute_complete", {"event": event}, {})
+
+    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: OtpStatusSensor) -> None:
+        event = {"outcome": "error", "id": "x", "message": "get_otp: what happened"}
+        with pytest.raises(AirflowFailException, match="get_otp: what happened"):
+            sensor.resume_execution("execute_complete", {"event": event}, {})
+
+    @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
+    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+        self, sensor: OtpStatusSensor, soft: bool, kind: type[Exception]
+    ) -> None:
+        sensor.soft_fail = soft
+        with pytest.raises(kind, match="OTP wait timed out after 600 s"):
+            sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
+
+
+class TestTriggerer:
+    """The triggers of many sensors as Airflow's own triggerer runs them: as tasks of one loop."""
+
+    @pytest.fixture
+    def otp_ids(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        # So slow that a round of them takes seconds, and is told.
+        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, requests_per_second=20))
+        with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
+            return [client.request_otp(f"+{digits(f'many {number}')}").id for number in range(30)]
+
+    @staticmethod
+    def begun(runner: TriggerRunner, number: int, otp_id: str) -> asyncio.Task[None]:
+        deadline = (timezone.utcnow() + dt.timedelta(minutes=5)).isoformat()
+        trigger = OtpStatusTrigger("cpaas_default", otp_id, deadline, poke_interval=1)
+        trigger.trigger_id = number
+        task = asyncio.create_task(runner.run_trigger(number, trigger))
+        runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
+        return task
+
+    async def test_they_end_with_one_event_each_and_those_cancelled_with_none(
+        self,
+        otp_ids: list[str],
+        sandbox: Sandbox,
+        caplog: pytest.LogCaptureFixture,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        runner, bound = TriggerRunner(), []
+
+        class Bound(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                bound.append(structlog.contextvars.get_contextvars().get("trigger_id"))
+
+        told = Bound()
+        logging.getLogger("cpaas_provider.triggers").addHandler(told)
+        try:
+            tasks = [self.begun(runner, number, otp_id) for number, otp_id in enumerate(otp_ids)]
+            async with asyncio.timeout(30):
+                while sandbox.counters()["requests"].get("get_otp", 0) < 5:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
+                runner.to_cancel.extend(range(10))
+                await runner.cancel_triggers()
+                with CpaasClient(sandbox.url, sandbox.api_key, requests_per_second=1000) as client:
+                    for otp_id in otp_ids:
+                        client.revoke_otp(otp_id)
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            logging.getLogger("cpaas_provider.triggers").removeHandler(told)
+        assert [type(one) for one in ended[:10]] == [asyncio.CancelledError] * 10
+        assert capsys.readouterr().out.count("Trigger cancelled by user action") == 10
+        assert ended[10:] == [None] * 20
+        assert sorted(entry.trigger_id for entry in runner.events) == list(range(10, 30))
+        assert {entry.event.payload["outcome"] for entry in runner.events} == {"revoked"}
+        # How long a round takes concerns the triggerer, and no single task's log.
+        assert bound == [None]
+        assert "30 sensors wait for passcodes on connection 'cpaas_default'" in caplog.text

@@ -1,0 +1,310 @@
+"""SendSmsOperator as real task instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from airflow.sdk import task
+
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone
+from tests.sandbox import Sandbox
+from tests.unit.docs.results import documented_keys
+
+# How a first try may fail although surely nothing was sent.
+NOT_SENT = {
+    "rate_limit": [busy("send_sms")],
+    "rate_limit_by_date": [busy("send_sms", format="http-date")],
+    "unavailable": [busy("send_sms", "unavailable")],
+}
+# How an answer may fail to come although the message was sent.
+UNKNOWN = {
+    "cut_after": [fault("send_sms", "cut_after")],
+    "error_500_after": [fault("send_sms", "error_500_after")],
+    "bad_gateway_after": [fault("send_sms", "bad_gateway_after")],
+    "broken_json": [fault("send_sms", "broken_json")],
+    "missing_id": [fault("send_sms", "missing_field", field="id")],
+    "stall_body": [fault("send_sms", "stall_body", seconds=5)],
+}
+# How a message may be refused, by the service or before it leaves: what to set up, the arguments, what the error says.
+PERMANENT = {
+    "wrong_key": ([], {"cpaas_conn_id": "cpaas_wrong_key"}, "API key"),
+    "no_balance": ([balance(1)], {}, "Top up the account"),
+    "error_under_200": ([fault("send_sms", "error_under_200")], {}, "rejected"),
+    "redirect": ([fault("send_sms", "redirect")], {}, "HTTP 307"),
+    "unknown_template": ([], {"content": None, "template_id": "tpl_none"}, "rejected"),
+    "no_text": ([], {"content": "{{ '' }}"}, "content: String should have at least 1 character"),
+    "long_sender": ([], {"sender_id": "FarTooLongASender"}, "sender_id"),
+    "no_sender": ([], {"cpaas_conn_id": "cpaas_no_sender"}, "No sender ID"),
+    "bad_callback": ([], {"callback": "not-a-url"}, "callback"),
+    "broken_template": ([], {"content": "{{ params.nothing.at.all }}"}, "template of content cannot be rendered"),
+    "text_as_number": ([], {"content": 12345}, "content"),
+    "personalised_by_text": ([], {"personalisation": "[{'to': 1}]"}, "personalisation"),
+    "personalised_by_words": ([], {"personalisation": ["somebody"]}, "personalisation"),
+    "personalised_stranger": (
+        [],
+        {"personalisation": [{"to": phone("stranger"), "substitutions": {}}]},
+        "not in recipients",
+    ),
+}
+BAD_RECIPIENTS = {
+    "too_short": (["0803"], "recipient 1 is not a phone number"),
+    "spreadsheet": (["2.348E+12"], "lost its last digits"),
+    "second_of_two": ([phone("good_one"), "nonsense"], "recipient 2 contains letters"),
+    "empty_list": ([], "recipients is empty"),
+    "empty_text": ("", "recipients is empty"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+    staging = {"allowed_recipients": f"{phone('allowed')}, {phone('also_allowed')}"}
+    with on_stage(
+        sandbox_process,
+        cpaas_no_sender={"sender_id": ""},
+        cpaas_staging=staging,
+        cpaas_small={"recipients_per_request": 2},
+        cpaas_marks={"placeholder_format": "%name%"},
+    ) as stage:
+
+        def sms(scene: str, *trouble: tuple, **given: object) -> SendSmsOperator:
+            arguments = {"recipients": [phone(scene)], "content": "Hello"} | given
+            return SendSmsOperator(task_id=stage.set(scene, *trouble), **arguments)
+
+        with stage.dag(
+            "sms", params={"shop": "Shoes", "phone": phone("by_params")}, user_defined_macros={"flaky": flaky}
+        ) as dag:
+            sms(
+                "rendered",
+                recipients="{{ params.phone }}",
+                content="From {{ params.shop }} in {{ dag.dag_id }}",
+                sender_id="{{ params.shop }}",
+                personalisation=[{"to": "{{ params.phone }}", "substitutions": {"shop": "{{ params.shop }}"}}],
+                external_ref="ref-{{ dag.dag_id }}",
+                callback="http://127.0.0.1:9/{{ params.shop }}",
+                cpaas_conn_id="cpaas_{{ 'default' }}",
+            )
+            names = {"name": "Ada", "company": "{{ params.shop }}"}
+            sms(
+                "templated",
+                content=None,
+                template_id="tpl_{{ 'welcome' }}",
+                personalisation=[{"to": phone("templated"), "substitutions": names}],
+            )
+
+            @task
+            def people() -> list[str]:
+                return [phone("from_task_1"), phone("from_task_2")]
+
+            @task
+            def text_of(scene: str) -> str:
+                return f"For {scene}"
+
+            sms("from_task", recipients=people(), content=text_of("from_task"))
+            sms("list_and_repeats", recipients=[phone("a"), f"+{digits('a')}", f" {phone('b')} "])
+            sms("comma_separated", recipients=f"{phone('c')}, {phone('d')}")
+            sms("tracked", is_trackable=True, channel="whatsapp")
+            sms("two_pages", content="x" * 161)
+            SendSmsOperator.partial(task_id="mapped", content="Number {{ ti.map_index }}").expand(
+                recipients=[[phone("mapped_0")], [phone("mapped_1")], ["nobody"]]
+            )
+            SendSmsOperator.partial(task_id="mapped_kwargs").expand_kwargs(
+                [
+                    {"recipients": [phone("kwargs_0")], "content": "To {{ run_id[:6] }}"},
+                    {"recipients": [phone("kwargs_1")], "content": "Zwei"},
+                ]
+            )
+            number_of = task(phone).override(task_id="number_of")
+            sms("from_mapped", recipients=number_of.expand(scene=["upstream_0", "upstream_1"]))
+            sms("flaky_template", content="{{ flaky(ti.try_number) }}")
+
+            for name, trouble in NOT_SENT.items():
+                sms(f"not_sent_{name}", *trouble)
+            sms("refused_at_first", cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
+            sms("always_busy", fault("send_sms", "rate_limit", retry_after=0))
+            for name, trouble in UNKNOWN.items():
+                sms(f"unknown_{name}", *trouble)
+            for name, (trouble, arguments, _) in PERMANENT.items():
+                sms(f"permanent_{name}", *trouble, **arguments)
+            for name, (recipients, _) in BAD_RECIPIENTS.items():
+                sms(f"bad_{name}", recipients=recipients)
+
+            sms(
+                "staging_some",
+                recipients=[phone("allowed"), phone("outsider"), phone("also_allowed")],
+                content="Dear {name}",
+                personalisation=[
+                    {"to": phone(one), "substitutions": {"name": one}}
+                    for one in ("allowed", "outsider", "also_allowed")
+                ],
+                cpaas_conn_id="cpaas_staging",
+            )
+            sms("staging_nobody", cpaas_conn_id="cpaas_staging")
+            sms("just_enough", recipients=[phone("e1"), phone("e2"), phone("e2")], cpaas_conn_id="cpaas_small")
+            sms("too_many", recipients=[phone("m1"), phone("m2"), phone("m3")], cpaas_conn_id="cpaas_small")
+            sms("own_sender", sender_id="Mine")
+            sms("empty_sender", sender_id="{{ '' }}")
+        yield stage.play(dag)
+
+
+def flaky(try_number: int) -> str:
+    """A macro that reads something which is not there at first."""
+    if try_number == 1:
+        raise OSError(f"no variable for {phone('flaky_template')}")
+    return "At last"
+
+
+class TestRendering:
+    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("by_params"))
+        assert message["text"] == "From Shoes in sms"
+        assert message["sender_id"] == "Shoes"
+        assert message["external_ref"] == "ref-sms"
+        assert message["callback"] == "http://127.0.0.1:9/Shoes"
+
+    def test_a_template_of_the_service_is_filled_for_each_recipient(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("templated"))
+        assert message["text"] == "Hello Ada, welcome to Shoes!"
+
+    def test_recipients_and_text_come_from_upstream_tasks(self, played: Stage) -> None:
+        for recipient in ("from_task_1", "from_task_2"):
+            (message,) = played.arrived("sms", digits(recipient))
+            assert message["text"] == "For from_task"
+        assert played.xcom("from_task")["recipients"] == 2
+
+    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, played: Stage) -> None:
+        shown = played.rendered("rendered")
+        assert shown["recipients"] == f"1 recipient: 0803****{phone('by_params')[-3:]}"
+        assert shown["content"] == "<17 characters>"
+        assert shown["personalisation"] == "<1 entries>"
+        assert shown["callback"] == "http://127.0.0.1/***"
+        assert shown["external_ref"] == "ref-sms"
+        assert shown["sender_id"] == "Shoes"
+
+
+class TestResult:
+    def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("two_pages"))
+        result = played.xcom("two_pages")
+        assert set(result) == documented_keys(SendSmsOperator) == {
+            "id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
+            "references", "delivery_reports", "unknown_recipients", "unknown_references",
+        }  # fmt: skip
+        assert result["id"] == message["message_id"]
+        assert (result["recipients"], result["pages"], result["encoding"]) == (1, 2, "GSM-7")
+        assert result["charge"] == 8
+        assert result["skipped_not_allowed"] == 0
+
+    def test_the_log_tells_pages_and_recipients_before_the_send(self, played: Stage) -> None:
+        assert "Sending GSM-7 SMS, estimated pages: 2 each, recipients: 1." in played.log("two_pages")
+
+    def test_a_recipient_named_twice_gets_one_message(self, played: Stage) -> None:
+        assert played.xcom("list_and_repeats")["recipients"] == 2
+        assert len(played.arrived("sms", digits("a"))) == 1
+
+    def test_recipients_may_be_comma_separated(self, played: Stage) -> None:
+        assert played.xcom("comma_separated")["recipients"] == 2
+
+    def test_channel_and_tracking_are_passed_on(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("tracked"))
+        assert (message["channel"], message["is_trackable"]) == ("whatsapp", True)
+
+
+class TestMapping:
+    def test_each_instance_sends_its_own(self, played: Stage) -> None:
+        for index in (0, 1):
+            (message,) = played.arrived("sms", digits(f"mapped_{index}"))
+            assert message["text"] == f"Number {index}"
+            assert played.rendered("mapped", index)["content"] == "<8 characters>"
+
+    def test_a_bad_one_fails_alone(self, played: Stage) -> None:
+        assert [played.outcome("mapped", index) for index in (0, 1, 2)] == [
+            ("success", 1),
+            ("success", 1),
+            ("failed", 1),
+        ]
+
+    def test_all_arguments_may_be_mapped(self, played: Stage) -> None:
+        (message,) = played.arrived("sms", digits("kwargs_0"))
+        assert message["text"] == "To manual"
+        (message,) = played.arrived("sms", digits("kwargs_1"))
+        assert message["text"] == "Zwei"
+        assert "080" in played.rendered("mapped_kwargs", 0)["recipients"]
+        assert phone("kwargs_0") not in str(played.rendered("mapped_kwargs", 0))
+
+    def test_the_results_of_a_mapped_task_may_be_the_recipients(self, played: Stage) -> None:
+        assert played.xcom("from_mapped")["recipients"] == 2
+        assert len(played.arrived("sms", digits("upstream_1"))) == 1
+        assert played.rendered("from_mapped")["recipients"].startswith("2 recipients: 0803****")
+
+
+class TestRetries:
+    @pytest.mark.parametrize("kind", NOT_SENT)
+    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"not_sent_{kind}") == ("success", 2)
+        assert len(played.arrived("sms", digits(f"not_sent_{kind}"))) == 1
+
+    def test_a_refused_connection_is_tried_again(self, played: Stage) -> None:
+        assert played.outcome("refused_at_first") == ("success", 2)
+        assert "Nothing was sent" in played.error("refused_at_first")
+
+    def test_a_template_that_could_not_read_something_is_rendered_again(self, played: Stage) -> None:
+        assert played.outcome("flaky_template") == ("success", 2)
+        assert (
+            played.error("flaky_template") == "The template of content cannot be rendered (OSError). Nothing was sent."
+        )
+        assert [message["text"] for message in played.arrived("sms", digits("flaky_template"))] == ["At last"]
+
+    def test_the_tasks_retries_are_the_end_of_it(self, played: Stage) -> None:
+        assert played.outcome("always_busy") == ("failed", 4)
+        assert played.arrived("sms", digits("always_busy")) == []
+
+    @pytest.mark.parametrize("kind", UNKNOWN)
+    def test_what_may_have_been_sent_is_never_sent_again(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(played.arrived("sms", digits(f"unknown_{kind}"))) == 1
+        assert "Outcome unknown: request" in played.error(f"unknown_{kind}")
+
+    @pytest.mark.parametrize("kind", PERMANENT)
+    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
+        assert played.arrived("sms", digits(f"permanent_{kind}")) == []
+
+    @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
+    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, played: Stage, kind: str) -> None:
+        assert played.outcome(f"bad_{kind}") == ("failed", 1)
+        assert BAD_RECIPIENTS[kind][1] in played.error(f"bad_{kind}")
+        assert "Nothing was sent" in played.error(f"bad_{kind}")
+        assert played.arrived("sms", digits("good_one")) == []
+
+
+class TestLimitsOfTheConnection:
+    def test_who_is_not_allowed_is_left_out_and_counted(self, played: Stage) -> None:
+        result = played.xcom("staging_some")
+        assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
+        assert played.arrived("sms", digits("outsider")) == []
+        (message,) = played.arrived("sms", digits("allowed"))
+        assert message["text"] == "Dear allowed"
+
+    def test_a_task_with_nobody_left_is_skipped(self, played: Stage) -> None:
+        assert played.outcome("staging_nobody") == ("skipped", 1)
+        assert "allowed_recipients" in played.log("staging_nobody")
+        assert played.arrived("sms", digits("staging_nobody")) == []
+
+    def test_as_many_recipients_as_one_request_may_name_are_sent(self, played: Stage) -> None:
+        assert played.xcom("just_enough")["recipients"] == 2
+
+    def test_more_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
+        assert played.outcome("too_many") == ("failed", 1)
+        assert "3 recipients are too many for one request" in played.error("too_many")
+        assert "campaign" in played.error("too_many")
+        assert [played.arrived("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
+
+    @pytest.mark.parametrize(
+        ("scene", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine"), ("empty_sender", "Shop")]
+    )
+    def test_the_tasks_sender_beats_the_connections(self, played: Stage, scene: str, sender: str) -> None:
+        (message,) = played.arrived("sms", digits(scene))
+        assert message["sender_id"] == sender
