@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "airtime": ("BuyAirtimeOperator",),
-    "campaigns": ("partitions",),
+    "base_campaign": ("partitions",),
     "contact_sync": ("SyncContactsOperator",),
     "contacts": (
         "CreateContactRowOperator",

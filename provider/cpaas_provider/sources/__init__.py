@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cpaas_provider.sources.sql import SqlSource as SqlSource
 
 _HOMES = {
-    "choice": ("as_source",),
-    "csv_files": ("CsvSource",),
+    "factory": ("as_source",),
+    "csv_file": ("CsvSource",),
     "delivery_events": ("DeliveryEventSource",),
     "json_lines": ("JsonLinesSource",),
     "lists": ("ListSource",),
