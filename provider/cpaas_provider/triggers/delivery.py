@@ -11,8 +11,8 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.database.errors import StoreError
-from cpaas_provider.triggers._polling.delivery import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.delivery_criteria import ERROR, Goal
+from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
 LAST_LOOK = 10.0

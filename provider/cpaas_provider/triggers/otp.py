@@ -12,7 +12,7 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.triggers._polling.otp import OtpPoller, OtpWaiter
+from cpaas_provider.triggers._polling.otp_poller import OtpPoller, OtpWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.delivery.tracking.counts import Counts
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 from cpaas_provider.triggers import delivery
-from cpaas_provider.triggers._polling import delivery, poller
-from cpaas_provider.triggers._polling.delivery import DeliveryPoller
+from cpaas_provider.triggers._polling import delivery_poller, poller
 from cpaas_provider.triggers._polling.delivery_criteria import Goal
+from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.database.conftest import database as database
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -43,8 +43,8 @@ def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "SHORTEST_INTERVAL", ROUND)
-    monkeypatch.setattr(delivery, "_REST", 0)
+    monkeypatch.setattr(delivery_poller, "SHORTEST_INTERVAL", ROUND)
+    monkeypatch.setattr(delivery_poller, "_REST", 0)
     monkeypatch.setattr(poller, "LINGER", 0.0)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(poller, "LONGEST_BACKOFF", 0.02)
@@ -252,13 +252,13 @@ class TestOnePoller:
         with asked(*ROUNDS) as rounds:
             going, staying = (asyncio.create_task(told(trigger(name))) for name in ("spring", "summer"))
             await until(lambda: rounds)
-            (poller,) = [one for one in poller._pollers.values() if isinstance(one, DeliveryPoller)]
+            (shared,) = [one for one in poller._pollers.values() if isinstance(one, DeliveryPoller)]
             going.cancel()
             await until(going.done)
-            assert [one.campaigns for one in poller.waiters] == [("summer",)]
-            assert set(poller._by_campaign) == {"summer"}
+            assert [one.campaigns for one in shared.waiters] == [("summer",)]
+            assert set(shared._by_campaign) == {"summer"}
             staying.cancel()
-            await until(lambda: poller not in poller._pollers.values())
+            await until(lambda: shared not in poller._pollers.values())
             seen = len(rounds)
             await asyncio.sleep(5 * ROUND)
             assert len(rounds) == seen
@@ -276,7 +276,7 @@ class TestOnePoller:
     async def test_everything_is_looked_at_again_in_case_a_receiver_s_clock_is_wrong(
         self, store: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.1)
+        monkeypatch.setattr(delivery_poller, "LOOK_AGAIN", 0.1)
         waiting = asyncio.create_task(told(trigger()))
         with asked(*ROUNDS) as rounds:
             await until(lambda: rounds)

@@ -17,7 +17,8 @@ from cpaas_provider.database import database as store
 from cpaas_provider.database.database import Database, open_store
 from cpaas_provider.database.schema import deliveries, events, reports, requests
 from cpaas_provider.delivery.reports import State
-from cpaas_provider.delivery.tracking import erasure, events
+from cpaas_provider.delivery.tracking import erasure
+from cpaas_provider.delivery.tracking import events as delivery_events
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_requests, note_send, track
@@ -210,9 +211,9 @@ class TestInFlight:
     def test_no_dag_is_started_on_it(self, database: Database) -> None:
         database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
-        events.collect(database, {events.MESSAGES_FAILED: arrival({}).at})
+        delivery_events.collect(database, {delivery_events.MESSAGES_FAILED: arrival({}).at})
         with database.reading() as connection:
-            assert events.untold(connection) == []
+            assert delivery_events.untold(connection) == []
 
 
 class TestFile:
