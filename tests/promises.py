@@ -19,55 +19,55 @@ _ONE_SEND = "test_whatever_happens_nobody_is_sent_to_twice_and_nobody_is_missing
 
 _OUTCOMES: Mapping[str, Tests] = {
     "a success with its resource, bare or in an envelope, is accepted": (
-        f"{_API}test_answers.py::test_a_resource_may_come_bare_or_in_an_envelope",
-        f"{_API}test_answers.py::test_errors_beside_an_id_do_not_undo_what_was_accepted",
-        f"{_API}test_answers.py::test_resource_is_accepted_whatever_stands_around_it",
+        f"{_API}test_responses.py::test_a_resource_may_come_bare_or_in_an_envelope",
+        f"{_API}test_responses.py::test_errors_beside_an_id_do_not_undo_what_was_accepted",
+        f"{_API}test_responses.py::test_resource_is_accepted_whatever_stands_around_it",
         "tests/contract/test_operations.py::test_is_accepted_once",
     ),
     "a request that never reached the service was not sent": (
-        f"{_API}test_answers.py::test_which_failures_come_before_the_first_byte",
+        f"{_API}test_responses.py::test_which_failures_come_before_the_first_byte",
         f"{_API}test_transport.py::test_refused",
         f"{_API}test_transport.py::test_a_host_that_does_not_exist",
         f"{_API}test_transport.py::test_a_host_that_does_not_take_the_connection",
         f"{_API}test_transport.py::test_a_certificate_nobody_vouches_for",
     ),
     "429, by status line or in the body, and 425 are not sent, and so is 503 with Retry-After but for airtime": (
-        f"{_API}test_answers.py::test_429_did_nothing_whatever_its_body_says",
-        f"{_API}test_answers.py::test_429_in_the_body_did_nothing",
-        f"{_API}test_answers.py::test_425_did_nothing_and_is_no_reason_to_buy_again",
-        f"{_API}test_answers.py::test_503_did_nothing_when_it_says_how_long_but_for_money",
+        f"{_API}test_responses.py::test_429_did_nothing_whatever_its_body_says",
+        f"{_API}test_responses.py::test_429_in_the_body_did_nothing",
+        f"{_API}test_responses.py::test_425_did_nothing_and_is_no_reason_to_buy_again",
+        f"{_API}test_responses.py::test_503_did_nothing_when_it_says_how_long_but_for_money",
         "tests/contract/test_faults.py::test_a_503_with_retry_after_means_not_sent_but_for_money",
     ),
     "what was not sent may be repeated": (
         f"{_API}test_core.py::test_a_call_is_repeated_only_where_that_does_nothing_twice",
-        f"{_SENDING}test_once.py::test_work_that_was_not_sent_is_done_by_the_next_try",
+        f"{_SENDING}test_engine.py::test_work_that_was_not_sent_is_done_by_the_next_try",
     ),
     "a 4xx, or a body under a success that is an error of the request, is rejected": (
-        f"{_API}test_answers.py::test_4xx_is_a_rejection_and_is_never_repeated",
-        f"{_API}test_answers.py::test_an_error_body_is_a_rejection_under_success_too",
+        f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_repeated",
+        f"{_API}test_responses.py::test_an_error_body_is_a_rejection_under_success_too",
     ),
     "what is rejected is not repeated, and a batch of a campaign is bisected": (
         "tests/contract/test_faults.py::test_an_error_under_200_is_a_rejection",
-        f"{_CAMPAIGN}test_verdicts.py::test_when_nobody_is_named_it_is_halved",
-        f"{_AIRFLOW}test_campaign_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
+        f"{_CAMPAIGN}test_rejections.py::test_when_nobody_is_named_it_is_halved",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
     ),
     "without a readable answer to what left, the outcome is unknown": (
-        f"{_API}test_answers.py::test_no_answer",
-        f"{_API}test_answers.py::test_5xx",
-        f"{_API}test_answers.py::test_a_success_that_cannot_be_read",
-        f"{_API}test_answers.py::test_a_success_without_a_required_field",
-        f"{_API}test_answers.py::test_redirect_is_not_followed_and_proves_nothing_of_what_acts",
-        f"{_API}test_answers.py::test_408_proves_nothing",
-        f"{_API}test_answers.py::test_success_whose_body_names_a_server_error_proves_nothing",
+        f"{_API}test_responses.py::test_no_answer",
+        f"{_API}test_responses.py::test_5xx",
+        f"{_API}test_responses.py::test_a_success_that_cannot_be_read",
+        f"{_API}test_responses.py::test_a_success_without_a_required_field",
+        f"{_API}test_responses.py::test_redirect_is_not_followed_and_proves_nothing_of_what_acts",
+        f"{_API}test_responses.py::test_408_proves_nothing",
+        f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_proves_nothing",
         "tests/contract/test_faults.py::test_an_unknown_outcome_is_repeated_only_where_that_is_harmless",
     ),
     "nothing that may have been accepted is bisected or repeated": (
         f"{_API}test_never_sent_again.py::test_what_may_have_been_accepted_is_never_sent_again",
-        f"{_CAMPAIGN}test_verdicts.py::test_what_is_unknown_is_never_taken_apart",
+        f"{_CAMPAIGN}test_rejections.py::test_what_is_unknown_is_never_taken_apart",
         f"{_API}test_core.py::test_a_repeat_that_is_unknown_ends_it",
-        f"{_AIRFLOW}test_operators_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}test_operators_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}test_operators_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
+        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
+        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
     ),
     "every fault the sandbox knows is met by the client": (
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
@@ -82,7 +82,7 @@ _OUTCOMES: Mapping[str, Tests] = {
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
         f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
-        f"{_AIRFLOW}test_campaign_tries.py::TestALongRetryAfter::test_the_task_is_deferred_and_goes_on_with_those_who_are_left",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestALongRetryAfter::test_the_task_is_deferred_and_goes_on_with_those_who_are_left",
     ),
     "a retry policy does the like for tasks that use the hook": (
         f"{_AIRFLOW}test_retry_policy.py::test_what_must_not_be_repeated_keeps_its_retries",
@@ -92,38 +92,38 @@ _OUTCOMES: Mapping[str, Tests] = {
 
 _JOURNAL: Mapping[str, Tests] = {
     "the journal never expires": (
-        f"{_AIRFLOW}test_journal_retries.py::test_the_journal_is_never_collected_by_airflow",
+        f"{_AIRFLOW}journal/test_retries.py::test_the_journal_is_never_collected_by_airflow",
     ),
     "a campaign writes once a window": (
-        f"{_CAMPAIGN}test_keeper.py::test_one_write_settles_the_last_window_and_claims_the_next",
+        f"{_SENDING}journal/test_writer.py::test_one_write_settles_the_last_window_and_claims_the_next",
         f"{_CAMPAIGN}test_model.py::test_an_undisturbed_campaign_writes_once_a_window",
-        f"{_AIRFLOW}test_campaign_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
+        f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
     ),
     "an intent that cannot be written sends nothing": (
-        f"{_SENDING}test_once.py::test_a_claim_that_cannot_be_written_sends_nothing",
-        f"{_CAMPAIGN}test_keeper.py::test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows",
-        f"{_AIRFLOW}test_journal_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
+        f"{_SENDING}test_engine.py::test_a_claim_that_cannot_be_written_sends_nothing",
+        f"{_SENDING}journal/test_writer.py::test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows",
+        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
-        f"{_SENDING}test_fingerprints.py::test_nothing_is_the_same_under_another_secret_or_identity",
-        f"{_SENDING}test_fingerprints.py::test_a_recipient_is_another_for_another_operation",
-        f"{_AIRFLOW}test_journal_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
+        f"{_SENDING}test_hashing.py::test_nothing_is_the_same_under_another_secret_or_identity",
+        f"{_SENDING}test_hashing.py::test_a_recipient_is_another_for_another_operation",
+        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
     ),
     "a reference is of the run's identity and its members, in no order": (
-        f"{_SENDING}test_fingerprints.py::test_a_reference_knows_no_order",
-        f"{_SENDING}test_fingerprints.py::test_a_reference_is_another_for_other_members_operations_and_editions",
+        f"{_SENDING}test_hashing.py::test_a_reference_knows_no_order",
+        f"{_SENDING}test_hashing.py::test_a_reference_is_another_for_other_members_operations_and_editions",
     ),
     "a source reordered or edited between tries reaches everybody once": (
-        f"{_AIRFLOW}test_campaign_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
-        f"{_AIRFLOW}test_journal_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
-        f"{_SENDING}test_once.py::test_only_newcomers_are_sent_to_whatever_the_order",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
+        f"{_AIRFLOW}journal/test_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
+        f"{_SENDING}test_engine.py::test_only_newcomers_are_sent_to_whatever_the_order",
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
-        f"{_AIRFLOW}test_journal_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
-        f"{_AIRFLOW}test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
+        f"{_AIRFLOW}journal/test_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
-        f"{_CAMPAIGN}test_keeper.py::test_claims_ahead_of_settlements_are_never_more_than_those_who_carry",
+        f"{_SENDING}journal/test_writer.py::test_claims_ahead_of_settlements_are_never_more_than_those_who_carry",
     ),
     "requests run ahead of their results by a bounded number of recipients": (
         f"{_CAMPAIGN}test_model.py::test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request",
@@ -132,220 +132,220 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_killed_at_any_write_unknown_is_at_most_a_window_and_the_next_try_goes_on",
     ),
     "a try that was replaced writes nothing and stops": (
-        f"{_AIRFLOW}test_journal_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
-        f"{_AIRFLOW}test_journal_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
-        f"{_AIRFLOW}test_campaign_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
-        f"{_CAMPAIGN}test_keeper.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
+        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
+        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
+        f"{_SENDING}journal/test_writer.py::test_a_try_that_was_replaced_claims_nothing_and_tries_once",
     ),
     "a single send costs one read and two writes, a campaign's first try one get": (
-        f"{_AIRFLOW}test_journal_retries.py::test_state_is_read_once_and_written_twice",
-        f"{_SENDING}test_once.py::test_a_first_try_reads_once_writes_twice_and_makes_one_request",
-        f"{_CAMPAIGN}test_ledger.py::TestWhatIsStored::test_the_first_try_pays_one_get",
+        f"{_AIRFLOW}journal/test_retries.py::test_state_is_read_once_and_written_twice",
+        f"{_SENDING}test_engine.py::test_a_first_try_reads_once_writes_twice_and_makes_one_request",
+        f"{_SENDING}journal/test_log.py::TestWhatIsStored::test_the_first_try_pays_one_get",
     ),
 }
 
 _LATER_TRIES: Mapping[str, Tests] = {
     "what was accepted is returned with the same XCom and without a request": (
-        f"{_AIRFLOW}test_journal_retries.py::test_so_it_is_with_every_further_try",
-        f"{_AIRFLOW}test_journal_retries.py::test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_result_and_no_request",
-        f"{_AIRFLOW}test_campaign_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
+        f"{_AIRFLOW}journal/test_retries.py::test_so_it_is_with_every_further_try",
+        f"{_AIRFLOW}journal/test_retries.py::test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_result_and_no_request",
+        f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
-        f"{_SENDING}test_otp_records.py::test_exactly_one_new_record_is_the_requests_own",
-        f"{_SENDING}test_otp_records.py::test_two_new_ones_prove_nothing",
-        f"{_SENDING}test_otp_records.py::test_only_a_record_of_the_time_of_the_request_counts",
-        f"{_AIRFLOW}test_journal_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
-        f"{_AIRFLOW}test_journal_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
+        f"{_SENDING}test_probes.py::test_exactly_one_new_record_is_the_requests_own",
+        f"{_SENDING}test_probes.py::test_two_new_ones_prove_nothing",
+        f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
     ),
     "a delivery report settles an unknown send, and the task defers for one up to a bound": (
-        f"{_AIRFLOW}test_callbacks.py::TestEvidence::test_a_report_settles_a_send_nobody_knew_of",
-        f"{_AIRFLOW}test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
-        f"{_AIRFLOW}test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
-        f"{_AIRFLOW}test_journal_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",
-        f"{_AIRFLOW}test_journal_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_a_report_settles_a_send_nobody_knew_of",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
+        f"{_AIRFLOW}journal/test_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",
+        f"{_AIRFLOW}journal/test_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout",
     ),
     "a deliberate repeat of a purchase is settled by the answer duplicate": (
-        f"{_AIRFLOW}test_journal_clear.py::test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate",
-        f"{_AIRFLOW}test_journal_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
+        f"{_AIRFLOW}journal/test_clear.py::test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate",
+        f"{_AIRFLOW}journal/test_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
     ),
     "fail sends everything else first, then fails for good and names the references": (
-        f"{_SENDING}test_once.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
-        f"{_AIRFLOW}test_journal_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
-        f"{_AIRFLOW}test_campaign_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
+        f"{_SENDING}test_engine.py::test_everything_else_is_sent_before_the_unknown_fails_the_task",
+        f"{_AIRFLOW}journal/test_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
     ),
     "skip succeeds and counts unknown apart from sent": (
-        f"{_AIRFLOW}test_journal_unknown.py::test_with_skip_it_succeeds_and_counts_it_apart",
-        f"{_AIRFLOW}test_campaign_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
+        f"{_AIRFLOW}journal/test_unknown.py::test_with_skip_it_succeeds_and_counts_it_apart",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
     ),
     "resend leaves nobody missing": (
-        f"{_SENDING}test_once.py::test_resend_leaves_nobody_out",
-        f"{_AIRFLOW}test_journal_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
-        f"{_AIRFLOW}test_campaign_tries.py::TestUnknown::test_resent_nobody_is_missing",
+        f"{_SENDING}test_engine.py::test_resend_leaves_nobody_out",
+        f"{_AIRFLOW}journal/test_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
     ),
     "unknown work with another body is an error": (
-        f"{_AIRFLOW}test_journal_changes.py::TestAnotherText::test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown",
-        f"{_AIRFLOW}test_campaign_tries.py::TestUnknown::test_its_body_changed_it_is_an_error",
+        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_its_body_changed_it_is_an_error",
     ),
     "who was not reached gets a changed text, with a warning": (
-        f"{_AIRFLOW}test_journal_changes.py::TestAnotherText::test_who_was_not_reached_gets_the_new_text",
-        f"{_AIRFLOW}test_journal_changes.py::TestAnotherText::test_settled_it_is_not_sent_again_and_a_warning_says_so",
-        f"{_AIRFLOW}test_campaign_tries.py::TestRetries::test_a_text_that_changed_is_what_those_who_are_left_get",
+        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_who_was_not_reached_gets_the_new_text",
+        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_settled_it_is_not_sent_again_and_a_warning_says_so",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_text_that_changed_is_what_those_who_are_left_get",
     ),
 }
 
 _RUNS: Mapping[str, Tests] = {
     "a clear is told from a retry by max_tries": (
-        f"{_AIRFLOW}test_journal_clear.py::test_a_clear_is_told_from_a_retry_however_many_retries_there_are",
-        f"{_AIRFLOW}test_journal_clear.py::test_a_plain_retry_is_no_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_a_clear_is_told_from_a_retry_however_many_retries_there_are",
+        f"{_AIRFLOW}journal/test_clear.py::test_a_plain_retry_is_no_clear",
     ),
     "an empty journal after tries is unknown for all and no fresh start": (
-        f"{_AIRFLOW}test_journal_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
-        f"{_SENDING}test_journal.py::test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries",
-        f"{_CAMPAIGN}test_ledger.py::TestWhatIsLost::test_everything_after_a_clear_that_left_no_journal",
+        f"{_AIRFLOW}journal/test_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
+        f"{_SENDING}journal/test_journal.py::test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries",
+        f"{_SENDING}journal/test_log.py::TestWhatIsLost::test_everything_after_a_clear_that_left_no_journal",
     ),
     "after a clear only what was not accepted is sent": (
-        f"{_AIRFLOW}test_journal_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
-        f"{_AIRFLOW}test_journal_clear.py::test_what_surely_was_not_sent_is_sent_after_a_clear",
-        f"{_AIRFLOW}test_campaign_tries.py::TestClears::test_of_a_finished_campaign_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_what_surely_was_not_sent_is_sent_after_a_clear",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_of_a_finished_campaign_sends_nothing",
     ),
     "with resend_on_clear a clear sends again, once": (
-        f"{_AIRFLOW}test_journal_clear.py::test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time",
-        f"{_AIRFLOW}test_campaign_tries.py::TestClears::test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear",
     ),
     "a new run is a new send": (
-        f"{_AIRFLOW}test_journal_clear.py::test_a_new_run_is_a_new_send",
-        f"{_AIRFLOW}test_campaign_once.py::test_without_a_key_a_new_run_is_a_new_send",
+        f"{_AIRFLOW}journal/test_clear.py::test_a_new_run_is_a_new_send",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::test_without_a_key_a_new_run_is_a_new_send",
     ),
     "with a key a campaign is sent once, whatever run asks, and needs the database": (
-        f"{_AIRFLOW}test_campaign_once.py::TestOnce::test_another_run_sends_nothing_and_reports_the_same",
-        f"{_AIRFLOW}test_campaign_once.py::TestOnce::test_without_the_store_nothing_is_sent_and_the_retries_go_on",
-        f"{_AIRFLOW}test_campaign_once.py::TestTwoAtOnce::test_the_second_waits_for_its_retries_and_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_another_run_sends_nothing_and_reports_the_same",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_without_the_store_nothing_is_sent_and_the_retries_go_on",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestTwoAtOnce::test_the_second_waits_for_its_retries_and_sends_nothing",
     ),
     "backfills and runs that catch up do not send unless they are allowed to": (
-        f"{_AIRFLOW}test_journal_lateness.py::TestBackfills::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}test_journal_lateness.py::TestBackfills::test_unless_the_author_allows_it_however_late",
-        f"{_AIRFLOW}test_journal_lateness.py::TestCatchingUp::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}test_campaign_lateness.py::test_a_backfill_is_skipped",
-        f"{_AIRFLOW}test_campaign_lateness.py::test_a_run_that_catches_up_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_nothing_is_sent_and_the_task_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_unless_the_author_allows_it_however_late",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchingUp::test_nothing_is_sent_and_the_task_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
     ),
     "runs later than max_lateness do not send": (
-        f"{_AIRFLOW}test_journal_lateness.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}test_campaign_lateness.py::test_a_late_run_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
         "tests/unit/test_readme.py::test_what_is_beyond_us_is_said",
     ),
     "what is unknown is inspected and resolved from the command line": (
-        f"{_AIRFLOW}test_cli_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
-        f"{_AIRFLOW}test_cli_journal.py::TestShow::test_one_journal_in_full",
-        f"{_AIRFLOW}test_cli_journal.py::TestMarkSent::test_the_cleared_task_succeeds_and_sends_nothing",
-        f"{_AIRFLOW}test_cli_journal.py::TestMarkUnsent::test_the_cleared_task_sends_once_more",
+        f"{_AIRFLOW}cli/test_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
+        f"{_AIRFLOW}cli/test_journal.py::TestShow::test_one_journal_in_full",
+        f"{_AIRFLOW}cli/test_journal.py::TestMarkSent::test_the_cleared_task_succeeds_and_sends_nothing",
+        f"{_AIRFLOW}cli/test_journal.py::TestMarkUnsent::test_the_cleared_task_sends_once_more",
     ),
 }
 
 _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
-        f"{_SENDING}test_stopping.py::test_after_the_stop_no_request_begins",
-        f"{_AIRFLOW}test_journal_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
-        f"{_AIRFLOW}test_campaign_stopping.py::test_told_before_anything_left_it_sends_nothing",
+        f"{_SENDING}test_shutdown.py::test_after_the_stop_no_request_begins",
+        f"{_AIRFLOW}journal/test_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
-        f"{_SENDING}test_stopping.py::test_an_answer_that_does_not_come_is_waited_for_no_longer_than_the_grace",
-        f"{_AIRFLOW}test_journal_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
-        f"{_AIRFLOW}test_journal_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
-        f"{_AIRFLOW}test_campaign_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
+        f"{_SENDING}test_shutdown.py::test_an_answer_that_does_not_come_is_waited_for_no_longer_than_the_grace",
+        f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
+        f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
     ),
     "our own deadline is execution_timeout less the grace period": (
-        f"{_SENDING}test_stopping.py::test_its_own_limit_comes_before_airflow_ends_the_task",
-        f"{_AIRFLOW}test_journal_stopping.py::TestExecutionTimeout::test_it_is_counted_from_where_airflow_counts",
+        f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
+        f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_it_is_counted_from_where_airflow_counts",
     ),
 }
 
 _GUARDS: Mapping[str, Tests] = {
     "who is not on allowed_recipients is skipped and counted": (
-        f"{_AIRFLOW}test_journal_store.py::TestAllowedRecipients::test_everybody_else_is_left_out_and_counted_before_any_claim",
-        f"{_AIRFLOW}test_campaign_people.py::TestStaging::test_who_is_not_on_the_list_is_left_out_and_counted",
-        f"{_AIRFLOW}test_operators_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
-        f"{_AIRFLOW}test_operators_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
+        f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_everybody_else_is_left_out_and_counted_before_any_claim",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_who_is_not_on_the_list_is_left_out_and_counted",
+        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
     ),
     "who is on the suppression list is left out": (
-        f"{_AIRFLOW}test_campaign_people.py::TestSuppression::test_who_is_on_it_is_left_out_and_counted",
-        f"{_AIRFLOW}test_campaign_people.py::TestSuppression::test_a_list_that_cannot_be_read_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_who_is_on_it_is_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_a_list_that_cannot_be_read_sends_nothing",
     ),
     "a campaign for more than max_recipients is refused": (
-        f"{_AIRFLOW}test_campaign_money.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
     ),
     "the first request probes the price, later ones reserve it, and overshoot is bounded": (
-        f"{_CAMPAIGN}test_budget.py::test_the_first_request_goes_alone_to_learn_the_price",
-        f"{_CAMPAIGN}test_budget.py::test_what_is_under_way_is_reserved_at_the_highest_price_seen",
-        f"{_CAMPAIGN}test_budget.py::test_at_one_price_it_is_never_overspent_but_by_the_first",
-        f"{_AIRFLOW}test_campaign_money.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
+        f"{_CAMPAIGN}guards/test_budget.py::test_the_first_request_goes_alone_to_learn_the_price",
+        f"{_CAMPAIGN}guards/test_budget.py::test_what_is_under_way_is_reserved_at_the_highest_price_seen",
+        f"{_CAMPAIGN}guards/test_budget.py::test_at_one_price_it_is_never_overspent_but_by_the_first",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
     ),
     "max_charge and min_balance end a campaign": (
-        f"{_AIRFLOW}test_campaign_money.py::TestMaxCharge::test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do",
-        f"{_AIRFLOW}test_campaign_money.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
     ),
     "the send window counts in the campaign's timezone or a column's": (
-        f"{_CAMPAIGN}test_hours.py::test_each_in_their_own_time_zone",
-        f"{_AIRFLOW}test_campaign_hours.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
-        f"{_AIRFLOW}test_campaign_hours.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
+        f"{_CAMPAIGN}guards/test_send_window.py::test_each_in_their_own_time_zone",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
+        f"{_AIRFLOW}campaigns/test_send_window.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
     ),
     "the send window opens and closes at its hour over both changes of the clock": (
-        f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
-        f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_repeated_hour_is_found_from_within_that_hour",
-        f"{_CAMPAIGN}test_hours.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
+        f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
+        f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_repeated_hour_is_found_from_within_that_hour",
+        f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
-        f"{_CAMPAIGN}test_packer.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
-        f"{_AIRFLOW}test_campaign_hours.py::test_closing_in_the_middle_puts_the_rest_off",
-        f"{_AIRFLOW}test_campaign_hours.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
+        f"{_CAMPAIGN}test_batcher.py::TestHours::test_closing_in_the_middle_lets_nothing_further_out",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_closing_in_the_middle_puts_the_rest_off",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
     "skip_dnd looks a number up once within lookup_ttl": (
-        f"{_CAMPAIGN}test_disturb.py::test_each_number_is_looked_up_once_within_the_time_to_live",
-        f"{_AIRFLOW}test_campaign_people.py::TestDoNotDisturb::test_who_must_not_be_is_left_out_and_counted",
-        f"{_AIRFLOW}test_campaign_people.py::TestDoNotDisturb::test_a_number_is_looked_up_once_also_over_campaigns",
-        f"{_AIRFLOW}test_campaign_people.py::TestDoNotDisturb::test_but_no_longer_than_the_author_says",
+        f"{_CAMPAIGN}guards/test_dnd.py::test_each_number_is_looked_up_once_within_the_time_to_live",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_who_must_not_be_is_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_is_looked_up_once_also_over_campaigns",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_but_no_longer_than_the_author_says",
     ),
     "a number that cannot be looked up is skipped, sent to, or ends the campaign": (
-        f"{_CAMPAIGN}test_disturb.py::TestANumberThatCannotBeLookedUp::test_is_left_out",
-        f"{_CAMPAIGN}test_disturb.py::TestANumberThatCannotBeLookedUp::test_or_sent_to",
-        f"{_CAMPAIGN}test_disturb.py::TestANumberThatCannotBeLookedUp::test_or_ends_the_campaign",
-        f"{_AIRFLOW}test_campaign_people.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_is_left_out",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_or_sent_to",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestANumberThatCannotBeLookedUp::test_or_ends_the_campaign",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
-        f"{_CAMPAIGN}test_partitions.py::test_everybody_is_in_one_part",
-        f"{_CAMPAIGN}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
-        f"{_CAMPAIGN}test_partitions.py::test_another_process_cuts_alike",
-        f"{_AIRFLOW}test_campaign_once.py::TestParts::test_everybody_is_reached_by_one_of_them",
+        f"{_SENDING}test_partitions.py::test_everybody_is_in_one_part",
+        f"{_SENDING}test_partitions.py::test_however_a_number_is_written_it_is_in_one_part",
+        f"{_SENDING}test_partitions.py::test_another_process_cuts_alike",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
     ),
     "partitions divide rate and budget by share": (
-        f"{_AIRFLOW}test_campaign_once.py::TestParts::test_the_budget_is_divided",
-        f"{_AIRFLOW}test_campaign_once.py::TestParts::test_the_rate_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_budget_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_rate_is_divided",
     ),
 }
 
 _REPORTS: Mapping[str, Tests] = {
     "a report answered 200 is stored": (
-        f"{_DELIVERY}test_receiver.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",
-        f"{_DELIVERY}test_desk.py::test_each_is_told_what_became_of_its_own",
-        f"{_DELIVERY}test_desk.py::test_closing_stores_what_is_in_hand_and_takes_no_more",
+        f"{_DELIVERY}receiver/test_app.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",
+        f"{_DELIVERY}receiver/test_writer.py::test_each_is_told_what_became_of_its_own",
+        f"{_DELIVERY}receiver/test_writer.py::test_closing_stores_what_is_in_hand_and_takes_no_more",
     ),
     "a report belongs to the connection whose token or signature proved it": (
-        f"{_DELIVERY}test_receiver.py::TestCallback::test_404_a_ticket_of_another_connection",
-        f"{_DELIVERY}test_receiver.py::TestWebhook::test_401_for_another_secret_or_another_body",
-        f"{_DELIVERY}test_tickets.py::TestReading::test_one_of_another_connection_is_refused",
+        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_404_a_ticket_of_another_connection",
+        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_401_for_another_secret_or_another_body",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestReading::test_one_of_another_connection_is_refused",
     ),
     "one recipient is one row, however a number is written": (
         f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
     ),
     "erasing takes one recipient's traces away and leaves those of others": (
-        f"{_DELIVERY}test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
-        f"{_DELIVERY}test_erasure.py::TestWho::test_what_is_not_understood_deletes_nothing",
-        f"{_DELIVERY}test_erasure.py::TestWho::test_an_address_goes_whatever_its_case_and_none_that_ends_like_it",
-        f"{_DELIVERY}test_erasure.py::TestWho::test_of_everybody_else_nothing_is_lost",
-        f"{_DELIVERY}test_erasure.py::TestForms::test_a_report_goes_that_writes_the_number_in_any_form",
-        f"{_DELIVERY}test_erasure.py::TestForms::test_a_report_stays_that_only_looks_like_it",
-        f"{_DELIVERY}test_erasure.py::TestFile::test_nothing_is_left_in_the_file_and_its_log",
+        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
+        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_what_is_not_understood_deletes_nothing",
+        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_an_address_goes_whatever_its_case_and_none_that_ends_like_it",
+        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_of_everybody_else_nothing_is_lost",
+        f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_goes_that_writes_the_number_in_any_form",
+        f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_stays_that_only_looks_like_it",
+        f"{_DELIVERY}tracking/test_erasure.py::TestFile::test_nothing_is_left_in_the_file_and_its_log",
     ),
 }
 
@@ -356,11 +356,11 @@ _KILLING: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_ended_at_any_request_everybody_else_is_reached_by_the_next_try",
     ),
     "an outage of the state store costs nobody a message": (
-        f"{_AIRFLOW}test_journal_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",
-        f"{_AIRFLOW}test_journal_store.py::TestStateThatCannotBeReached::test_such_a_request_is_unknown_to_a_later_try",
+        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",
+        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_such_a_request_is_unknown_to_a_later_try",
     ),
     "a request whose try was killed before its answer was recorded is unknown": (
-        f"{_AIRFLOW}test_journal_unknown.py::test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown",
+        f"{_AIRFLOW}journal/test_unknown.py::test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown",
     ),
 }
 
@@ -374,12 +374,12 @@ _DEFAULTS: Mapping[str, Tests] = {
         "tests/unit/test_defaults.py::test_what_the_receiver_takes",
     ),
     "the receiver takes a body of so many bytes, within its time": (
-        f"{_DELIVERY}test_receiver.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
-        f"{_DELIVERY}test_receiver.py::TestRefused::test_408_a_body_that_does_not_come",
+        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
+        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
     ),
     "too many recipients for one request are refused, naming the campaign": (
-        f"{_AIRFLOW}test_operators_sms.py::TestLimitsOfTheConnection::test_more_are_refused_and_nobody_gets_anything",
-        f"{_AIRFLOW}test_operators_email.py::TestLimitsOfTheConnection::test_too_many_are_refused_and_nobody_gets_anything",
+        f"{_AIRFLOW}operators/test_sms.py::TestLimitsOfTheConnection::test_more_are_refused_and_nobody_gets_anything",
+        f"{_AIRFLOW}operators/test_email.py::TestLimitsOfTheConnection::test_too_many_are_refused_and_nobody_gets_anything",
     ),
 }
 
@@ -396,48 +396,48 @@ BOTH_DATABASES: Tests = (
     "tests/unit/database/test_leases.py::test_the_loser_of_a_race_stores_nothing_after_the_taking",
     "tests/unit/database/test_lookups.py::test_what_was_found_is_recalled_while_it_is_fresh",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
-    f"{_DELIVERY}test_inbox.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
-    f"{_DELIVERY}test_inbox.py::TestWhatIsKept::test_reports_of_two_connections_are_two",
-    f"{_DELIVERY}test_inbox.py::test_several_at_once_count_everybody_once",
-    f"{_DELIVERY}test_sends.py::TestWhatSendersNote::test_a_later_try_goes_on_with_the_same_send",
-    f"{_DELIVERY}test_tally.py::test_each_campaign_is_counted_by_what_became_of_its_recipients",
-    f"{_DELIVERY}test_happenings.py::TestCampaignFinished::test_is_told_once_everybody_is_known_to_be_reached_or_not",
-    f"{_DELIVERY}test_retention.py::TestPruning::test_deletes_what_is_old_and_nothing_else",
-    f"{_DELIVERY}test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
+    f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
+    f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_reports_of_two_connections_are_two",
+    f"{_DELIVERY}tracking/test_report_store.py::test_several_at_once_count_everybody_once",
+    f"{_DELIVERY}tracking/test_sent_requests.py::TestWhatSendersNote::test_a_later_try_goes_on_with_the_same_send",
+    f"{_DELIVERY}tracking/test_counts.py::test_each_campaign_is_counted_by_what_became_of_its_recipients",
+    f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_once_everybody_is_known_to_be_reached_or_not",
+    f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_deletes_what_is_old_and_nothing_else",
+    f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
 )
 
-_CONTACTS = f"{_AIRFLOW}test_operators_contacts.py::"
-_OTP = f"{_AIRFLOW}test_operators_otp.py::"
+_CONTACTS = f"{_AIRFLOW}operators/test_contacts.py::"
+_OTP = f"{_AIRFLOW}operators/test_otp.py::"
 
 # Each runs as a real task instance in the file of its test.
 TASKS: Mapping[str, str] = {
     "BuyAirtimeOperator": (
-        f"{_AIRFLOW}test_operators_airtime.py::TestResult::test_it_is_the_purchase_without_the_number"
+        f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_it_is_the_purchase_without_the_number"
     ),
     "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_every_type_of_cell_is_written_by_column_name",
     "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_the_row_is_gone",
     "EmailCampaignOperator": (
-        f"{_AIRFLOW}test_campaign_sources.py::TestEmail::test_everybody_gets_their_own_subject_and_body"
+        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_everybody_gets_their_own_subject_and_body"
     ),
     "FindOtpsOperator": f"{_OTP}TestGetAndFind::test_all_records_of_a_number_are_found_without_the_number",
     "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_cells_go_by_name",
     "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_the_columns_are_the_result",
     "GetOtpOperator": f"{_OTP}TestGetAndFind::test_a_record_is_read_by_its_id",
-    "PhoneLookupOperator": f"{_AIRFLOW}test_operators_lookup.py::test_the_record_is_the_result_number_included",
+    "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_the_record_is_the_result_number_included",
     "RequestOtpOperator": f"{_OTP}TestRequest::test_the_result_is_the_record_and_its_end_without_code_and_number",
     "RevokeOtpOperator": f"{_OTP}TestRevoke::test_the_passcode_is_useless_afterwards",
-    "SendEmailOperator": f"{_AIRFLOW}test_operators_email.py::TestResult::test_it_is_ids_counts_and_cost",
-    "SendSmsOperator": f"{_AIRFLOW}test_operators_sms.py::TestResult::test_it_is_ids_counts_and_cost",
+    "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_it_is_ids_counts_and_cost",
+    "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_it_is_ids_counts_and_cost",
     "SmsCampaignOperator": (
-        f"{_AIRFLOW}test_campaign_tries.py::TestOneTry::test_everybody_gets_their_own_words_in_one_request"
+        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_everybody_gets_their_own_words_in_one_request"
     ),
-    "SyncContactsOperator": f"{_AIRFLOW}test_contact_sync.py::test_second_sync_sends_only_changed_cells",
+    "SyncContactsOperator": f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_sends_only_changed_cells",
     "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
     "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
     "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",
-    "partitions": f"{_AIRFLOW}test_campaign_once.py::TestParts::test_everybody_is_reached_by_one_of_them",
+    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
     "DeliverySensor": (
-        f"{_AIRFLOW}test_delivery_sensor.py::TestOutcomes::test_when_all_is_final_it_succeeds_with_counts"
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_when_all_is_final_it_succeeds_with_counts"
     ),
-    "OtpStatusSensor": f"{_AIRFLOW}test_otp_sensor.py::TestOutcomes::test_verified_succeeds_with_the_record",
+    "OtpStatusSensor": f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_verified_succeeds_with_the_record",
 }

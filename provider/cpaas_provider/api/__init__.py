@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.text import measure_sms as measure_sms
 
 _HOMES = {
-    "addresses": ("InvalidEmailAddressError", "mask_email", "normalise_email"),
+    "recipients.email_address": ("InvalidEmailAddressError", "mask_email", "normalise_email"),
     "client": ("AsyncCpaasClient", "CpaasClient"),
     "errors": (
         "CpaasAuthenticationError",
@@ -54,7 +54,7 @@ _HOMES = {
         "CpaasUnknownOutcomeError",
     ),
     "models.otp": ("OtpOutcome",),
-    "numbers": ("InvalidMsisdnError", "mask_msisdn", "normalise_msisdn"),
+    "recipients.msisdn": ("InvalidMsisdnError", "mask_msisdn", "normalise_msisdn"),
     "text": ("SmsLength", "measure_sms"),
 }
 

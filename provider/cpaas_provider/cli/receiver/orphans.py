@@ -13,9 +13,9 @@ LOOK_SECONDS = 1.0
 
 
 def end_with_parent() -> None:
-    """Have this process told to end, as by SIGTERM, when its parent is gone, however that ended.
+    """Send this process SIGTERM when its parent has ended, in whatever way.
 
-    Otherwise the workers of a supervisor that was killed would keep its port, and take reports for nobody. Where
+    Otherwise the workers of a killed supervisor would keep its port, and accept reports that it no longer serves. Where
     another process forked this one, likewise when that is gone: the supervisor no longer sees this one, and starts
     another in its place.
     """
