@@ -60,7 +60,7 @@ PLACES = {
         "tests/unit/docs/test_search.py",
         "tests/unit/docs/test_site.py",
         "tests/unit/sandbox/test_command.py",
-        "tests/unit/sandbox/test_page.py",
+        "tests/unit/sandbox/page/test_page.py",
         "tests/unit/sending/campaign/guards/test_send_window_everywhere.py",
         "tests/unit/sources/test_memory.py",
         "tests/unit/database/test_processes_at_once.py",

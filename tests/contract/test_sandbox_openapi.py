@@ -18,8 +18,8 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from cpaas_provider.sandbox.operations import NAMES, OPERATIONS
-from cpaas_provider.sandbox.state import Options
+from cpaas_provider.sandbox.core.context import Options
+from cpaas_provider.sandbox.service.operations import NAMES, OPERATIONS
 from tests.unit.sandbox.conftest import ADA, Harness, running
 
 KEY = "sk_test_contract"

@@ -20,7 +20,7 @@ from rich.text import Text
 from tests.system.demo import DAG_ID, REPOSITORY, Demo
 from tests.system.demo_view import View
 from tests.system.standalone import wait_for
-from tests.unit.sandbox.browser import CHROMIUM, DRIVER, browsing
+from tests.unit.sandbox.page.browser import CHROMIUM, DRIVER, browsing
 
 FOLDER = REPOSITORY / "docs" / "pictures"
 LARGEST = 200_000  # bytes of one picture

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cpaas_provider.sandbox.account import MAX_MONEY
-from cpaas_provider.sandbox.database import UnusableDatabaseError
+from cpaas_provider.sandbox.core.account import MAX_MONEY
+from cpaas_provider.sandbox.core.context import Options
+from cpaas_provider.sandbox.core.database import UnusableDatabaseError
+from cpaas_provider.sandbox.core.settings import SETTINGS
 from cpaas_provider.sandbox.server import bind, make_server, url_of
-from cpaas_provider.sandbox.settings import SETTINGS
-from cpaas_provider.sandbox.state import Options
 
 # option -> the setting it sets, and the variable it may come from
 _WEBHOOK: dict[str, tuple[str, str | None]] = {

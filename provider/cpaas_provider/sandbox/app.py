@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import logging
 
-from cpaas_provider.sandbox import misbehave
-from cpaas_provider.sandbox.control import control_app
-from cpaas_provider.sandbox.errors import FieldError, ServiceError
-from cpaas_provider.sandbox.exchange import Answer
-from cpaas_provider.sandbox.faults import KINDS, Rule, Stage
-from cpaas_provider.sandbox.openapi import document
-from cpaas_provider.sandbox.operations import Operation
+from cpaas_provider.sandbox.control.app import control_app
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.faults import effects
+from cpaas_provider.sandbox.faults.rules import KINDS, Rule, Stage
 from cpaas_provider.sandbox.page import serve_page
-from cpaas_provider.sandbox.routing import route
-from cpaas_provider.sandbox.service import Service
-from cpaas_provider.sandbox.state import Sandbox
-from cpaas_provider.sandbox.wire import DisconnectedError, Message, Receive, Scope, Send, Wire
+from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.service.exchange import Answer
+from cpaas_provider.sandbox.service.openapi import document
+from cpaas_provider.sandbox.service.operations import Operation
+from cpaas_provider.sandbox.service.routing import route
+from cpaas_provider.sandbox.service.service import Service
+from cpaas_provider.sandbox.service.wire import DisconnectedError, Message, Receive, Scope, Send, Wire
 
 log = logging.getLogger("cpaas_sandbox")
 
@@ -111,11 +111,11 @@ class App:
             return
         if fault is not None and KINDS[fault.kind].stage is Stage.BEFORE:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
-            await misbehave.BEFORE[fault.kind](wire, fault)
+            await effects.BEFORE[fault.kind](wire, fault)
             return
         answer, accepted = self._decide(wire, operation, ids, raw, fault)
         if fault is not None and accepted:
-            await misbehave.AFTER[fault.kind](wire, fault, answer, operation.result)
+            await effects.AFTER[fault.kind](wire, fault, answer, operation.result)
         else:
             await wire.answer(answer)
 

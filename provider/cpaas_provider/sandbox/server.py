@@ -8,7 +8,7 @@ import socket
 import uvicorn
 
 from cpaas_provider.sandbox.app import App
-from cpaas_provider.sandbox.state import Options, Sandbox
+from cpaas_provider.sandbox.core.context import Options, Sandbox
 
 _GRACE_SECONDS = 3
 

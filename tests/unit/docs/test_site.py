@@ -17,7 +17,7 @@ import pytest
 
 from cpaas_provider.provider_info import DOCUMENTATION, get_provider_info
 from tests.unit.docs import DOCS, PAGES, ROOT
-from tests.unit.sandbox.browser import DRIVER, Browser, browsing
+from tests.unit.sandbox.page.browser import DRIVER, Browser, browsing
 
 from cpaas_docs import messages  # isort: skip
 

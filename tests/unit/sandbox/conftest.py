@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.server import bind, make_server, url_of
-from cpaas_provider.sandbox.state import Options
 from tests.unit.sandbox.receiver import Receiver
 
 KEY = "sk_test_unit"

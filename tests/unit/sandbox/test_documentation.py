@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.sandbox.faults import KINDS
-from cpaas_provider.sandbox.settings import SETTINGS
+from cpaas_provider.sandbox.core.settings import SETTINGS
+from cpaas_provider.sandbox.faults.rules import KINDS
 
 DOC = (Path(__file__).parents[3] / "docs" / "getting-started" / "sandbox.md").read_text(encoding="utf-8")
 

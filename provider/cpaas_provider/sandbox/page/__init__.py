@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from cpaas_provider.sandbox.wire import Wire
+from cpaas_provider.sandbox.service.wire import Wire
 
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),

@@ -1,0 +1,237 @@
+"""The control API under /_control/: what was accepted and reported, faults, clock, money, settings, seeding.
+
+It asks for no key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from starlette.exceptions import HTTPException
+
+from cpaas_provider.sandbox.control import inbox
+from cpaas_provider.sandbox.control.environment import Money, add_setting_up, add_time_and_money, one_of
+from cpaas_provider.sandbox.control.reports import add_reporting
+from cpaas_provider.sandbox.core.account import to_amount
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.faults import rules
+from cpaas_provider.sandbox.service.exchange import dump
+from cpaas_provider.sandbox.service.handlers import contacts
+from cpaas_provider.sandbox.service.operations import NAMES
+
+Kind = Annotated[str, one_of(rules.KINDS)]
+Named = Annotated[str, one_of(("*", *NAMES))]
+Box = Annotated[str, one_of(inbox.BOXES)]
+
+
+class Fault(BaseModel):
+    """A fault to inject; figures of its kind go into `params`, or beside the rest."""
+
+    model_config = ConfigDict(extra="allow")
+
+    operation: Named = "*"
+    kind: Kind
+    times: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    rate: Annotated[FiniteFloat, Field(ge=0, le=1)] = 1.0
+    after: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    seed: int | None = None
+    params: dict[str, Any] = {}
+
+
+Rules = Annotated[list[Fault], Field(max_length=rules.MAX_RULES)]
+
+
+class Scene(BaseModel):
+    """Faults in the place of all there are, and the balance and the settings named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    faults: Rules = []
+    balance: Money | None = None
+    settings: dict[str, Any] = {}
+
+
+def _version() -> str:
+    try:
+        return version("airflow-provider-cpaas")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _refusal(status: int, problems: list[dict[str, str]]) -> JSONResponse:
+    message = "; ".join(f"{one['field']}: {one['message']}" if one["field"] else one["message"] for one in problems)
+    return JSONResponse({"status": status, "message": message, "errors": problems}, status)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    shown = []
+    for one in problems:
+        field = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
+        shown.append(
+            {"field": field, "message": str(one["msg"]).removeprefix("Value error, "), "type": str(one["type"])}
+        )
+    return _refusal(400, shown)
+
+
+async def _wrong_value(request: Request, error: Exception) -> JSONResponse:
+    return _refusal(400, [{"field": "", "message": str(error), "type": "value_error"}])
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
+    answer = _refusal(error.status_code, [{"field": "", "message": str(error.detail), "type": "http"}])
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def control_app(sandbox: Sandbox) -> FastAPI:
+    """Return the control API over a sandbox's state, with its own document at /_control/openapi.json."""
+    app = FastAPI(
+        title="Sandbox control",
+        version=_version(),
+        openapi_url="/_control/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={RequestValidationError: _invalid, ValueError: _wrong_value, HTTPException: _http},
+    )
+
+    @app.middleware("http")
+    async def up_to_date(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        sandbox.tick()
+        response = await go_on(request)
+        response.headers["cache-control"] = "no-store"
+        return response
+
+    _watching(app, sandbox)
+    _faults(app, sandbox)
+    _scene(app, sandbox)
+    add_setting_up(app, sandbox)
+    add_time_and_money(app, sandbox)
+    add_reporting(app, sandbox)
+    return app
+
+
+def _unless_known(request: Request, body: dict[str, Any]) -> Response:
+    """Answer with a body and its tag, or that whoever asks has it already: pages ask every second."""
+    raw = dump(body)
+    tag = f'"{blake2b(raw, digest_size=12).hexdigest()}"'
+    known = request.headers.get("if-none-match") == tag
+    return Response(None if known else raw, 304 if known else 200, {"etag": tag}, "application/json")
+
+
+def counters(sandbox: Sandbox) -> dict[str, Any]:
+    """Return what was really accepted, and the money."""
+    account = sandbox.account
+    money = {"charged": to_amount(account.charged), "balance": to_amount(account.balance)}
+    return sandbox.counters.snapshot(sandbox.clock.now()) | money
+
+
+def _watching(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what only looks."""
+
+    @app.get("/_control/health")
+    async def health() -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "version": _version(),
+            "database": sandbox.options.database or "memory",
+            "uptime_seconds": round(time.monotonic() - sandbox.started, 3),
+            "clock": sandbox.clock.as_json(),
+        }
+
+    @app.get("/_control/counters")
+    async def get_counters(request: Request) -> Response:
+        return _unless_known(request, counters(sandbox))
+
+    @app.get("/_control/table")
+    async def get_table() -> dict[str, Any]:
+        table = contacts.table_json(sandbox)
+        return table | {"names": {column["id"]: column["name"] for column in table["columns"]}}
+
+    @app.get("/_control/templates")
+    async def get_templates() -> list[dict[str, Any]]:
+        return list(sandbox.templates.values())
+
+    @app.get("/_control/inbox/{box}")
+    async def get_inbox(
+        request: Request,
+        box: Box,
+        recipient: str | None = None,
+        external_ref: str | None = None,
+        message_id: str | None = None,
+        search: Annotated[str | None, Query(max_length=200)] = None,
+        limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    ) -> Response:
+        page = inbox.look(sandbox, box, recipient, external_ref, search, limit, offset, message_id)
+        return _unless_known(request, page)
+
+
+def _rule(fault: Fault) -> rules.Rule:
+    params = rules.read_params(fault.kind, fault.params | (fault.model_extra or {}))
+    return rules.Rule(fault.operation, fault.kind, fault.times, fault.rate, fault.after, fault.seed, params)
+
+
+def _faults(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what goes wrong."""
+
+    @app.get("/_control/faults")
+    async def list_faults() -> dict[str, Any]:
+        return {
+            "faults": [rule.as_json() for rule in sandbox.faults.rules],
+            "kinds": {
+                name: {
+                    "stage": kind.stage.value,
+                    "means": kind.means,
+                    "params": {p: d.default for p, d in kind.params.items()},
+                }
+                for name, kind in rules.KINDS.items()
+            },
+        }
+
+    @app.post("/_control/faults", status_code=201)
+    async def add_fault(fault: Fault) -> dict[str, Any]:
+        rule = _rule(fault)
+        sandbox.faults.add(rule)
+        return rule.as_json()
+
+    @app.delete("/_control/faults")
+    async def clear_faults() -> dict[str, Any]:
+        count = len(sandbox.faults.rules)
+        sandbox.faults.clear()
+        return {"removed": count}
+
+    @app.delete("/_control/faults/{rule_id}")
+    async def remove_fault(rule_id: str) -> dict[str, Any]:
+        if not sandbox.faults.remove(rule_id):
+            raise HTTPException(404, "there is no such fault")
+        return {"removed": 1}
+
+
+def _scene(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add what sets faults, balance and settings in one call, all of it or nothing."""
+
+    @app.put("/_control/scene")
+    async def put_scene(scene: Scene) -> dict[str, Any]:
+        rules = [_rule(fault) for fault in scene.faults]
+        if scene.settings:
+            sandbox.settings.change(scene.settings)
+            sandbox.reload()
+        if scene.balance is not None:
+            sandbox.account.set_balance(scene.balance)
+        sandbox.faults.replace(rules)
+        return {
+            "faults": [rule.as_json() for rule in rules],
+            "balance": to_amount(sandbox.account.balance),
+            "settings": sandbox.settings.as_json(),
+        }

@@ -1,0 +1,133 @@
+"""The part of the control API that changes what the service finds itself in: seeds and settings, time and money."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import FastAPI
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+
+from cpaas_provider.sandbox.control.seeding import Seeding, sow
+from cpaas_provider.sandbox.core.account import DEFAULT_PRICES, MAX_MONEY, to_amount
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.settings import SETTINGS
+
+
+def one_of(names: Iterable[str]) -> AfterValidator:
+    """Return what holds a string to the names of a table."""
+    known = tuple(names)
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Money = Annotated[FiniteFloat, Field(ge=0, le=MAX_MONEY)]
+Price = Annotated[str, one_of(DEFAULT_PRICES)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Reset(_Strict):
+    """Whether templates, contacts, look-ups, outcomes, prices and settings stay."""
+
+    keep_seeding: bool = False
+
+
+class ClockChange(_Strict):
+    """Go to a moment (ISO 8601 with offset), stop or go on; `real` returns to real time."""
+
+    now: dt.datetime | None = None
+    frozen: bool | None = None
+    real: bool = False
+
+
+class Advance(_Strict):
+    """Let time pass."""
+
+    seconds: Annotated[FiniteFloat, Field(ge=-1e9, le=1e9)]
+
+
+class Balance(_Strict):
+    """The money there is."""
+
+    balance: Money
+
+
+def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add reset, seeding and settings."""
+
+    @app.post("/_control/reset")
+    async def reset(reset: Reset | None = None) -> dict[str, Any]:
+        sandbox.reset(reset.keep_seeding if reset else False)
+        return {"status": "ok", "settings": sandbox.settings.as_json()}
+
+    @app.post("/_control/seed")
+    async def seed(seeding: Seeding) -> dict[str, Any]:
+        return {"seeded": sow(sandbox, seeding)}
+
+    @app.get("/_control/settings")
+    async def get_settings() -> dict[str, Any]:
+        return sandbox.settings.as_json()
+
+    @app.get("/_control/settings/meaning")
+    async def explain_settings() -> dict[str, Any]:
+        return {
+            name: {"default": one.default, "means": one.means, "choices": one.choices} for name, one in SETTINGS.items()
+        }
+
+    @app.put("/_control/settings")
+    async def put_settings(settings: dict[str, Any]) -> dict[str, Any]:
+        sandbox.settings.change(settings)
+        sandbox.reload()
+        return sandbox.settings.as_json()
+
+
+def add_time_and_money(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add the clock, the balance and the prices."""
+
+    @app.get("/_control/clock")
+    async def get_clock() -> dict[str, Any]:
+        return sandbox.clock.as_json()
+
+    @app.put("/_control/clock")
+    async def put_clock(change: ClockChange) -> dict[str, Any]:
+        if change.now is not None and change.now.tzinfo is None:
+            raise ValueError("now: give the moment with its UTC offset")
+        if change.real:
+            sandbox.clock.reset()
+        if not change.real or change.now is not None or change.frozen is not None:
+            sandbox.clock.set(change.now.timestamp() if change.now else None, change.frozen)
+        return _time_moved(sandbox)
+
+    @app.post("/_control/clock/advance")
+    async def advance(advance: Advance) -> dict[str, Any]:
+        sandbox.clock.advance(advance.seconds)
+        return _time_moved(sandbox)
+
+    @app.put("/_control/balance")
+    async def put_balance(balance: Balance) -> dict[str, Any]:
+        sandbox.account.set_balance(balance.balance)
+        return {"balance": to_amount(sandbox.account.balance)}
+
+    @app.get("/_control/prices")
+    async def get_prices() -> dict[str, Any]:
+        return {name: to_amount(price) for name, price in sandbox.account.prices.items()}
+
+    @app.put("/_control/prices")
+    async def put_prices(prices: dict[Price, Money]) -> dict[str, Any]:
+        sandbox.account.set_prices(prices)
+        return await get_prices()
+
+
+def _time_moved(sandbox: Sandbox) -> dict[str, Any]:
+    sandbox.wake()
+    sandbox.tick()
+    return sandbox.clock.as_json()

@@ -1,0 +1,111 @@
+"""The part of the control API that is about delivery reports: what became of whom, and reports on demand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from cpaas_provider.sandbox.control.environment import one_of
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
+from cpaas_provider.sandbox.service.exchange import dump
+
+Kind = Annotated[str, one_of(OUTCOMES)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+After = Annotated[int, Query(ge=0, le=2**63 - 1)]
+
+_PAGE = 1000
+_OF_MESSAGES = """
+SELECT d.seq, d.message_id, m.external_ref, d.recipient, d.outcome, d.reason
+FROM deliveries d JOIN messages m ON m.id = d.message_id WHERE d.kind = ?"""
+_OF_AIRTIME = """
+SELECT a.seq, a.id AS message_id, a.external_ref, a.recipient, a.status AS outcome, a.reason
+FROM airtime a WHERE ? = 'airtime'"""
+_ACKNOWLEDGED = """
+SELECT group_concat(DISTINCT status) FROM reports
+WHERE message_id = o.message_id AND recipient = o.recipient AND state = 'acknowledged'"""
+
+
+class ReportNow(BaseModel):
+    """Something to report of a recipient at once, such as `clicked`; the message by its id or its external_ref."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    recipient: Annotated[str, Field(min_length=1, max_length=320)]
+    status: Annotated[str, Field(min_length=1, max_length=50)]
+    reason: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    message_id: str | None = None
+    external_ref: str | None = None
+
+
+class _Selection:
+    """The recipients of one kind, narrowed by what was asked for."""
+
+    def __init__(self, sandbox: Sandbox, kind: str, recipient: str | None, external_ref: str | None) -> None:
+        self._database = sandbox.database
+        self._sql = _OF_AIRTIME if kind == "airtime" else _OF_MESSAGES
+        self._values: list[Any] = [kind]
+        table, owner = ("a", "a") if kind == "airtime" else ("d", "m")
+        for column, value in ((f"{table}.recipient", recipient), (f"{owner}.external_ref", external_ref)):
+            if value is not None:
+                self._sql += f" AND {column} = ?"
+                self._values.append(value)
+
+    def counts(self) -> dict[str, int]:
+        sql = f"SELECT outcome, count(*) AS n FROM ({self._sql}) GROUP BY outcome"  # noqa: S608 - text of ours
+        return {row["outcome"]: row["n"] for row in self._database.rows(sql, self._values)}
+
+    def page(self, after: int, limit: int) -> list[Row]:
+        """Return those that came after one of them, in the order in which they were accepted."""
+        page = f"SELECT * FROM ({self._sql}) WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - text of ours
+        sql = f"SELECT o.*, ({_ACKNOWLEDGED}) AS acknowledged FROM ({page}) o ORDER BY o.seq"  # noqa: S608 - text of ours
+        rows = self._database.rows(sql, [*self._values, after, limit])
+        return [row | {"acknowledged": sorted(filter(None, (row["acknowledged"] or "").split(",")))} for row in rows]
+
+
+def add_reporting(app: FastAPI, sandbox: Sandbox) -> None:
+    """Add outcomes by recipient, and reports on demand."""
+
+    @app.get("/_control/outcomes/{kind}.jsonl")
+    async def stream_outcomes(
+        kind: Kind, recipient: str | None = None, external_ref: str | None = None
+    ) -> StreamingResponse:
+        selection = _Selection(sandbox, kind, recipient, external_ref)
+        return StreamingResponse(_lines(selection), media_type="application/jsonl")
+
+    @app.get("/_control/outcomes/{kind}")
+    async def get_outcomes(
+        kind: Kind,
+        recipient: str | None = None,
+        external_ref: str | None = None,
+        after: After = 0,
+        limit: Limit = 50,
+    ) -> dict[str, Any]:
+        selection = _Selection(sandbox, kind, recipient, external_ref)
+        counts, items = selection.counts(), selection.page(after, limit)
+        following = items[-1]["seq"] if len(items) == limit else None
+        return {"total": sum(counts.values()), "counts": counts, "limit": limit, "next": following, "items": items}
+
+    @app.post("/_control/reports", status_code=201)
+    async def report_now(report: ReportNow) -> dict[str, Any]:
+        try:
+            booked = sandbox.reports.say(
+                report.recipient, report.status, report.reason, report.message_id, report.external_ref
+            )
+        except LookupError as error:
+            raise HTTPException(404, str(error)) from error
+        return {"booked": booked}
+
+
+async def _lines(selection: _Selection) -> AsyncIterator[bytes]:
+    """Yield a line for each recipient; page by page, so that others are served meanwhile."""
+    after = 0
+    while page := selection.page(after, _PAGE):
+        yield b"".join(dump(row) + b"\n" for row in page)
+        after = page[-1]["seq"]

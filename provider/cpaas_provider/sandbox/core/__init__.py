@@ -1,0 +1,1 @@
+"""What everything in the sandbox stands on: state, clock, settings, money, counts."""

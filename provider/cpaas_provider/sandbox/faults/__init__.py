@@ -1,0 +1,1 @@
+"""Faults on demand: the rules, and their effects on the wire."""

@@ -1,0 +1,170 @@
+"""Sends delivery reports until they are acknowledged: by default again every hour, for a day.
+
+Each lane has connections of its own, so that many at once do not wait for one another. It speaks through httpx's
+transport: what a client adds (cookies, redirects, authentication) is of no use here and costs a third of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import httpx
+
+from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.core.hosts import is_loopback
+from cpaas_provider.sandbox.core.wakeup import Alarm
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.core.context import Sandbox
+
+ACKNOWLEDGING = (200, 201, 202)
+MAX_CONCURRENCY = 64
+MAX_TIMEOUT_SECONDS = 30.0
+
+# Few enough that who does not answer holds the others up for a while only.
+_ROUND_PER_LANE = 25
+_MAX_ANSWER_BYTES = 65_536
+# Shorter than servers keep one: a report that met a closing connection would wait an hour.
+_LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=2.0)
+
+_DUE = "SELECT * FROM reports WHERE state = 'pending' AND due <= ? ORDER BY due, turn, seq LIMIT ?"
+_STILL = "SELECT 1 FROM reports WHERE seq = ? AND state = 'pending'"
+_NEXT = "SELECT min(due) AS due FROM reports WHERE state = 'pending'"
+_SETTLE = """
+UPDATE reports SET state = ?, attempts = ?, result = ?, due = ?, updated = ? WHERE seq = ? AND state = 'pending'"""
+
+
+def signature(raw: bytes, secret: str) -> str:
+    """Return what proves to a webhook who wrote a body: Base64 of its HMAC-SHA512."""
+    return base64.b64encode(hmac.digest(secret.encode(), raw, hashlib.sha512)).decode()
+
+
+def _in_turn(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield the reports that must not overtake one another together, in the order of the first of each."""
+    together: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = (row["endpoint"], row["origin"], row["message_id"], row["recipient"])
+        together.setdefault(key, []).append(row)
+    yield from together.values()
+
+
+class Dispatch:
+    """The task that sends what is due."""
+
+    def __init__(self, sandbox: Sandbox, allow_remote: bool) -> None:
+        self._sandbox = sandbox
+        self._allow_remote = allow_remote
+        self._transports: list[httpx.AsyncHTTPTransport] = []
+        self.alarm = Alarm(sandbox.clock)
+
+    async def run(self) -> None:
+        """Send until the server ends."""
+        database, clock = self._sandbox.database, self._sandbox.clock
+        while not self._sandbox.closing.is_set():
+            lanes = self._sandbox.settings["report_concurrency"]
+            rows = database.rows(_DUE, [clock.now(), lanes * _ROUND_PER_LANE])
+            if rows:
+                await self._send(rows, lanes)
+            else:
+                self.alarm.set((database.row(_NEXT) or {}).get("due"))
+                await self.alarm.sleep()
+
+    async def _send(self, rows: list[Row], lanes: int) -> None:
+        """Make one attempt for each, as many at a time as there are lanes."""
+        waiting = _in_turn(rows)
+        await self._open(lanes)
+        async with asyncio.TaskGroup() as group:
+            for transport in self._transports[:lanes]:
+                group.create_task(self._lane(transport, waiting))
+
+    async def _open(self, lanes: int) -> None:
+        if len(self._transports) < lanes:
+            # Off the loop: it reads the whole CA bundle.
+            tls = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
+            while len(self._transports) < lanes:
+                self._transports.append(httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_LIMITS))
+
+    async def _lane(self, transport: httpx.AsyncHTTPTransport, waiting: Iterator[list[Row]]) -> None:
+        for together in waiting:
+            for row in together:
+                if not self._sandbox.database.row(_STILL, [row["seq"]]):
+                    continue  # a reset since the round began
+                objection = self._objection(row)
+                if objection:
+                    self._settle(row, "given_up", objection, row["due"], tried=False)
+                else:
+                    self._conclude(row, *await self._post(transport, row))
+
+    def _objection(self, row: Row) -> str | None:
+        if not (self._allow_remote or is_loopback(row["url"])):
+            return "not called: the host is not this machine"
+        if row["endpoint"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
+            return "not called: webhook_secret is no longer set"
+        return None
+
+    async def _post(self, transport: httpx.AsyncHTTPTransport, row: Row) -> tuple[bool, str]:
+        """Make one attempt, bounded in time as a whole; a transport follows no redirect and knows no proxy."""
+        settings, raw = self._sandbox.settings, row["body"].encode()
+        headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
+        if row["endpoint"] == "webhook":
+            headers[settings["signature_header"]] = signature(raw, settings["webhook_secret"])
+        limit = settings["report_timeout_seconds"]
+        try:
+            async with asyncio.timeout(limit):
+                request = httpx.Request("POST", row["url"], headers=headers, content=raw)
+                answer = await transport.handle_async_request(request)
+                try:
+                    await _read_off(answer)
+                finally:
+                    await answer.aclose()
+        except TimeoutError:
+            return False, f"no response within {limit:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            return False, type(error).__name__
+        return answer.status_code in ACKNOWLEDGING, f"HTTP {answer.status_code}"
+
+    def _conclude(self, row: Row, acknowledged: bool, result: str) -> None:
+        """Take an attempt's result in: acknowledged, to be repeated, or given up."""
+        settings, now = self._sandbox.settings, self._sandbox.clock.now()
+        if acknowledged:
+            self._settle(row, "acknowledged", result, row["due"])
+            return
+        interval = settings["report_interval_seconds"]
+        # by the full hour, not an hour after the answer: repeats do not drift out of the day
+        due = row["due"] + interval if row["due"] + interval > now else now + interval
+        over = (
+            row["attempts"] + 1 >= settings["report_attempts"] or due > row["first"] + settings["report_window_seconds"]
+        )
+        self._settle(row, "given_up" if over else "pending", result, due)
+
+    def _settle(self, row: Row, state: str, result: str, due: float, tried: bool = True) -> None:
+        sandbox, attempts = self._sandbox, row["attempts"] + tried
+        counted = [f"reports.{state}"] if state != "pending" else []
+        if tried:
+            counted.append("reports.sent")
+            counted += [] if state == "acknowledged" else ["reports.refused"]
+        with sandbox.database.transaction():
+            # a reset in the meantime has taken the report away
+            if sandbox.database.execute(_SETTLE, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]):
+                sandbox.counters.add(*counted)
+                if state == "acknowledged":
+                    sandbox.reports.repeat(row)
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        for transport in self._transports:
+            await transport.aclose()
+
+
+async def _read_off(answer: httpx.Response) -> None:
+    """Read the answer's body away, so that the connection can be used again; it is nobody's business."""
+    size = 0
+    async for chunk in answer.aiter_raw():
+        size += len(chunk)
+        if size > _MAX_ANSWER_BYTES:
+            return

@@ -1,0 +1,201 @@
+"""Delivery reports (INTERFACE.md section 6): what is said of whom, to whom and when.
+
+They are booked in the transaction that accepts the request and sent off its path, by ``dispatch``. A report goes to
+the ``callback`` of the request, to the account's webhook, to both or to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.reports.formats import EVENTS, Told, write
+from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Fate, chance
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.core.context import Sandbox
+
+_BOOK = """
+INSERT INTO reports
+    (endpoint, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_REPEAT = """
+INSERT INTO reports
+    (endpoint, origin, kind, message_id, recipient, external_ref, status, url, body, turn, first, due, created)
+SELECT endpoint, 'resent', kind, message_id, recipient, external_ref, status, url, body, turn, ?, ?, ?
+FROM reports WHERE seq = ?"""
+_MESSAGE = """
+SELECT d.*, m.callback, m.external_ref, m.is_trackable FROM deliveries d JOIN messages m ON m.id = d.message_id
+WHERE d.recipient = ? AND """
+# One in so many of the duplicated is sent three times.
+_THRICE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the reports are about, and the URL its request gave for them."""
+
+    kind: str
+    message_id: str
+    external_ref: str | None
+    callback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to be said of a recipient, at a moment at the earliest."""
+
+    recipient: str
+    status: str
+    due: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    name: str
+    url: str
+    shape: str
+
+    def takes(self, kind: str, status: str) -> bool:
+        return self.name == "callback" or status in EVENTS[kind]
+
+
+def notices_of(sandbox: Sandbox, recipient: str, fate: Fate) -> Iterator[Notice]:
+    """Yield all that will be said of one recipient of a message sent now."""
+    settings, now = sandbox.settings, sandbox.clock.now()
+    if settings["report_in_flight"]:
+        yield Notice(recipient, IN_FLIGHT, now)
+    final = now + settings["report_delay_seconds"]
+    yield Notice(recipient, fate.statuses[0], final, fate.reason)
+    for status in fate.statuses[1:]:
+        final += settings["report_engagement_seconds"]
+        yield Notice(recipient, status, final)
+
+
+class Reports:
+    """The book of delivery reports, in the database."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def _endpoints(self, callback: str | None) -> list[_Endpoint]:
+        settings = self._sandbox.settings
+        endpoints = [_Endpoint("callback", callback, settings["callback_shape"])] if callback else []
+        if settings["webhook_url"]:
+            endpoints.append(_Endpoint("webhook", settings["webhook_url"], settings["webhook_shape"]))
+        return endpoints
+
+    def book(self, subject: Subject, notices: Iterable[Notice]) -> int:
+        """Book a report for each notice and each endpoint that takes it; return how many.
+
+        :param notices: those of one recipient beside each other, in the order in which they become true
+        """
+        endpoints = self._endpoints(subject.callback)
+        if not endpoints:
+            return 0
+        now = self._sandbox.clock.now()
+        rows: list[tuple[Any, ...]] = []
+        for turn, notice in self._in_order(list(notices)):
+            told = Told(
+                subject.kind,
+                subject.message_id,
+                subject.external_ref,
+                notice.recipient,
+                notice.status,
+                notice.reason,
+                notice.due,
+            )
+            about = (subject.kind, subject.message_id, notice.recipient, subject.external_ref, notice.status)
+            for endpoint in endpoints:
+                if not endpoint.takes(subject.kind, notice.status):
+                    continue
+                when = (turn, notice.due, notice.due, now)
+                row = (*about, endpoint.url, write(endpoint.shape, told), *when)
+                rows.append((endpoint.name, "first", *row))
+                rows += [(endpoint.name, "duplicate", *row)] * self._more(endpoint.name, notice)
+        self._sandbox.database.many(_BOOK, rows)
+        if rows:
+            self._sandbox.counters.add(reports__booked=len(rows))
+            self._sandbox.dispatch.alarm.ring_by(min(row[-2] for row in rows))
+        return len(rows)
+
+    def _hit(self, rate: str, purpose: str, recipient: str) -> bool:
+        settings = self._sandbox.settings
+        return bool(settings[rate]) and chance(settings["report_seed"], purpose, recipient) < settings[rate]
+
+    def disordered(self, recipient: str) -> bool:
+        """Tell whether a recipient's reports come out of order."""
+        return self._hit("report_disorder", "disorder", recipient)
+
+    def _more(self, endpoint: str, notice: Notice) -> int:
+        """Return how many times more than once a report is sent."""
+        purpose = f"duplicate {endpoint} {notice.status}"
+        if not self._hit("report_duplicate_rate", purpose, notice.recipient):
+            return 0
+        seed = self._sandbox.settings["report_seed"]
+        return 2 if chance(seed, f"thrice {purpose}", notice.recipient) < _THRICE else 1
+
+    def _in_order(self, notices: Sequence[Notice]) -> Iterator[tuple[float, Notice]]:
+        """Yield each notice with its turn among those that are due together; as true to life as it is set to be.
+
+        Who is hit by disorder has everything said late, the last first, and at any place among the others.
+        """
+        turn = 0
+        seed = self._sandbox.settings["report_seed"]
+        for recipient, group in groupby(notices, key=lambda notice: notice.recipient):
+            mine = list(group)
+            start = float(turn)
+            turn += len(mine)
+            if self.disordered(recipient):
+                last = max(notice.due for notice in mine)
+                mine = [replace(notice, due=last) for notice in reversed(mine)]
+                start = chance(seed, "place", recipient) * len(notices)
+            # less than one apart, so that a recipient's own stay in this order wherever they begin
+            yield from ((start + n / len(mine), notice) for n, notice in enumerate(mine))
+
+    def repeat(self, row: Row) -> None:
+        """Book an acknowledged report once more where the settings say so."""
+        purpose = f"again {row['endpoint']} {row['status']}"
+        if row["origin"] != "first" or not self._hit("report_repeat_rate", purpose, row["recipient"]):
+            return
+        now = self._sandbox.clock.now()
+        due = now + self._sandbox.settings["report_interval_seconds"]
+        self._sandbox.database.execute(_REPEAT, [due, due, now, row["seq"]])
+        self._sandbox.counters.add("reports.booked")
+        self._sandbox.dispatch.alarm.ring_by(due)
+
+    def say(
+        self, recipient: str, status: str, reason: str | None, message_id: str | None, external_ref: str | None
+    ) -> int:
+        """Report something of a recipient of a message now; return how many reports were booked.
+
+        :raises LookupError: there is no such message to this recipient
+        :raises ValueError: this message cannot have that status, or no URL takes its reports
+        """
+        if (message_id is None) == (external_ref is None):
+            raise ValueError("give either message_id or external_ref")
+        named = "d.message_id = ?" if external_ref is None else "m.external_ref = ?"
+        rows = self._sandbox.database.rows(_MESSAGE + named, [recipient, message_id or external_ref])
+        if not rows:
+            raise LookupError("there is no such message to this recipient")
+        with self._sandbox.database.transaction():
+            booked = sum(self._say(row, status, reason) for row in rows)
+            if not booked:
+                raise ValueError("no URL to report to: give the message a callback, or set webhook_url")
+        return booked
+
+    def _say(self, row: Row, status: str, reason: str | None) -> int:
+        allowed = (IN_FLIGHT, *EVENTS[row["kind"]])
+        if status not in allowed:
+            raise ValueError(f"status: must be one of {', '.join(allowed)}")
+        if status == "clicked" and row["kind"] == "sms" and not row["is_trackable"]:
+            raise ValueError("status: only trackable messages can be clicked")
+        if RANK[status] > RANK[row["outcome"]]:
+            sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
+            self._sandbox.database.execute(sql, [status, reason, row["seq"]])
+        subject = Subject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
+        return self.book(subject, [Notice(row["recipient"], status, self._sandbox.clock.now(), reason)])

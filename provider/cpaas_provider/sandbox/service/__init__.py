@@ -1,0 +1,1 @@
+"""The service of INTERFACE.md: operations, requests, responses, errors, OpenAPI."""

@@ -1,0 +1,1 @@
+"""What each operation does, one module for each kind of resource."""

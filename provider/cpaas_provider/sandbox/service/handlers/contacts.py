@@ -1,0 +1,96 @@
+"""The contact list: one table with typed columns (INTERFACE.md sections 2.5 and 4.9 to 4.13)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.service.cells import Column, stored
+from cpaas_provider.sandbox.service.errors import not_found
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.core.context import Sandbox
+    from cpaas_provider.sandbox.service.exchange import Request
+
+
+def _dates(created: float, updated: float | None) -> dict[str, str]:
+    dates = {"created_datetime": timestamp(created)}
+    if updated is not None:
+        dates["updated_datetime"] = timestamp(updated)
+    return dates
+
+
+def table_json(sandbox: Sandbox) -> dict[str, Any]:
+    """Return the table as the service shows it."""
+    table = sandbox.table
+    columns = [column.as_json() for column in table.columns.values()]
+    return {"id": table.id, "columns": columns, **_dates(table.created, table.updated)}
+
+
+def row_json(sandbox: Sandbox, row: Row) -> dict[str, Any]:
+    """Return a row as the service shows it: every column of the table, null where the cell is clear."""
+    cells = json.loads(row["columns"])
+    columns = {id_: cells.get(id_) for id_ in sandbox.table.columns}
+    return {"id": row["id"], "columns": columns, **_dates(row["created"], row["updated"])}
+
+
+def _found(sandbox: Sandbox, row_id: str) -> Row:
+    row = sandbox.database.row("SELECT * FROM contacts WHERE id = ?", [row_id])
+    if row is None:
+        raise not_found("row_id", "There is no contact row with this id")
+    return row
+
+
+def _both(sandbox: Sandbox, row: Row) -> dict[str, Any]:
+    return {"row": row_json(sandbox, row), "table": table_json(sandbox)}
+
+
+def kept_cells(columns: dict[str, Column], cells: dict[str, Any]) -> dict[str, Any]:
+    """Return valid cells as they are kept."""
+    return {id_: stored(columns[id_], value) for id_, value in cells.items()}
+
+
+def add_row(sandbox: Sandbox, cells: dict[str, Any], row_id: str | None = None) -> str:
+    """Keep a new row of valid cells and return its id."""
+    row_id = row_id or uuid.uuid4().hex
+    values = [row_id, json.dumps(kept_cells(sandbox.table.columns, cells)), sandbox.clock.now()]
+    sandbox.database.execute("INSERT INTO contacts (id, columns, created) VALUES (?, ?, ?)", values)
+    return row_id
+
+
+def get_table(sandbox: Sandbox, request: Request) -> dict[str, Any]:
+    """Answer GET /lists/contact."""
+    return table_json(sandbox)
+
+
+def get_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
+    """Answer GET /lists/contact/row/{row_id}."""
+    return _both(sandbox, _found(sandbox, request.ids[0]))
+
+
+def create_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
+    """Answer POST /lists/contact/rows."""
+    row_id = add_row(sandbox, request.body["columns"])
+    sandbox.counters.add("contacts.created")
+    return _both(sandbox, _found(sandbox, row_id))
+
+
+def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
+    """Answer PATCH /lists/contact/rows/{row_id}; cells that are not named are kept."""
+    row = _found(sandbox, request.ids[0])
+    cells = json.loads(row["columns"]) | kept_cells(sandbox.table.columns, request.body["columns"])
+    values = [json.dumps(cells), sandbox.clock.now(), row["id"]]
+    sandbox.database.execute("UPDATE contacts SET columns = ?, updated = ? WHERE id = ?", values)
+    sandbox.counters.add("contacts.updated")
+    return _both(sandbox, _found(sandbox, row["id"]))
+
+
+def delete_row(sandbox: Sandbox, request: Request) -> Any:
+    """Answer DELETE /lists/contact/rows/{row_id}."""
+    row = _found(sandbox, request.ids[0])
+    sandbox.database.execute("DELETE FROM contacts WHERE id = ?", [row["id"]])
+    sandbox.counters.add("contacts.deleted")
+    return sandbox.deleted("The contact row was deleted", row_json(sandbox, row))

@@ -1,0 +1,146 @@
+"""The service's OpenAPI document, written from the same data that checks requests; it follows columns and templates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.sandbox.service.operations import OPERATIONS, Operation
+from cpaas_provider.sandbox.service.responses import DELETED, SCHEMAS, enveloped, error_response, ref
+
+if TYPE_CHECKING:
+    from cpaas_provider.sandbox.core.context import Sandbox
+    from cpaas_provider.sandbox.service.service import Service
+
+_RETRY_AFTER = {"schema": {"type": "string"}, "description": "Seconds, or an HTTP date"}
+_CHALLENGE = {"schema": {"type": "string"}}
+
+_INTRODUCTION = """\
+SMS, email, one-time passcodes, airtime, one contact list and phone lookup, served by a local sandbox.
+
+It sends nothing to the outside. All messages are on the inbox page at `/`. Request and response bodies are JSON.
+
+Delivery reports are POSTed to the `callback` of a request and to the account's webhook, if set. 200, 201 and 202
+acknowledge a report. After any other response it is sent again, by default every hour for a day."""
+
+_SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "raw": {"type": "apiKey", "in": "header", "name": "Authorization"},
+}
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = []
+    if operation.by_id:
+        name = operation.path.rpartition("{")[2].rstrip("}")
+        schema = {"type": "string", "minLength": 1}
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    for name, schema in (operation.query or {}).get("properties", {}).items():
+        required = name in (operation.query or {})["required"]
+        parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
+    return parameters
+
+
+def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
+    """Return what may be done next with what an operation created.
+
+    A revoked token stays readable as REVOKED. Whoever follows links takes DELETE for the end of a resource, so
+    none leads there unless revoking really ends it.
+    """
+    body = "$response.body#/data" if sandbox.settings["envelope"] else "$response.body#"
+    by_id = {"parameters": {"id": f"{body}/id"}}
+    by_row_id = {"parameters": {"row_id": f"{body}/row/id"}}
+    tokens: dict[str, Any] = {
+        "fetch": {"operationId": "get_otp"} | by_id,
+        "verify": {"operationId": "verify_otp", "requestBody": {"id": f"{body}/id", "token": "0000"}},
+        "find": {"operationId": "find_otps", "parameters": {"recipient": f"{body}/recipient"}},
+    }
+    if sandbox.settings["revoked_otps"] == "gone":
+        tokens["revoke"] = {"operationId": "revoke_otp"} | by_id
+    rows: dict[str, Any] = {
+        "fetch": {"operationId": "get_contact_row"} | by_row_id,
+        "update": {"operationId": "update_contact_row"} | by_row_id,
+        "delete": {"operationId": "delete_contact_row"} | by_row_id,
+    }
+    return {"request_otp": tokens, "create_contact_row": rows}.get(operation.name, {})
+
+
+def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
+    envelope = sandbox.settings["envelope"]
+    result: str | None = operation.result
+    if operation.result == "Deleted":
+        result, envelope = DELETED[sandbox.settings["delete_body"]][operation.name], False
+    if result is None:
+        return {"204": {"description": "Done"}}
+    schema = enveloped(ref(result), envelope)
+    response = {"description": "Done", "content": {"application/json": {"schema": schema}}}
+    links = _links(sandbox, operation)
+    if links:
+        response["links"] = links
+    return {"200": response}
+
+
+def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
+    """Return every answer an operation may give, faults of a healthy service included."""
+    responses = _success(sandbox, operation)
+    takes_input = operation.body is not None or operation.query is not None
+    if takes_input:
+        responses["400"] = error_response("Fields that are missing or not valid, all of them named")
+    responses["401"] = error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE})
+    if operation.spends:
+        responses["402"] = error_response("Not enough balance")
+    if operation.by_id or operation.name == "verify_otp":
+        responses["404"] = error_response("No such thing, or a code that does not verify")
+    responses["413"] = error_response("Body too large")
+    if operation.body is not None:
+        responses["415"] = error_response("Content-Type is not application/json")
+    responses["429"] = error_response("Too many requests", **{"Retry-After": _RETRY_AFTER})
+    responses["503"] = error_response("Unavailable for now", **{"Retry-After": _RETRY_AFTER})
+    return dict(sorted(responses.items()))
+
+
+def _component(operation: Operation) -> str:
+    return "".join(word.capitalize() for word in operation.name.split("_")) + "Request"
+
+
+def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": f"INTERFACE.md section {operation.section}",
+        "parameters": _parameters(operation),
+        "responses": _responses(sandbox, operation),
+    }
+    if operation.body is not None:
+        content = {"application/json": {"schema": ref(_component(operation))}}
+        described["requestBody"] = {"required": True, "content": content}
+    if operation.deprecated:
+        described["deprecated"] = True
+    return described
+
+
+def _alias(operation: Operation, described: dict[str, Any]) -> dict[str, Any]:
+    description = f"The same as {operation.path}"
+    return described | {"operationId": f"{operation.name}_alias", "description": description}
+
+
+def document(service: Service) -> dict[str, Any]:
+    """Return the document as things stand: present columns, templates and settings."""
+    sandbox = service.sandbox
+    paths: dict[str, dict[str, Any]] = {}
+    schemas = dict(SCHEMAS)
+    for operation in OPERATIONS:
+        described = _described(sandbox, operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+        if operation.alias:
+            paths.setdefault(operation.alias, {})[operation.method.lower()] = _alias(operation, described)
+        body = service.body_schema(operation)
+        if body is not None:
+            schemas[_component(operation)] = body
+    scheme = _SECURITY["raw" if sandbox.settings["auth_scheme"] == "raw" else "bearer"]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Messaging and verification service", "version": "1", "description": _INTRODUCTION},
+        "security": [{"api_key": []}],
+        "paths": paths,
+        "components": {"securitySchemes": {"api_key": scheme}, "schemas": schemas},
+    }
