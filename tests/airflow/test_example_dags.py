@@ -208,7 +208,7 @@ class TestContactUpdates:
 
 class TestUnreachableContacts:
     def test_marks_contacts_of_failed_messages_and_creates_none(self, run_example, sandbox, warehouse, tmp_path):
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         status = "col_status"
         sandbox.control("POST", "seed", {"columns": [*COLUMNS, {"id": status, "name": "SMS status", "type": "TEXT"}]})
@@ -217,7 +217,7 @@ class TestUnreachableContacts:
         warehouse.add(50)
         became = {"2348035550050": "undelivered", "2348035550004": "undelivered", "2348035550005": "delivered"}
         reported = to(*became, campaign="spring")
-        with open_store() as store:
+        with open_database() as store:
             kept(store, *(report(number, state, ticket=reported) for number, state in became.items()))
         done = run_example("unreachable_contacts", campaign="spring")
         assert done.state == "success"
@@ -275,10 +275,10 @@ class TestTaskflowHook:
 class TestEmailTheUndelivered:
     @pytest.fixture
     def store(self, tmp_path, monkeypatch):
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
-        with open_store() as opened:
+        with open_database() as opened:
             yield opened
 
     @pytest.fixture

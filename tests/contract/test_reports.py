@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from cpaas_provider.api import CpaasClient
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.callbacks.signatures import verify
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from cpaas_provider.delivery.receiver.app import receiver as receiving
@@ -141,7 +141,7 @@ def serving(app: FastAPI) -> Iterator[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path}/store.db") as database:
+    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
         yield database
 
 
@@ -186,7 +186,7 @@ def test_what_the_store_says_of_everybody_is_what_became_of_them(
     counts = all_said(sandbox)
     assert counts["acknowledged"] == counts["booked"] == counts["sent"] > 100 * len(doors)
     answer = sandbox.control("GET", "outcomes/sms?limit=1000")
-    with store.reading() as connection:
+    with store.connect() as connection:
         found = {one["recipient"]: one for one in recipients_of(connection, ["spring"])}
     assert {who: one["outcome"] for who, one in found.items()} == {
         one["recipient"]: one["outcome"] for one in answer["items"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
@@ -36,7 +36,7 @@ def airflow(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}") as opened:
         yield opened
 
 
@@ -77,7 +77,7 @@ def kill(airflow, part):
 
 
 def nothing_left_to_tell(store):
-    with store.reading() as connection:
+    with store.connect() as connection:
         return connection.exec_driver_sql("SELECT count(*) FROM cpaas_events WHERE told IS NULL").scalar() == 0
 
 

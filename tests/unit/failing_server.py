@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.tcp_proxy import Mode, Proxy, leading_through, proxy_before
 
 LIMIT = 0.4
@@ -22,8 +22,8 @@ def proxy(postgres_url: str) -> Iterator[Proxy]:
 @pytest.fixture
 def behind(proxy: Proxy, postgres_url: str) -> Iterator[Database]:
     """A database behind it, whose transactions are limited."""
-    open_store(postgres_url).close()
-    with open_store(leading_through(proxy, postgres_url), write_timeout=LIMIT) as opened:
+    open_database(postgres_url).close()
+    with open_database(leading_through(proxy, postgres_url), write_timeout=LIMIT) as opened:
         opened.check()
         yield opened
         proxy.turn(Mode.PASS)

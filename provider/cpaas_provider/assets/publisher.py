@@ -27,8 +27,8 @@ from cpaas_provider.assets.subscriptions import (
     tell,
     tell_missed,
 )
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.tracking.events import collect, note_told, untold
 from cpaas_provider.delivery.tracking.report_store import Inbox
 
@@ -95,7 +95,7 @@ class Teller:
         """Find delivery events since the last look, and publish them.
 
         :return: the number of asset events published; ``None`` if no DAG is scheduled on any
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         wanted = subscriptions()
         if not wanted:
@@ -111,7 +111,7 @@ class Teller:
     def _tell(self, database: Database, wanted: list[Subscription]) -> int:
         made = 0
         while not self._ending.is_set():
-            with database.reading() as connection:
+            with database.connect() as connection:
                 happenings = untold(connection)
             if not happenings:
                 break
@@ -150,10 +150,10 @@ class Teller:
 
     def _store(self) -> Database:
         if self._database is None:
-            opened = open_store()
+            opened = open_database()
             try:
                 Inbox(opened)  # which refuses databases that reports cannot be kept in
-            except StoreError:
+            except DatabaseError:
                 opened.close()
                 raise
             self._database = opened
@@ -176,7 +176,7 @@ class Teller:
 
     def _complain(self, error: Exception) -> None:
         # Words of other errors of a database may show values.
-        reason = error if isinstance(error, StoreError) else f"{type(error).__name__}."
+        reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
         if self._failures == 1:
             log.warning(
                 "Delivery events were not published: %s No DAG was started. No event is lost. Publishing is retried.",

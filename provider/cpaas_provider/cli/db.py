@@ -19,7 +19,7 @@ def cpaas_db_migrate(args: Any) -> None:
     from cpaas_provider.database import schema
 
     with _database() as database:
-        _say(f"The database {database.url_for_people} is up to date (version {len(schema.MIGRATIONS)}).")
+        _say(f"The database {database.redacted_url} is up to date (version {len(schema.MIGRATIONS)}).")
 
 
 def cpaas_db_prune(args: Any) -> None:
@@ -71,13 +71,13 @@ def cpaas_db_erase(args: Any) -> None:
 
 @contextlib.contextmanager
 def _database() -> Iterator[Database]:
-    from cpaas_provider.database.database import open_store
-    from cpaas_provider.database.errors import StoreError
+    from cpaas_provider.database.database import open_database
+    from cpaas_provider.database.errors import DatabaseError
 
     try:
-        with open_store() as database:
+        with open_database() as database:
             yield database
-    except StoreError as error:
+    except DatabaseError as error:
         _fail(str(error))
 
 

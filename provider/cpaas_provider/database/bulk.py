@@ -28,9 +28,9 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.database.batches import BATCH
-from cpaas_provider.database.schema import Moment
+from cpaas_provider.database.schema import UtcDateTime
 
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Rows of one statement of SQLite. Its driver remembers a text for each number of rows up to that."""
 
 _NAMED = re.compile(r"%\((\w+)\)s")
@@ -142,7 +142,7 @@ def _inserted(
     if not rows:
         return
     dialect, names = connection.dialect, tuple(rows[0])
-    most = MOST_ROWS if dialect.name == "sqlite" else BATCH
+    most = MAX_ROWS if dialect.name == "sqlite" else BATCH
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
         if dialect.name == "postgresql":
@@ -250,5 +250,5 @@ def _moment(value: datetime) -> str:
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
-_TO_SQLITE: dict[type, Convert] = {Moment: _moment}
-_TO_JSON: dict[type, Convert] = {Moment: _moment, LargeBinary: lambda value: f"\\x{value.hex()}"}
+_TO_SQLITE: dict[type, Convert] = {UtcDateTime: _moment}
+_TO_JSON: dict[type, Convert] = {UtcDateTime: _moment, LargeBinary: lambda value: f"\\x{value.hex()}"}

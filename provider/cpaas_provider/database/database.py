@@ -14,26 +14,26 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
 from cpaas_provider.database import schema
-from cpaas_provider.database._engine.failures import in_words
-from cpaas_provider.database._engine.leftovers import any_left
-from cpaas_provider.database._engine.sqlite_file import KnownFile, opening
-from cpaas_provider.database._engine.timeouts import TimeLimit, drop_lost_sessions, keep_to_limit
-from cpaas_provider.database._engine.transactions import HAS_LOG, Written
-from cpaas_provider.database.errors import NoReportsThereError, StoreError
-from cpaas_provider.database.url import find_address, for_people
+from cpaas_provider.database._engine.failures import translate_errors
+from cpaas_provider.database._engine.leftovers import contains_match
+from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
+from cpaas_provider.database._engine.timeouts import TimeLimit, discard_lost_sessions, enforce_time_limit
+from cpaas_provider.database._engine.transactions import HAS_LOG, WriteTransaction
+from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
+from cpaas_provider.database.url import redacted, resolve_url
 
 Result = TypeVar("Result")
 
-PATIENCE_SECONDS = 30
+LOCK_TIMEOUT = 30
 """How long to wait for another process's transaction."""
 
-CONNECT_SECONDS = 10
+CONNECT_TIMEOUT = 10
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 4000
 """Of 4 KiB: how much of a write-ahead log there is before it is brought into the file of SQLite."""
 
-STATEMENTS = 256
+CACHED_STATEMENTS = 256
 """How many statements SQLite's driver remembers: three insertions, each of any number of rows up to 64, and others."""
 
 _ONLY_READS = "cpaas_only_reads"
@@ -54,21 +54,21 @@ class Database:
         self._write_timeout = write_timeout
         self._limit = limit
         is_file = engine.dialect.name == "sqlite"
-        self._file = KnownFile(Path(engine.url.database or "")) if is_file else None
+        self._file = DatabaseFile(Path(engine.url.database or "")) if is_file else None
         self._opening = threading.RLock()
 
     @property
-    def url_for_people(self) -> str:
+    def redacted_url(self) -> str:
         """Where it is, without a password."""
-        return for_people(self.engine.url)
+        return redacted(self.engine.url)
 
-    def refuse_without_reports(self) -> None:
+    def require_report_support(self) -> None:
         """See that delivery reports can be kept here.
 
-        :raises NoReportsThereError: when they cannot
+        :raises ReportsNotSupportedError: when they cannot
         """
-        if (name := self.engine.dialect.name) not in schema.REPORTS_ON:
-            raise NoReportsThereError(
+        if (name := self.engine.dialect.name) not in schema.REPORT_DIALECTS:
+            raise ReportsNotSupportedError(
                 f"Delivery reports can be stored in SQLite and PostgreSQL, not in {name}. Set [cpaas] database to one "
                 "of these."
             )
@@ -77,34 +77,38 @@ class Database:
     def identity(self) -> str:
         """What tells this store from any other that keeps delivery reports, whatever way it is reached.
 
-        :raises StoreError: when it cannot be read, or is of a kind that keeps no delivery reports
+        :raises DatabaseError: when it cannot be read, or is of a kind that keeps no delivery reports
         """
-        self.refuse_without_reports()
-        self.open_if_moved()
+        self.require_report_support()
+        self.reopen_if_moved()
         return self.database_id
 
     @functools.cached_property
     def database_id(self) -> str:
         """What tells this database from any other, whatever is kept in it.
 
-        :raises StoreError: when it cannot be read
+        :raises DatabaseError: when it cannot be read
         """
         name = select(schema.identities.c.value).where(schema.identities.c.name == "store")
-        with self.reading() as connection:
+        with self.connect() as connection:
             found: str = connection.execute(name).scalar_one()
         return found
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def connect(self) -> Iterator[Connection]:
         """Give a connection to read from, which keeps no writer waiting.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
-        self.open_if_moved()
-        running = self._limit.begin(PATIENCE_SECONDS) if self._limit else None
+        self.reopen_if_moved()
+        running = self._limit.begin(LOCK_TIMEOUT) if self._limit else None
         try:
-            here = contextlib.nullcontext() if self._limit is None or running is None else self._limit.here(running)
-            with in_words(self.engine.url, running), here, self.engine.connect() as connection:
+            in_this_thread = (
+                contextlib.nullcontext()
+                if self._limit is None or running is None
+                else self._limit.in_this_thread(running)
+            )
+            with translate_errors(self.engine.url, running), in_this_thread, self.engine.connect() as connection:
                 yield connection.execution_options(**{_ONLY_READS: True})
         finally:
             if self._limit is not None and running is not None:
@@ -115,58 +119,58 @@ class Database:
 
         :param work: is called anew where it clashed with what another process wrote at the same time
         :raises RejectedDataError: when the database rejected the values; nothing of it was written
-        :raises StoreError: when the database cannot be written; nothing of it was, unless the connection broke at the
-            very end
+        :raises DatabaseError: when the database cannot be written; nothing of it was, unless the connection broke at
+            the very end
         """
         written = self.begin_write(work)
         written.finish()
         return written.result
 
-    def begin_write(self, work: Callable[[Connection], Result]) -> Written[Result]:
-        """Do something in one transaction that is finished later, by any thread; see ``Written``.
+    def begin_write(self, work: Callable[[Connection], Result]) -> WriteTransaction[Result]:
+        """Do something in one transaction that is finished later, by any thread; see ``WriteTransaction``.
 
         :raises RejectedDataError: as ``write``
-        :raises StoreError: as ``write``; so does ``Written.finish``
+        :raises DatabaseError: as ``write``; so does ``WriteTransaction.finish``
         """
-        self.open_if_moved()
-        return Written(work, self.engine, self._file, self._limit, self._write_timeout)
+        self.reopen_if_moved()
+        return WriteTransaction(work, self.engine, self._file, self._limit, self._write_timeout)
 
     def open(self) -> None:
         """Open the database where it is now, creating what is missing.
 
-        :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
+        :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
         """
         with self._opening, contextlib.ExitStack() as held:
             if self._file is not None:
-                held.enter_context(opening(self._file.path))
-                self._file.know()
+                held.enter_context(open_lock(self._file.path))
+                self._file.track()
             try:
-                with self.reading() as connection:
-                    version = schema.version_of(connection)
+                with self.connect() as connection:
+                    version = schema.read_version(connection)
                 if self._file is not None:
                     # With its write-ahead log, which is there by now.
-                    self._file.know()
+                    self._file.track()
                 if version < len(schema.MIGRATIONS):
                     # To create tables may take its time.
-                    Written(schema.migrate, self.engine, self._file, None, None).finish()
+                    WriteTransaction(schema.migrate, self.engine, self._file, None, None).finish()
             except BaseException:
                 if self._file is not None:
-                    self._file.forget()
+                    self._file.untrack()
                 raise
 
-    def open_if_moved(self) -> None:
+    def reopen_if_moved(self) -> None:
         """Open a file of SQLite anew that was moved or replaced since it was opened; do nothing otherwise.
 
-        :raises StoreError: when there is none, or it cannot be used
+        :raises DatabaseError: when there is none, or it cannot be used
         """
-        if self._file is None or self._file.is_there:
+        if self._file is None or self._file.is_current:
             return
         with self._opening:
-            if self._file.is_there:
+            if self._file.is_current:
                 return
             self.engine.dispose()
             self.__dict__.pop("database_id", None)
-            self._file.refuse_moved()
+            self._file.check_reopenable()
             self.open()
 
     def wipe(self, pattern: bytes) -> bool:
@@ -183,23 +187,23 @@ class Database:
             emptied = self._empty_log()
             # With secure_delete it is gone, unless it was deleted by a program without, or lies where pages were
             # rearranged.
-            if any_left(self._file.path, pattern):
-                with self.reading() as connection:
+            if contains_match(self._file.path, pattern):
+                with self.connect() as connection:
                     connection.exec_driver_sql("VACUUM")
                 emptied = self._empty_log()
-        except (OSError, StoreError):
+        except (OSError, DatabaseError):
             return False
         return emptied
 
     def _empty_log(self) -> bool:
         """Bring all of the write-ahead log into the database and empty it; tell whether that could be done."""
-        with self.reading() as connection:
+        with self.connect() as connection:
             return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
     def check(self) -> None:
         """See that a transaction can be written now, by one that changes nothing.
 
-        :raises StoreError: when it cannot
+        :raises DatabaseError: when it cannot
         """
         same = update(schema.identities).values(value=schema.identities.c.value)
         self.write(lambda connection: connection.execute(same))
@@ -219,15 +223,15 @@ class Database:
         self.close()
 
 
-def open_store(url: str | None = None, *, write_timeout: float | None = None) -> Database:
+def open_database(url: str | None = None, *, write_timeout: float | None = None) -> Database:
     """Open the database, creating what is missing.
 
     :param url: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what ``[cpaas] database`` in
         Airflow's configuration says, or else ``cpaas/cpaas.db`` in Airflow's home
     :param write_timeout: seconds that a transaction which writes may take altogether; creating tables is not limited
-    :raises StoreError: when it cannot be opened, or was written by a newer version of the provider
+    :raises DatabaseError: when it cannot be opened, or was written by a newer version of the provider
     """
-    address = find_address(url)
+    address = resolve_url(url)
     limit = TimeLimit() if write_timeout is not None and address.get_backend_name() == "postgresql" else None
     database = Database(_engine(address, write_timeout, limit), write_timeout, limit)
     try:
@@ -240,27 +244,27 @@ def open_store(url: str | None = None, *, write_timeout: float | None = None) ->
 
 def _engine(url: URL, write_timeout: float | None, limit: TimeLimit | None) -> Engine:
     options: dict[str, Any] = {"hide_parameters": True}
-    patience = PATIENCE_SECONDS if write_timeout is None else write_timeout
+    patience = LOCK_TIMEOUT if write_timeout is None else write_timeout
     if url.get_backend_name() == "sqlite":
         # To read a statement anew takes longer than to carry it out.
-        options["connect_args"] = {"timeout": patience, "cached_statements": STATEMENTS}
+        options["connect_args"] = {"timeout": patience, "cached_statements": CACHED_STATEMENTS}
     else:
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": limit is None}
     if url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query:
-        options["connect_args"] = {"connect_timeout": CONNECT_SECONDS}
+        options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT}
     try:
         engine = create_engine(url, **options)
     except ModuleNotFoundError as error:
-        raise StoreError(
-            f"The database {for_people(url)} needs the Python package {error.name!r}, which is not installed on this "
+        raise DatabaseError(
+            f"The database {redacted(url)} needs the Python package {error.name!r}, which is not installed on this "
             "machine. Install it here."
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", set_up_sqlite)
     event.listen(engine, "begin", partial(_begin, limit))
-    drop_lost_sessions(engine)
+    discard_lost_sessions(engine)
     if limit is not None:
-        keep_to_limit(engine, limit)
+        enforce_time_limit(engine, limit)
     return engine
 
 
@@ -287,7 +291,7 @@ def _begin(limit: TimeLimit | None, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif connection.dialect.name == "postgresql":
         if (running := limit.running if limit else None) is None:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
         else:
             # The server notices first where it can, which keeps the session.
             most = int(running.seconds * 800)

@@ -17,7 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from cpaas_provider.database.moment import Moment
+from cpaas_provider.database.moment import UtcDateTime
 
 metadata = MetaData()
 
@@ -33,10 +33,10 @@ sends = Table(
     Column("run_id", String(250), nullable=False),
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
-    Column("began", Moment, nullable=False),
+    Column("began", UtcDateTime, nullable=False),
     Column("expected", Integer),
-    Column("ended", Moment),
-    Column("finished", Moment),
+    Column("ended", UtcDateTime),
+    Column("finished", UtcDateTime),
     Index("cpaas_sends_began", "began"),
     Index("cpaas_sends_unfinished", "ended", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
 )
@@ -48,7 +48,7 @@ requests = Table(
     Column("campaign", String(120), nullable=False),
     Column("recipients", Integer, nullable=False),
     Column("message_id", String(100)),
-    Column("noted", Moment, nullable=False),
+    Column("noted", UtcDateTime, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_message_id", "message_id"),
 )
@@ -68,8 +68,8 @@ deliveries = Table(
     Column("delivered", Boolean, nullable=False),
     Column("failed", Boolean, nullable=False),
     Column("clicked", Boolean, nullable=False),
-    Column("reported", Moment, nullable=False),
-    Column("touched", Moment, nullable=False),
+    Column("reported", UtcDateTime, nullable=False),
+    Column("touched", UtcDateTime, nullable=False),
     Column("failed_in", BigInteger),
     Column("clicked_in", BigInteger),
     Column("topped_up_in", BigInteger),

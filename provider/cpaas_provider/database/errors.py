@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 
-class StoreError(Exception):
+class DatabaseError(Exception):
     """Base of all database errors: the database cannot be reached, used or understood."""
 
 
-class NoReportsThereError(StoreError):
+class ReportsNotSupportedError(DatabaseError):
     """The database cannot store delivery reports, so there is nothing to wait for."""
 
 
-class RejectedDataError(StoreError):
+class RejectedDataError(DatabaseError):
     """The database rejected the values. It may accept others."""
 
 
-class CampaignTakenError(StoreError):
+class CampaignLockedError(DatabaseError):
     """Another task is working on the campaign."""
 
 
-class CampaignChangedError(StoreError):
+class CampaignChangedError(DatabaseError):
     """The stored campaign changed after it was read."""
 
 
-class LeaseLostError(StoreError):
+class LeaseLostError(DatabaseError):
     """The task no longer holds the lease on the campaign. It must stop."""
 
 
-class PartitionsChangedError(StoreError):
+class PartitionsChangedError(DatabaseError):
     """The campaign was started in another number of partitions. Each knows only its own recipients."""
 
 
-class OtherServiceError(StoreError):
+class OtherServiceError(DatabaseError):
     """The campaign was started when its connection had another base URL."""

@@ -10,19 +10,19 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
+from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
 from cpaas_provider.database.schema import campaign_values, campaigns
 
 LEASE = timedelta(minutes=5)
 """How long a campaign stays its owner's after the last it wrote."""
 
 
-class CampaignState:
+class LeasedState:
     """What is kept for one campaign, written by one owner at a time.
 
-    ``take`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. Nobody else can take
-    it meanwhile; who was slower than his lease and lost it can no longer write. Taking it again, also as the same
-    owner in another process, ends what was taken before. Anybody may read.
+    ``acquire`` makes it ours for the length of a lease, which every ``set`` and ``renew`` prolongs. Nobody else can
+    acquire it meanwhile. An owner that was slower than its lease and lost it can no longer write. Acquiring it again,
+    also as the same owner in another process, ends the earlier lease. Anybody may read.
 
     :param campaign: its key, at most 200 characters that say nothing
     :param owner: who works on it, in words for those who are kept waiting
@@ -41,38 +41,38 @@ class CampaignState:
         self._campaign = campaign
         self._owner = owner
         self._clock = clock
-        self._term: int | None = None
+        self._fencing_token: int | None = None
         self._row = campaigns.c.campaign == campaign
 
-    def take(self, *, now: datetime | None = None) -> None:
+    def acquire(self, *, now: datetime | None = None) -> None:
         """Make the campaign ours.
 
-        :raises CampaignTakenError: when it is another's
-        :raises StoreError: when the database cannot be used
+        :raises CampaignLockedError: when it is another's
+        :raises DatabaseError: when the database cannot be used
         """
-        self._database.write(lambda connection: self.take_within(connection, now=now))
+        self._database.write(lambda connection: self.acquire_within(connection, now=now))
 
-    def take_within(self, connection: Connection, *, now: datetime | None = None) -> None:
+    def acquire_within(self, connection: Connection, *, now: datetime | None = None) -> None:
         """Make the campaign ours as part of a transaction; should that not come to its end, it is not ours.
 
-        :raises CampaignTakenError: when it is another's
+        :raises CampaignLockedError: when it is another's
         """
-        self._term = self._taken(connection, now or self._clock())
+        self._fencing_token = self._acquire(connection, now or self._clock())
 
     def get(self, key: str) -> Any | None:
         """Return what is stored, or ``None``.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             return self._stored(connection, key)
 
-    def taken_by(self) -> str | None:
+    def locked_by(self) -> str | None:
         """Return who works on the campaign now, in words; ``None`` when nobody does.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             query = select(campaigns.c.owner).where(self._row, campaigns.c.until > self._clock())
             return connection.execute(query).scalar_one_or_none()
 
@@ -80,30 +80,30 @@ class CampaignState:
         """Store JSON for good, before returning, and renew the lease.
 
         :raises LeaseLostError: when the campaign is not ours; nothing was stored
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
 
         def work(connection: Connection) -> None:
-            self._prove(connection)
+            self._assert_held(connection)
             self._store(connection, key, text)
 
         self._database.write(work)
 
-    def set_while_idle(self, values: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+    def set_if_unlocked(self, values: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
         """Store JSON in one transaction in which nobody works on the campaign, and leave it nobody's.
 
         Who worked on it before, and whose lease ended without his knowledge, can no longer write.
 
         :param seen: what was read under the keys that tell whether anything has changed
-        :raises CampaignTakenError: when somebody works on it; nothing was stored
+        :raises CampaignLockedError: when somebody works on it; nothing was stored
         :raises CampaignChangedError: when something else stands under one of those keys; nothing was stored
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         texts = {key: json.dumps(value, separators=(",", ":"), allow_nan=False) for key, value in values.items()}
 
         def work(connection: Connection) -> None:
-            self._taken(connection, self._clock())
+            self._acquire(connection, self._clock())
             if any(self._stored(connection, key) != value for key, value in seen.items()):
                 raise CampaignChangedError("The journal of this campaign is no longer as it was read.")
             for key, text in texts.items():
@@ -116,12 +116,12 @@ class CampaignState:
         """Remove what is stored under a key; does nothing where nothing is.
 
         :raises LeaseLostError: when the campaign is not ours
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
 
         def work(connection: Connection) -> None:
-            self._prove(connection)
-            connection.execute(delete(campaign_values).where(*self._place(key)))
+            self._assert_held(connection)
+            connection.execute(delete(campaign_values).where(*self._row_of(key)))
 
         self._database.write(work)
 
@@ -129,32 +129,32 @@ class CampaignState:
         """Keep the campaign for another lease from now.
 
         :raises LeaseLostError: when it is not ours
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
-        self._database.write(self._prove)
+        self._database.write(self._assert_held)
 
     def release(self) -> None:
         """Let others take the campaign at once. Does nothing when it is not ours.
 
-        :raises StoreError: when the database cannot be written; the lease then ends by itself
+        :raises DatabaseError: when the database cannot be written; the lease then ends by itself
         """
-        term, self._term = self._term, None
+        term, self._fencing_token = self._fencing_token, None
         ours = update(campaigns).where(self._row, campaigns.c.term == term)
         if term is not None:
             self._database.write(lambda connection: connection.execute(ours.values(owner=None, until=None)))
 
     def _stored(self, connection: Connection, key: str) -> Any | None:
-        found = connection.execute(select(campaign_values.c.value).where(*self._place(key))).scalar_one_or_none()
+        found = connection.execute(select(campaign_values.c.value).where(*self._row_of(key))).scalar_one_or_none()
         return None if found is None else json.loads(found)
 
     def _store(self, connection: Connection, key: str, text: str) -> None:
-        if not connection.execute(update(campaign_values).where(*self._place(key)).values(value=text)).rowcount:
+        if not connection.execute(update(campaign_values).where(*self._row_of(key)).values(value=text)).rowcount:
             connection.execute(insert(campaign_values).values(campaign=self._campaign, key=key, value=text))
 
-    def _place(self, key: str) -> tuple[Any, Any]:
+    def _row_of(self, key: str) -> tuple[Any, Any]:
         return campaign_values.c.campaign == self._campaign, campaign_values.c.key == key
 
-    def _taken(self, connection: Connection, now: datetime) -> int:
+    def _acquire(self, connection: Connection, now: datetime) -> int:
         """Write down that it is ours and return the term: each taking has its own, by which a later one is known."""
         found = connection.execute(
             select(campaigns.c.owner, campaigns.c.until, campaigns.c.term).where(self._row).with_for_update()
@@ -164,7 +164,7 @@ class CampaignState:
             connection.execute(insert(campaigns).values(campaign=self._campaign, term=1, **lease))
             return 1
         if found.owner not in (None, self._owner) and found.until > now:
-            raise CampaignTakenError(
+            raise CampaignLockedError(
                 f"Another task is working on this campaign: {found.owner}. Nothing was done here. Try again when that "
                 f"task ends. If it is dead, its lease ends at {found.until:%Y-%m-%d %H:%M:%S} UTC."
             )
@@ -172,11 +172,11 @@ class CampaignState:
         connection.execute(update(campaigns).where(self._row).values(term=term, **lease))
         return term
 
-    def _prove(self, connection: Connection) -> None:
+    def _assert_held(self, connection: Connection) -> None:
         """Renew the lease, which fails unless it is still ours, and keeps it so until the transaction ends."""
-        ours = (self._row, campaigns.c.term == self._term, campaigns.c.owner == self._owner)
+        ours = (self._row, campaigns.c.term == self._fencing_token, campaigns.c.owner == self._owner)
         renewed = update(campaigns).where(*ours).values(until=self._clock() + LEASE)
-        if self._term is None or connection.execute(renewed).rowcount != 1:
+        if self._fencing_token is None or connection.execute(renewed).rowcount != 1:
             owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
             raise LeaseLostError(
                 f"{self._owner} does not hold the lease on this campaign. It is held by {owner or 'no task'}. Nothing "

@@ -13,7 +13,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import lookups, versions
 
 
-class LookupMemory:
+class LookupCache:
     """Which numbers take no messages (do-not-disturb), and when that was found.
 
     :param database: where it is kept; who is meant by a hash (of at most 64 bytes) is the caller's to know
@@ -22,32 +22,32 @@ class LookupMemory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def recall(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
+    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
         """Return whether each takes no messages, for those that were looked up at ``since`` or later.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
         known: dict[bytes, bool] = {}
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             for batch in batched(hashes):
                 wanted = lookups.c.hash.in_(batch)
                 rows = connection.execute(select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.at >= since))
                 known.update((row.hash, row.dnd) for row in rows)
         return known
 
-    def remember(self, found: Mapping[bytes, bool], at: datetime) -> None:
+    def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
         """Keep what look-ups said, in place of what earlier ones did.
 
-        :raises StoreError: when the database cannot be written; some of it may have been
+        :raises DatabaseError: when the database cannot be written; some of it may have been
         """
         for batch in batched(found.items()):
             rows = [{"hash": one, "dnd": dnd, "at": at} for one, dnd in batch]
             self._database.write(partial(_replace, rows))
 
-    def forget_before(self, moment: datetime) -> int:
+    def delete_before(self, moment: datetime) -> int:
         """Delete what was found before that moment, and return of how many numbers.
 
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
         old = delete(lookups).where(lookups.c.at < moment)
         return self._database.write(lambda connection: connection.execute(old).rowcount)

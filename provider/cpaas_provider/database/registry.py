@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import CampaignTakenError, OtherServiceError, PartitionsChangedError
-from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.errors import CampaignLockedError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.schema import campaign_values, campaigns, keyed_campaigns
 
 
@@ -42,7 +42,7 @@ class OpenCampaign:
     :param secret: what the hashes of its journal are keyed with
     """
 
-    state: CampaignState
+    state: LeasedState
     secret: str
 
 
@@ -63,37 +63,37 @@ def open_campaign(
     :param owner: who works on it, in words for those who are kept waiting
     :raises PartitionsChangedError: when the campaign was begun in another number of partitions
     :raises OtherServiceError: when it was begun with another base URL
-    :raises CampaignTakenError: when somebody else works on this partition
-    :raises StoreError: when the database cannot be used
+    :raises CampaignLockedError: when somebody else works on this partition
+    :raises DatabaseError: when the database cannot be used
     """
     part, count = partition
-    state = CampaignState(database, f"{key.name}/{part}", owner, clock=clock)
+    state = LeasedState(database, f"{key.name}/{part}", owner, clock=clock)
 
     def work(connection: Connection) -> str:
-        found = _registered(connection, key, count, clock())
+        found = _register(connection, key, count, clock())
         if found.base_url != key.base_url:
             raise OtherServiceError(
                 f"This campaign was started when the connection {key.conn_id!r} had another base URL."
             )
         if found.partitions != count:
             _change_partitions(connection, key, found.partitions, count, clock())
-        state.take_within(connection)
+        state.acquire_within(connection)
         return str(found.secret)
 
     return OpenCampaign(state, database.write(work))
 
 
-def partitions_of(database: Database, name: str) -> int | None:
+def partition_count(database: Database, name: str) -> int | None:
     """Return in how many partitions the campaign of a name is sent; ``None`` where there is none.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
-    with database.reading() as connection:
+    with database.connect() as connection:
         query = select(keyed_campaigns.c.partitions).where(keyed_campaigns.c.name == name)
         return connection.execute(query).scalar_one_or_none()
 
 
-def _registered(connection: Connection, key: CampaignKey, count: int, now: datetime) -> Row[Any]:
+def _register(connection: Connection, key: CampaignKey, count: int, now: datetime) -> Row[Any]:
     """Return the campaign's row, which nobody else can read to change it until the transaction ends."""
     query = select(keyed_campaigns).where(keyed_campaigns.c.name == key.name).with_for_update()
     found = connection.execute(query).one_or_none()
@@ -118,7 +118,7 @@ def _change_partitions(connection: Connection, key: CampaignKey, before: int, co
         )
     owner = connection.execute(select(campaigns.c.owner).where(parts, campaigns.c.until > now).limit(1)).scalar()
     if owner is not None:
-        raise CampaignTakenError(
+        raise CampaignLockedError(
             f"Another task is starting this campaign in {_partitions(before)}: {owner}. This task would use "
             f"{_partitions(count)}. Use the same number in both, or try again when that task has ended."
         )

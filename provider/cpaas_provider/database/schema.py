@@ -34,13 +34,13 @@ from sqlalchemy import (
 from sqlalchemy.types import VARBINARY
 
 from cpaas_provider.database import earlier
-from cpaas_provider.database.errors import StoreError
-from cpaas_provider.database.moment import Moment as Moment
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.moment import UtcDateTime as UtcDateTime
 
 _MYSQL = ("mysql", "mariadb")
 
 # Any number will do; it is what several processes that create the tables at once wait for.
-_CREATION = 0x6370616173
+_MIGRATION_LOCK = 0x6370616173
 
 metadata = MetaData()
 
@@ -51,7 +51,7 @@ versions = Table(
     "cpaas_schema",
     metadata,
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("since", Moment, nullable=False),
+    Column("since", UtcDateTime, nullable=False),
 )
 
 campaigns = Table(
@@ -59,7 +59,7 @@ campaigns = Table(
     metadata,
     Column("campaign", String(200), primary_key=True),
     Column("owner", Text),
-    Column("until", Moment),
+    Column("until", UtcDateTime),
     Column("term", BigInteger, nullable=False),
 )
 
@@ -82,7 +82,7 @@ keyed_campaigns = Table(
     # What the hashes of its journal are keyed with: its own, so that they outlive an API key.
     Column("secret", String(64), nullable=False),
     Column("partitions", Integer, nullable=False),
-    Column("since", Moment, nullable=False),
+    Column("since", UtcDateTime, nullable=False),
 )
 
 lookups = Table(
@@ -91,7 +91,7 @@ lookups = Table(
     # MySQL's BLOB can be no key.
     Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
     Column("dnd", Boolean, nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
     Index("cpaas_lookups_at", "at"),
 )
 
@@ -113,11 +113,11 @@ sends = Table(
     Column("run_id", String(250), nullable=False),
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
-    Column("began", Moment, nullable=False),
+    Column("began", UtcDateTime, nullable=False),
     # How many were sent to, known when the task ended; whether all of them are final, found out afterwards.
     Column("expected", Integer),
-    Column("ended", Moment),
-    Column("finished", Moment),
+    Column("ended", UtcDateTime),
+    Column("finished", UtcDateTime),
     # Recipients of requests whose outcome was unknown when the task ended.
     Column("unknown", Integer),
     Index("cpaas_sends_began", "began"),
@@ -140,7 +140,7 @@ requests = Table(
     Column("message_id", String(100)),
     # Whether all of its recipients are in cpaas_deliveries.
     Column("tracked", Boolean, nullable=False),
-    Column("noted", Moment, nullable=False),
+    Column("noted", UtcDateTime, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
@@ -155,7 +155,7 @@ request_counts = Table(
     Column("reference", String(100), primary_key=True),
     Column("recipients", Integer, nullable=False),
     # No index holds it, or PostgreSQL would write to all of them whenever it changes.
-    Column("touched", Moment, nullable=False),
+    Column("touched", UtcDateTime, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -177,8 +177,8 @@ deliveries = Table(
     Column("delivered", Boolean, nullable=False),
     Column("failed", Boolean, nullable=False),
     Column("clicked", Boolean, nullable=False),
-    Column("reported", Moment, nullable=False),
-    Column("touched", Moment, nullable=False),
+    Column("reported", UtcDateTime, nullable=False),
+    Column("touched", UtcDateTime, nullable=False),
     # In which batch DAGs were told of it, by what they were told; 0 where nobody was to be.
     Column("failed_in", BigInteger),
     Column("clicked_in", BigInteger),
@@ -207,8 +207,8 @@ events = Table(
     Column("batch", BigInteger, nullable=False),
     Column("conn_id", String(250), nullable=False),
     Column("facts", Text, nullable=False),
-    Column("made", Moment, nullable=False),
-    Column("told", Moment),
+    Column("made", UtcDateTime, nullable=False),
+    Column("told", UtcDateTime),
     Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
     Index("cpaas_events_batch", "batch"),
     Index("cpaas_events_newest", "kind", "conn_id", "batch"),
@@ -221,7 +221,7 @@ reports = Table(
     "cpaas_reports",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
-    Column("received", Moment, nullable=False),
+    Column("received", UtcDateTime, nullable=False),
     Column("conn_id", String(250), nullable=False),
     Column("door", String(10), nullable=False),
     Column("campaign", String(CAMPAIGN_LENGTH)),
@@ -245,7 +245,7 @@ contact_maps = Table(
     Column("secret", String(64), nullable=False),
     # The token of the newest lease.
     Column("fencing_token", BigInteger, nullable=False),
-    Column("created", Moment, nullable=False),
+    Column("created", UtcDateTime, nullable=False),
     Index("cpaas_contact_maps_name", "conn_id", "name", unique=True),
 )
 
@@ -259,7 +259,7 @@ contact_leases = Table(
     Column("first_bucket", Integer, nullable=False),
     # The first bucket behind the lease; a lease on a single row has none.
     Column("end_bucket", Integer, nullable=False),
-    Column("until", Moment, nullable=False),
+    Column("until", UtcDateTime, nullable=False),
 )
 
 contact_map_values = Table(
@@ -292,7 +292,7 @@ contact_rows = Table(
     Column("fencing_token", BigInteger),
     # Where the source had the row whose creation was requested, and when that was.
     Column("source_row", Integer),
-    Column("requested", Moment),
+    Column("requested", UtcDateTime),
     # Few of many: a query for what is not in step reads these alone.
     Index(
         "cpaas_contact_rows_open",
@@ -312,7 +312,7 @@ def _first(connection: Connection) -> None:
 
 def _deliveries(connection: Connection) -> None:
     # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
-    if connection.dialect.name not in REPORTS_ON:
+    if connection.dialect.name not in REPORT_DIALECTS:
         return
     for table in (identities, *earlier.SECOND, events, reports):
         table.create(connection, checkfirst=True)
@@ -329,7 +329,7 @@ def _keyed_campaigns(connection: Connection) -> None:
 
 def _by_connection(connection: Connection) -> None:
     # What a report names is looked for on its own connection alone, and each request has recipients of its own.
-    if connection.dialect.name not in REPORTS_ON:
+    if connection.dialect.name not in REPORT_DIALECTS:
         return
     connection.execute(text(f"ALTER TABLE {sends.name} ADD COLUMN unknown INTEGER"))
     # One without a connection is found by no report, as nobody knows any more whose it is.
@@ -339,7 +339,7 @@ def _by_connection(connection: Connection) -> None:
 
 
 def _request_counts(connection: Connection) -> None:
-    if connection.dialect.name in REPORTS_ON:
+    if connection.dialect.name in REPORT_DIALECTS:
         request_counts.create(connection, checkfirst=True)
 
 
@@ -348,7 +348,7 @@ def _contact_maps(connection: Connection) -> None:
         table.create(connection, checkfirst=True)
 
 
-REPORTS_ON = ("sqlite", "postgresql")
+REPORT_DIALECTS = ("sqlite", "postgresql")
 """The databases that delivery reports can be kept in."""
 
 MIGRATIONS: list[Callable[[Connection], None]] = [
@@ -362,16 +362,16 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
 """What makes version n of version n-1, in order."""
 
 
-def version_of(connection: Connection) -> int:
+def read_version(connection: Connection) -> int:
     """Return the version the database has, 0 when it has none of our tables.
 
-    :raises StoreError: when it is newer than this version of the provider knows
+    :raises DatabaseError: when it is newer than this version of the provider knows
     """
     if not inspect(connection).has_table(versions.name):
         return 0
     version = connection.execute(select(func.max(versions.c.version))).scalar() or 0
     if version > len(MIGRATIONS):
-        raise StoreError(
+        raise DatabaseError(
             "A newer version of airflow-provider-cpaas created the tables of this database (table version "
             f"{version}, supported here up to {len(MIGRATIONS)}). Nothing was read or changed. Install the newer "
             "version wherever tasks run."
@@ -382,8 +382,8 @@ def version_of(connection: Connection) -> int:
 def migrate(connection: Connection) -> None:
     """Bring the tables up to date within a transaction, also where another process does the same now."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_CREATION)))
-    version = version_of(connection)
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+    version = read_version(connection)
     versions.create(connection, checkfirst=True)
     for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
         migration(connection)

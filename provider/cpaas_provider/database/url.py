@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -32,11 +32,11 @@ _FOR_POSTGRES = (
 )  # fmt: skip
 
 
-def find_address(store: str | None = None) -> URL:
+def resolve_url(store: str | None = None) -> URL:
     """Return where the database is.
 
     :param store: a URL of SQLAlchemy or the id of an Airflow connection; ``None`` for what the configuration says
-    :raises StoreError: when that names no database we can use
+    :raises DatabaseError: when that names no database we can use
     """
     store = (store or _configured()).strip()
     if not store:
@@ -44,7 +44,7 @@ def find_address(store: str | None = None) -> URL:
     return _usable(_of_text(store) if "://" in store else _of_connection(store))
 
 
-def for_people(url: URL) -> str:
+def redacted(url: URL) -> str:
     """Return the URL without anything that may be secret."""
     shown = URL.create(url.drivername, url.username, host=url.host, port=url.port, database=url.database)
     return shown.render_as_string()
@@ -67,7 +67,7 @@ def _of_text(text: str) -> URL:
         # Their words show the URL, and with it the password.
         url = None
     if url is None or _is_torn(text, url):
-        raise StoreError(
+        raise DatabaseError(
             "[cpaas] database is not a URL that SQLAlchemy can read. Percent-encode characters such as @ and / in a "
             "user or password (@ is %40, / is %2F). Or name an Airflow connection instead."
         )
@@ -88,7 +88,7 @@ def _of_connection(conn_id: str) -> URL:
     except AirflowNotFoundException:
         # It may be a URL somebody wrote amiss, with its password.
         named = f" {conn_id!r}" if _CONN_ID.fullmatch(conn_id) else ""
-        raise StoreError(
+        raise DatabaseError(
             f"[cpaas] database names the connection{named}, which does not exist. Create it, or set a URL instead "
             "(postgresql://..., sqlite:////...)."
         ) from None
@@ -105,7 +105,7 @@ def _of_connection(conn_id: str) -> URL:
         )
     if connection.conn_type == "sqlite":
         return URL.create("sqlite", database=connection.host)
-    raise StoreError(
+    raise DatabaseError(
         f"[cpaas] database names the connection {conn_id!r} of type {connection.conn_type!r}, which cannot be used. "
         "Name one of type postgres or sqlite, or set the SQLAlchemy URL of another database."
     )
@@ -119,12 +119,12 @@ def _usable(url: URL) -> URL:
     try:
         dialect = url.get_dialect()
     except ArgumentError:
-        raise StoreError(
+        raise DatabaseError(
             f"[cpaas] database uses {url.drivername!r}, which SQLAlchemy on this machine does not support. Install its "
             "dialect here, or set another database."
         ) from None
     if dialect.is_async:
-        raise StoreError(
+        raise DatabaseError(
             f"[cpaas] database names the asynchronous driver {url.drivername!r}. Name a synchronous driver instead."
         )
     if dialect.name == "sqlite":
@@ -134,7 +134,7 @@ def _usable(url: URL) -> URL:
 
 def _check_file(path: str) -> None:
     if not Path(path).is_absolute():
-        raise StoreError(
+        raise DatabaseError(
             "[cpaas] database must name its SQLite file by an absolute path (sqlite:////var/lib/cpaas.db). Every "
             "process needs the same file, and a database in memory would not last."
         )

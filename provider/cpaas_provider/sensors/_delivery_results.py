@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.campaign.results_file import SUFFIXES, Columns, write_outcomes
 
 COLUMNS: Columns = {
@@ -38,7 +38,7 @@ def write_results(path: Any, lines: Iterable[Mapping[str, Any]]) -> int:
 
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
     :raises OutcomesNotWrittenError: when it could not be written
-    :raises StoreError: when the lines could not be read; nothing was written
+    :raises DatabaseError: when the lines could not be read; nothing was written
     """
     conflicts = 0
 
@@ -48,5 +48,5 @@ def write_results(path: Any, lines: Iterable[Mapping[str, Any]]) -> int:
             conflicts += bool(line["conflict"])
             yield line
 
-    write_outcomes(path, counted(), COLUMNS, unread=StoreError)
+    write_outcomes(path, counted(), COLUMNS, unread=DatabaseError)
     return conflicts

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.tracking import awaited
 from cpaas_provider.delivery.tracking.awaited import expected_of, noted, open_reports
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
@@ -35,10 +35,10 @@ def look(sent: Sent) -> Look:
     """Read the database once.
 
     :raises ValueError: when the number of recipients is unknown, in words for a DAG author
-    :raises NoReportsThereError: when no reports are stored there
-    :raises StoreError: when it cannot be read this time
+    :raises ReportsNotSupportedError: when no reports are stored there
+    :raises DatabaseError: when it cannot be read this time
     """
-    with open_reports() as database, database.reading() as connection:
+    with open_reports() as database, database.connect() as connection:
         sent = _with_numbers(connection, sent)
         found = counts_of(connection, sent.campaigns)
         is_strange = not found and not noted(connection, sent.campaigns)
@@ -51,18 +51,18 @@ def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
     """Write the results file; return the number of recipients whose reports contradict one another.
 
     :raises OutcomesNotWrittenError: when it could not be written
-    :raises StoreError: when the database could not be read
+    :raises DatabaseError: when the database could not be read
     """
-    with open_reports() as database, database.reading() as connection:
+    with open_reports() as database, database.connect() as connection:
         return write_results(path, recipients_of(connection, campaigns))
 
 
 def conflicts_of(campaigns: Iterable[str]) -> int | None:
     """Return the same number without a file, ``None`` where the database cannot be read: no reason to fail."""
     try:
-        with open_reports() as database, database.reading() as connection:
+        with open_reports() as database, database.connect() as connection:
             return awaited.conflicts_of(connection, campaigns)
-    except StoreError:
+    except DatabaseError:
         return None
 
 

@@ -205,7 +205,7 @@ class DeliverySensor(BaseSensorOperator):
 
     def _look(self, context: Context) -> Look | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
-        from cpaas_provider.database.errors import NoReportsThereError, StoreError
+        from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
         from cpaas_provider.delivery.tracking.awaited import STRANGE
         from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import look
@@ -214,9 +214,9 @@ class DeliverySensor(BaseSensorOperator):
             if self.results_path is not None:
                 results_file(self.results_path)
             self._seen = look(self._seen.sent if self._seen else self._read_sent())
-        except (ValueError, NoReportsThereError) as error:
+        except (ValueError, ReportsNotSupportedError) as error:
             raise AirflowFailException(str(error)) from None
-        except StoreError as error:
+        except DatabaseError as error:
             self._warn_once("store", f"{error} The wait continues.")
             return None
         if self._seen.is_strange and not self._was_rescheduled(context):
@@ -238,7 +238,7 @@ class DeliverySensor(BaseSensorOperator):
 
     def _conclude(self, context: Context, verdict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
-        from cpaas_provider.database.errors import StoreError
+        from cpaas_provider.database.errors import DatabaseError
         from cpaas_provider.sending.errors import SendingError
         from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
@@ -247,7 +247,7 @@ class DeliverySensor(BaseSensorOperator):
         self.log.info("%s", _STANDING.format_map(verdict))
         try:
             return self._report(verdict)
-        except (SendingError, StoreError) as error:
+        except (SendingError, DatabaseError) as error:
             raise AirflowException(str(error)) from None
 
     def _failure(self, context: Context, verdict: Mapping[str, Any]) -> str:

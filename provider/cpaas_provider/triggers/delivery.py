@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.triggers._polling.delivery_criteria import ERROR, Goal
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
@@ -73,7 +73,7 @@ class DeliveryTrigger(BaseTrigger):
         try:
             result = await self._wait()
         except WaitEndedError as ended:
-            if not isinstance(ended.__cause__, StoreError):
+            if not isinstance(ended.__cause__, DatabaseError):
                 raise
             result = {"outcome": ERROR, "message": str(ended)}
         yield TriggerEvent(result)

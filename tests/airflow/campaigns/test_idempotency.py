@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.database.leases import LEASE, CampaignState
+from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.campaigns import (
@@ -131,15 +131,15 @@ class TestTwoAtOnce:
                 return await super().send(*given)
 
         def state_of_another(operator: Any) -> str:
-            from cpaas_provider.database.database import open_store
-            from cpaas_provider.database.errors import StoreError
+            from cpaas_provider.database.database import open_database
+            from cpaas_provider.database.errors import DatabaseError
             from cpaas_provider.operators._runtime.campaign_store import campaign_state  # noqa: F401 - the lease it takes
 
-            with open_store() as database:
+            with open_database() as database:
                 name = campaigns_of(database)
                 try:
-                    CampaignState(database, name, "somebody else").take()
-                except StoreError as error:
+                    LeasedState(database, name, "somebody else").acquire()
+                except DatabaseError as error:
                     return str(error)
             return "taken"
 
@@ -151,12 +151,12 @@ class TestTwoAtOnce:
         assert (other.once().state, reached(stage)) == ("success", Counter(digits(4)))
 
     def test_while_another_has_it_the_task_fails_and_its_retry_goes_on(self, stage: Stage) -> None:
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         sms(stage, rows(2), **KEY).once()
-        with open_store() as database:
-            state = CampaignState(database, campaigns_of(database), "somebody else")
-            state.take()
+        with open_database() as database:
+            state = LeasedState(database, campaigns_of(database), "somebody else")
+            state.acquire()
             run = sms(stage, rows(4), **KEY)
             failed = run.once()
             assert (failed.state, "working on this campaign: somebody else" in failed.error) == ("up_for_retry", True)
@@ -165,26 +165,26 @@ class TestTwoAtOnce:
         assert (run.once().state, reached(stage)) == ("success", Counter(digits(4)))
 
     def test_one_that_is_dead_gives_it_back_after_its_lease(self, stage: Stage) -> None:
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         sms(stage, rows(2), **KEY).once()
-        with open_store() as database:
+        with open_database() as database:
             gone = timezone.utcnow() - LEASE - dt.timedelta(seconds=1)
-            CampaignState(database, campaigns_of(database), "somebody dead").take(now=gone)
+            LeasedState(database, campaigns_of(database), "somebody dead").acquire(now=gone)
         assert sms(stage, rows(4), **KEY).once().state == "success"
 
     def test_one_that_lost_it_sends_nothing_more(self, stage: Stage) -> None:
         small_packs(stage)
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         class Loses(SmsCampaignOperator):
             """Somebody else takes the campaign after the first request."""
 
             async def send(self, *given: Any) -> Any:
                 answer = await super().send(*given)
-                with open_store() as database:
+                with open_database() as database:
                     later = timezone.utcnow() + 2 * LEASE
-                    CampaignState(database, campaigns_of(database), "somebody else").take(now=later)
+                    LeasedState(database, campaigns_of(database), "somebody else").acquire(now=later)
                 return answer
 
         with new_dag() as dag:
@@ -198,7 +198,7 @@ def campaigns_of(database: Any) -> str:
     """Return the name under which the one campaign there is is kept."""
     from sqlalchemy import text
 
-    with database.reading() as connection:
+    with database.connect() as connection:
         names = [row[0] for row in connection.execute(text("SELECT campaign FROM cpaas_campaigns")).all()]
     (name,) = [one for one in names if one.endswith("/0")]
     return str(name)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.database.errors import StoreError
-from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.sending.journal.model import JOURNAL_KEY
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
@@ -47,9 +47,9 @@ def use_database(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 def _fails_at_the_journal(work: Callable[..., None]) -> Callable[..., None]:
     """Return a write that fails where a journal is written."""
 
-    def write(state: CampaignState, key: str, value: Any) -> None:
+    def write(state: LeasedState, key: str, value: Any) -> None:
         if key.startswith(JOURNAL_KEY):
-            raise StoreError("The disk is full.")
+            raise DatabaseError("The disk is full.")
         work(state, key, value)
 
     return write
@@ -62,7 +62,7 @@ class TestFailedWrites:
         monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
-            broken.setattr(CampaignState, "set", _fails_at_the_journal(CampaignState.set))
+            broken.setattr(LeasedState, "set", _fails_at_the_journal(LeasedState.set))
             failed = run.once()
         assert (failed.state, requests(stage)) == ("up_for_retry", 0)
         assert (run.once().state, reached(stage)) == ("success", Counter(digits(3)))
@@ -73,7 +73,7 @@ class TestFailedWrites:
         monkeypatch.setattr("cpaas_provider.sending.journal.writer._FIRST_PAUSE", 0.0)
         run = sms(stage, rows(3), **KEY)
         with monkeypatch.context() as broken:
-            broken.setattr(CampaignState, "set", _fails_at_the_journal(CampaignState.set))
+            broken.setattr(LeasedState, "set", _fails_at_the_journal(LeasedState.set))
             run.once()
         run.once()
         assert (sms(stage, rows(3), **KEY).once().state, reached(stage)) == ("success", Counter(digits(3)))

@@ -14,7 +14,7 @@ from cpaas_provider.cli.contacts import files
 from cpaas_provider.cli.contacts.checks import ChecksLeft
 from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.airflow.harness.command_line import CommandLine
 from tests.sandbox import Sandbox, connection_json
 from tests.unit.contacts.listed import NAME, PHONE
@@ -61,7 +61,7 @@ def service(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     url = f"sqlite:///{tmp_path}/cpaas.db"
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection))
-    with open_store(url) as opened:
+    with open_database(url) as opened:
         yield Service(sandbox, opened)
 
 
@@ -98,7 +98,7 @@ class TestFiles:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
         said = contacts("import-map", str(tmp_path / "map.csv"))
         assert said.status == 0, said.err
-        with open_store(f"sqlite:///{tmp_path}/other.db") as other:
+        with open_database(f"sqlite:///{tmp_path}/other.db") as other:
             assert find_map(other, conn_id="cpaas_default").facts.secret == service.map().facts.secret
 
     @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from cpaas_provider.contacts.key_map.key_map import (
     find_map,
     open_map,
 )
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.airflow.harness.command_line import CommandLine
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databa
     """The database that the commands use."""
     url = f"sqlite:///{tmp_path}/cpaas.db"
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
-    with open_store(url) as opened:
+    with open_database(url) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.database import schema
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from tests.airflow.cli.test_commands import airflow as airflow
 from tests.unit.delivery.arriving import ADA, counts, kept, outcomes, report, to
 
@@ -42,7 +42,7 @@ def test_a_store_that_cannot_be_used_is_told_in_words(airflow: Call) -> None:
 
 
 def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> None:
-    with open_store(url) as database:
+    with open_database(url) as database:
         kept(database, report(ADA, "delivered", ticket=to()))
     pruned = store("prune", "--days", "1")
     assert pruned.returncode == 0, pruned.stderr
@@ -52,7 +52,7 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
     assert forgotten.returncode == 0, forgotten.stderr
     assert "Erased the recipient, read as a phone number of NG, from 1 row." in forgotten.stdout
     assert ADA not in forgotten.stdout
-    with open_store(url) as database:
+    with open_database(url) as database:
         assert counts(database) == (1, 0, 0)
         assert set(outcomes(database)) == {""}
 

@@ -11,8 +11,8 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import update
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from tests.airflow.campaigns.test_idempotency import parts
@@ -33,7 +33,7 @@ NAME = f"{CampaignKey('cpaas_default', 'spring', '').name}/0"
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database of each test's own."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
-    with open_store() as opened:
+    with open_database() as opened:
         yield opened
 
 
@@ -75,7 +75,7 @@ class TestSeen:
     def test_show_says_in_which_database_it_lies(self, run: Run, journal: Journal, database: Database) -> None:
         said = journal("show", *ids(run), "--output", "json")
         assert [(line["state"], line["recipients"]) for line in said.lines] == [("unknown", 2), ("accepted", 2)]
-        assert f"(idempotency_key). It is stored in the database {database.url_for_people}." in said.err
+        assert f"(idempotency_key). It is stored in the database {database.redacted_url}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
     def test_show_of_a_run_that_found_all_done_is_the_same_journal(
@@ -95,8 +95,8 @@ class TestSeen:
         small_packs(stage, 2)
         run = sms(stage, rows(2), **KEY)
         run.once()
-        at_work = CampaignState(database, NAME, "task instance of another run")
-        at_work.take()
+        at_work = LeasedState(database, NAME, "task instance of another run")
+        at_work.acquire()
         stored = at_work.get(JOURNAL_KEY)
         assert isinstance(stored, dict)
         for key in (f"{JOURNAL_KEY}.0.1", f"{JOURNAL_KEY}.0.2"):
@@ -141,7 +141,7 @@ class TestMarked:
 
 class TestRefused:
     def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
-        CampaignState(database, NAME, "task instance of another run").take()
+        LeasedState(database, NAME, "task instance of another run").acquire()
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "working on this campaign: task instance of another run" in said.err) == (1, True)
         assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
@@ -150,8 +150,8 @@ class TestRefused:
         self, run: Run, journal: Journal, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
-            state = CampaignState(database, NAME, "task instance of another run")
-            state.take()
+            state = LeasedState(database, NAME, "task instance of another run")
+            state.acquire()
             parts = [key for key in (f"{JOURNAL_KEY}.0.{part}" for part in range(1, 9)) if state.get(key) is None]
             state.set(parts[0], {**state.get(JOURNAL_KEY), "batches": []})
             state.release()
@@ -188,7 +188,7 @@ class TestElsewhere:
             f"the journal of its campaign is not in the database {other}, which [cpaas] database names here."
             in said.err
         )
-        assert f"The workers use {database.url_for_people}. Nothing was changed." in said.err
+        assert f"The workers use {database.redacted_url}. Nothing was changed." in said.err
 
     def test_list_says_that_it_could_not_be_read(self, run: Run, journal: Journal, other: str) -> None:
         said = journal("list")

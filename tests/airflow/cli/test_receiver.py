@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from tests.ports import reserved_ports
 from tests.processes import Started
@@ -73,7 +73,7 @@ class Receiver:
 
         from cpaas_provider.database.schema import reports
 
-        with open_store(self.store) as database, database.reading() as reading:
+        with open_database(self.store) as database, database.connect() as reading:
             return [json.loads(body) for body in reading.execute(select(reports.c.body)).scalars()]
 
 
@@ -103,7 +103,7 @@ class TestReceiver:
         with running(tmp_path) as receiver:
             assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "stored"}
             assert [receiver.get(path) for path in ("/cpaas/docs", "/cpaas/openapi.json", "/", "/health")] == [404] * 4
-            with open_store(receiver.store) as database:
+            with open_database(receiver.store) as database:
                 handshake = httpx.post(receiver.callback(Ticket("handshake", "handshake", 1)), trust_env=False)
                 assert handshake.json() == {"database": database.identity}
             with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.contacts.key_map.key_map import find_map
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
@@ -209,7 +209,7 @@ def test_invalid_rows_and_duplicate_keys_are_named_without_their_values(stage: S
 
 def test_second_sync_of_one_list_waits_for_the_first(stage: Stage) -> None:
     sync(stage, people(2), "leased").once()
-    with open_store() as database:
+    with open_database() as database:
         lease = find_map(database, conn_id="cpaas_default", name="leased").lease("another task")
         failed = sync(stage, people(3), "leased", on_concurrent_sync="fail").once()
         assert "another task syncs this contact list now" in failed.error

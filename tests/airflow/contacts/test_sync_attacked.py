@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.contacts.key_map.key_map import RowState, find_map
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from tests.airflow.contacts.test_row_by_key import upsert
 from tests.airflow.contacts.test_sync import CREATE, DELETE, UPDATE, at_once, names, people, sync
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
@@ -108,7 +108,7 @@ def test_cursor_waits_for_a_creation_of_unknown_outcome(stage: Stage) -> None:
     stage.sandbox.control(*fault(CREATE, "cut_before", times=1))
     failed = sync(stage, rows, "cursor", cursor_column="v").once()
     assert failed.report["unknown"] == 1
-    with open_store() as database:
+    with open_database() as database:
         key_map = find_map(database, conn_id="cpaas_default", name="cursor")
         assert key_map.value("cursor") is None
         assert key_map.counts()[RowState.UNKNOWN] == 1

@@ -12,7 +12,7 @@ from sqlalchemy import delete
 
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, find_map
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from tests.airflow.contacts.test_sync import CREATE, at_once, names, people, sync
 from tests.airflow.harness.command_line import CommandLine
 from tests.airflow.harness.stage import Stage, fault
@@ -105,7 +105,7 @@ def test_unknown_creation_that_is_resolved_is_not_created_again(cpaas: CommandLi
 
 def test_map_that_is_partly_imported_keeps_syncs_from_the_list(cpaas: CommandLine, stage: Stage) -> None:
     sync(stage, people(2), "default").once()
-    with open_store() as database:
+    with open_database() as database:
         lease = find_map(database, conn_id="cpaas_default").lease("an import")
         lease.write([], {IMPORTING: {"rows": 3}})
         lease.release()

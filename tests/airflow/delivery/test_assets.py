@@ -20,7 +20,7 @@ from cpaas_provider.assets import (
     on_messages_failed,
 )
 from cpaas_provider.assets._uri import AssetName, read_uri
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
 
@@ -31,7 +31,7 @@ _numbers = itertools.count()
 def store(airflow_db, tmp_path, monkeypatch):
     """A store of its own, which the configuration names."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
-    with open_store() as opened:
+    with open_database() as opened:
         yield opened
 
 
@@ -328,7 +328,7 @@ class TestServing:
             wait_for(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()
-            with open_store() as store:
+            with open_database() as store:
                 finished(store, "spring")
             wait_for(lambda: runs_of(dag_id))
         assert caplog.text.count("Delivery events were not published") == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.receiver.assembly import assemble
@@ -45,7 +45,7 @@ class Received:
 
     def counts(self, campaign: str) -> tuple[int, int, int]:
         """Return how many are delivered, undelivered and in flight."""
-        with self.store.reading() as connection:
+        with self.store.connect() as connection:
             found = counts_of(connection, [campaign]).get(campaign, Counts())
         return found.delivered, found.undelivered, found.in_flight
 
@@ -54,11 +54,11 @@ class Received:
         until(lambda: self.counts(campaign) == (delivered, undelivered, in_flight))
 
     def recipients(self, campaign: str) -> set[str]:
-        with self.store.reading() as connection:
+        with self.store.connect() as connection:
             return {one["recipient"] for one in recipients_of(connection, [campaign])}
 
     def rows(self, table: Any) -> list[Any]:
-        with self.store.reading() as connection:
+        with self.store.connect() as connection:
             return list(connection.execute(select(table)))
 
 
@@ -68,7 +68,7 @@ def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
     app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
-    with listening() as (listener, url), open_store() as store, running(app, listener):
+    with listening() as (listener, url), open_database() as store, running(app, listener):
         stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
         yield Received(url, store, observed)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.received import Arrival
 from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
 from cpaas_provider.sending import engine as once_module
@@ -102,7 +102,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     tmp_path: Path, status: str, doubted: bool, settles: bool
 ) -> None:
     entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
-    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+    with open_database(f"sqlite:///{tmp_path}/store.db") as store:
         kept(store, told("pack", status))
         evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         if settles:

@@ -15,7 +15,7 @@ import structlog
 from fastapi.testclient import TestClient
 
 from cpaas_provider import __version__
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 
@@ -59,7 +59,7 @@ def stored() -> list[Any]:
 
     from cpaas_provider.database.schema import reports
 
-    with open_store() as database, database.reading() as reading:
+    with open_database() as database, database.connect() as reading:
         return list(reading.execute(select(reports).where(reports.c.conn_id == CONN_ID)))
 
 
@@ -157,7 +157,7 @@ class TestDoors:
         assert server.post(callback(secret=secret), json=REPORT).status_code == 200
 
     def test_the_handshake_names_the_store_of_the_configuration(self, server: TestClient) -> None:
-        with open_store() as database:
+        with open_database() as database:
             assert server.post(callback(Ticket("handshake", "handshake", 1))).json() == {"database": database.identity}
 
     def test_a_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

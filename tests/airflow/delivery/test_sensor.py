@@ -25,7 +25,7 @@ from airflow.sdk.exceptions import (
 )
 from pyarrow import parquet
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.sent_requests import (
@@ -116,7 +116,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db")
-        with open_store() as opened:
+        with open_database() as opened:
             yield opened
 
 
@@ -493,7 +493,7 @@ class TestTriggerer:
         path = tmp_path / "store.db"
         monkeypatch.setenv("AIRFLOW_CONN_REPORTS", json.dumps({"conn_type": "sqlite", "host": str(path)}))
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "reports")
-        with open_store() as opened:
+        with open_database() as opened:
             yield opened
 
     @staticmethod

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.client import AsyncCpaasClient
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
 from cpaas_provider.sending.campaign.content import SMS, Message
 from cpaas_provider.sending.campaign.loader import Columns, Planner
@@ -88,9 +88,9 @@ def dry_run(place: Place) -> dict[str, Any]:
 def send(place: Place) -> dict[str, Any]:
     """Plan a campaign and send it to a bare server, the journal kept in a store on disk."""
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
-        with open_store(f"sqlite:///{folder}/store.db") as database:
-            state = CampaignState(database, "bench", "bench")
-            state.take()
+        with open_database(f"sqlite:///{folder}/store.db") as database:
+            state = LeasedState(database, "bench", "bench")
+            state.acquire()
             with planned(source_of(place), state) as campaign:
                 campaign.send(lambda: _line(server.url, IN_FLIGHT))
                 counts = campaign.plan.counts()

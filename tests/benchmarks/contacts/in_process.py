@@ -25,7 +25,7 @@ from cpaas_provider.contacts.mapping.rows import RowMapping, parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules, in_step
 from cpaas_provider.contacts.sync.spool import WorkItem
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.sending.shutdown import Stop
 from cpaas_provider.sources import CsvSource
 from tests.benchmarks.contacts.rows import COLUMNS, KEY
@@ -36,7 +36,7 @@ _OPTIONS: dict[str, Any] = {"requests_per_second": 10_000, "max_concurrency": 16
 
 def fill(given: dict[str, Any]) -> dict[str, Any]:
     """Fill a map as if the list had all rows of a file."""
-    with CpaasClient(given["url"], given["key"]) as client, open_store(given["database"]) as database:
+    with CpaasClient(given["url"], given["key"]) as client, open_database(given["database"]) as database:
         table = client.get_contact_table()
         key_map = open_map(database, conn_id="bench", base_url=given["url"], table_id=table.id)
         lease, rules = key_map.lease("fill"), SyncRules()
@@ -80,7 +80,7 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
         key=(KEY,), columns=parse_mapping(COLUMNS), run="bench", owner="bench", rules=SyncRules(on_unknown="skip")
     )
     with (
-        open_store(given["database"]) as database,
+        open_database(given["database"]) as database,
         ContactSync(
             spec,
             database,

@@ -32,7 +32,7 @@ def bare() -> FastAPI:
 def singly() -> FastAPI:
     """Does what ours does, but for the group commit: each report is stored by itself, on the loop."""
 
-    from cpaas_provider.database.database import open_store
+    from cpaas_provider.database.database import open_database
     from cpaas_provider.delivery.callbacks.signatures import verify
     from cpaas_provider.delivery.callbacks.tokens import read_ticket
     from cpaas_provider.delivery.receiver.received import Arrival, Door
@@ -40,7 +40,7 @@ def singly() -> FastAPI:
     from cpaas_provider.delivery.tracking.report_store import Inbox
     from cpaas_provider.hooks._receiver import connection_of_reports
 
-    app, inbox = FastAPI(), Inbox(open_store())
+    app, inbox = FastAPI(), Inbox(open_database())
     connections: dict[str, Any] = {}
 
     def connection_of(conn_id: str) -> Any:

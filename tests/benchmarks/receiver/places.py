@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import sqlalchemy
 
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, note_send
@@ -62,7 +62,7 @@ class Place:
 
     def stored(self) -> int:
         """Return how many reports are in the store, repeats among them."""
-        with open_store(self.store) as database, database.reading() as reading:
+        with open_database(self.store) as database, database.connect() as reading:
             return int(reading.execute(sqlalchemy.select(sqlalchemy.func.sum(reports.c.times))).scalar() or 0)
 
 
@@ -103,7 +103,7 @@ def running(home: Path, stores: Path, contender: str, kind: str, mounted: bool, 
 
 def _note_sends(store: str, campaigns: set[str]) -> None:
     """Note what is reported of, as operators do before they send."""
-    with open_store(store) as database:
+    with open_database(store) as database:
         for campaign in campaigns:
             send = TrackedSend(campaign, "send_sms", "cpaas_bench", "bench", "run", "send", -1)
             database.write(partial(note_send, send=send))

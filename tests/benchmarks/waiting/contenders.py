@@ -59,7 +59,7 @@ class OneQueryEach(DeliveryTrigger):
         return goal.given_up(counts)
 
     def _counts(self) -> Counts:
-        with common_store().reading() as connection:
+        with common_store().connect() as connection:
             return sum(counts_of(connection, self.campaigns).values(), start=Counts())
 
 

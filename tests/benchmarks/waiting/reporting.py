@@ -17,7 +17,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from cpaas_provider.database.batches import batched
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.receiver.writer import Desk
 from cpaas_provider.delivery.tracking.report_store import Inbox
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     given = parser.parse_args()
     messages = Messages(given.waiters, given.seconds)
-    with open_store(given.store) as database:
+    with open_database(given.store) as database:
         note(database, messages)
         receiver = Receiver(database, messages.ended)
         print(READY, flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import sqlalchemy
 
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from cpaas_provider.delivery.tracking.retention import prune
@@ -64,13 +64,13 @@ class Place:
 
     def stored(self, conn_id: str) -> list[str]:
         """Return the bodies in the database that came for a connection."""
-        with open_store(self.store) as database, database.reading() as reading:
+        with open_database(self.store) as database, database.connect() as reading:
             query = sqlalchemy.select(reports.c.body).where(reports.c.conn_id == conn_id)
             return list(reading.execute(query).scalars())
 
     def stored_of(self, campaign: str) -> int:
         """Return how many reports of a campaign are in the database."""
-        with open_store(self.store) as database, database.reading() as reading:
+        with open_database(self.store) as database, database.connect() as reading:
             query = sqlalchemy.select(sqlalchemy.func.count()).where(reports.c.campaign == campaign)
             return int(reading.execute(query).scalar_one())
 
@@ -78,7 +78,7 @@ class Place:
         """Prune all reports as if they had come before that, so that replays of them are of something pruned."""
         before = datetime.now(UTC) - older_than
         long_ago = sqlalchemy.update(reports).values(received=before - timedelta(days=1))
-        with open_store(self.store) as database:
+        with open_database(self.store) as database:
             database.write(lambda connection: connection.execute(long_ago))
             gone = dict(prune(database, before, before))
         if not gone[reports.name]:

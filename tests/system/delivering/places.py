@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import reports, sends
 from cpaas_provider.delivery.tracking.counts import counts_of, recipients_of
 from tests.system.delivering.service import as_key
@@ -47,7 +47,7 @@ class Stored:
     """What is in the store, by its tables."""
 
     def __init__(self, url: str) -> None:
-        self._database: Database = open_store(url)
+        self._database: Database = open_database(url)
 
     def close(self) -> None:
         """Let go of it."""
@@ -55,30 +55,30 @@ class Stored:
 
     def reports(self) -> Counter[str]:
         """Return how often each report was kept, by its body."""
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             rows = connection.execute(sqlalchemy.select(reports.c.body, reports.c.times))
             return Counter({as_key(json.loads(row.body)): row.times for row in rows})
 
     def words(self) -> set[tuple[str, str]]:
         """Return which recipients what was reported of."""
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             bodies = [json.loads(body) for body in connection.execute(sqlalchemy.select(reports.c.body)).scalars()]
         return {(body["recipient"], body["status"]) for body in bodies}
 
     def campaigns(self) -> list[str]:
         """Return all that was sent."""
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             return list(connection.execute(sqlalchemy.select(sends.c.campaign)).scalars())
 
     def recipients(self) -> list[dict[str, Any]]:
         """Return what is known of everybody."""
         campaigns = self.campaigns()
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             return list(recipients_of(connection, campaigns))
 
     def counts(self) -> dict[str, int]:
         """Return of how many recipients what is known."""
         campaigns = self.campaigns()
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             found = list(counts_of(connection, campaigns).values())
         return {name: sum(getattr(one, name) for one in found) for name in ("delivered", "undelivered", "in_flight")}

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from cpaas_provider.contacts.key_map.key_map import RowState, find_map
-from cpaas_provider.database.database import open_store
+from cpaas_provider.database.database import open_database
 from tests.sandbox import Sandbox, connection_json
 from tests.system.killing.parts import AirflowInParts
 from tests.system.killing.strikes import SUPERVISOR, TASK
@@ -203,7 +203,7 @@ class Killing:
     def _unknown(self, name: str) -> set[str]:
         """Return the names of contacts whose creation the map has as unknown."""
         url = self.database or f"sqlite:///{self.airflow.home / 'cpaas' / 'cpaas.db'}"
-        with open_store(url) as database:
+        with open_database(url) as database:
             key_map = find_map(database, conn_id="cpaas_default", name=name)
             hashes = {
                 entry.key_hash for page in key_map.pages(states=[RowState.UNKNOWN, RowState.CREATING]) for entry in page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.unit.database.working import Worker
 
 POSTGRES = "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
@@ -46,7 +46,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
-    with open_store(url) as opened:
+    with open_database(url) as opened:
         yield opened
 
 

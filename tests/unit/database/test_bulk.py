@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cpaas_provider.database.bulk import MOST_ROWS, insert_many, insert_missing
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.bulk import MAX_ROWS, insert_many, insert_missing
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema import campaigns, reports
 
@@ -41,7 +41,7 @@ def adding_up(database: Database) -> Any:
 
 
 def stored(database: Database) -> list[dict[str, Any]]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [dict(one) for one in connection.execute(select(reports).order_by(reports.c.digest)).mappings()]
 
 
@@ -82,13 +82,13 @@ def test_few_statements_carry_many_rows(database: Database) -> None:
     assert len(seen) == (5 if database.engine.dialect.name == "sqlite" else 1)
 
 
-@pytest.mark.parametrize("there", [set(), {0}, {5, 17, 100}, {MOST_ROWS - 1, MOST_ROWS}, set(range(150))])
+@pytest.mark.parametrize("there", [set(), {0}, {5, 17, 100}, {MAX_ROWS - 1, MAX_ROWS}, set(range(150))])
 def test_rows_that_were_there_are_told_from_new_ones_on_sqlite(sqlite_url: str, there: set[int]) -> None:
     ignoring = sqlite.insert(reports).on_conflict_do_nothing(index_elements=[reports.c.digest])
     before, rows = [row(number) for number in sorted(there)], [row(number, times=7) for number in range(150)]
     # More lie before and after them.
     others = [row(1000), row(2000)]
-    with open_store(sqlite_url) as database:
+    with open_database(sqlite_url) as database:
         database.write(lambda connection: insert_many(connection, ignoring, [others[0], *before, others[1]]))
         told = database.write(lambda connection: insert_missing(connection, ignoring, rows, reports.c.digest))
         assert told == {one["digest"] for one in before}
@@ -100,7 +100,7 @@ def test_text_with_half_a_character_is_rejected_with_all_that_came_with_it(datab
 
 
 def test_text_with_nul_is_rejected_by_postgres_with_all_that_came_with_it(postgres_url: str) -> None:
-    with open_store(postgres_url) as database:
+    with open_database(postgres_url) as database:
         assert_rejected(database, "a\0b")
 
 

@@ -20,8 +20,8 @@ import sqlalchemy
 from cpaas_provider.database import earlier, schema
 from cpaas_provider.database._engine import sqlite_file
 from cpaas_provider.database._engine.transactions import HAS_LOG
-from cpaas_provider.database.database import Database, open_store, set_up_sqlite
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database, set_up_sqlite
+from cpaas_provider.database.errors import DatabaseError
 from tests.unit.database.versions import all_of_them, remove, versions
 
 
@@ -30,7 +30,7 @@ def _mode(path: Path) -> int:
 
 
 def test_the_file_is_its_owner_s_alone(sqlite_url: str) -> None:
-    with open_store(sqlite_url) as database:
+    with open_database(sqlite_url) as database:
         path = Path(str(database.engine.url.database))
         assert _mode(path.parent) == 0o700
         # What SQLite puts beside it holds the same.
@@ -42,7 +42,7 @@ def test_permissions_somebody_gave_are_left(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
     path.chmod(0o660)
-    open_store(f"sqlite:///{path}").close()
+    open_database(f"sqlite:///{path}").close()
     assert (_mode(tmp_path), _mode(path)) == (0o770, 0o660)
 
 
@@ -62,8 +62,8 @@ class TestTheDiskUnderSqlite:
         return found
 
     def test_log_is_brought_there_after_each_commit(self, sqlite_url: str, synced: list[int]) -> None:
-        with open_store(sqlite_url) as database:
-            with database.reading() as connection:
+        with open_database(sqlite_url) as database:
+            with database.connect() as connection:
                 said = [
                     connection.exec_driver_sql(f"PRAGMA {name}").scalar()
                     for name in ("journal_mode", "synchronous", "busy_timeout")
@@ -77,7 +77,7 @@ class TestTheDiskUnderSqlite:
                 assert synced == [log] * (number + 1)
 
     def test_next_can_be_written_before_and_is_there_with_the_first(self, sqlite_url: str, synced: list[int]) -> None:
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             synced.clear()
             first, second = (database.begin_write(partial(add, campaign=name)) for name in ("one", "two"))
             assert not synced
@@ -90,15 +90,15 @@ class TestTheDiskUnderSqlite:
         def fail(file: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             monkeypatch.setattr(sqlite_file, "_sync", fail)
-            with pytest.raises(StoreError, match="could not be synced to disk"):
+            with pytest.raises(DatabaseError, match="could not be synced to disk"):
                 database.write(partial(add, campaign="one"))
             monkeypatch.undo()
             database.write(partial(add, campaign="two"))
 
     def test_log_may_go_with_the_last_connection_and_come_again(self, sqlite_url: str, synced: list[int]) -> None:
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             database.write(partial(add, campaign="one"))
             database.engine.dispose()
             log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
@@ -109,12 +109,12 @@ class TestTheDiskUnderSqlite:
             assert synced[-1] == log.stat().st_ino
 
     def test_log_that_was_taken_away_is_no_success(self, sqlite_url: str) -> None:
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             database.write(partial(add, campaign="one"))
             log = Path(f"{sqlite_url.removeprefix('sqlite:///')}-wal")
             log.rename(log.with_name("taken"))
             log.touch()
-            with pytest.raises(StoreError, match="moved or replaced"):
+            with pytest.raises(DatabaseError, match="moved or replaced"):
                 database.write(partial(add, campaign="two"))
 
     def test_without_a_log_sqlite_waits_for_it_at_each_commit(self) -> None:
@@ -131,13 +131,13 @@ def add(connection: sqlalchemy.Connection, campaign: str) -> None:
 
 
 def names(database: Database) -> set[str]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return set(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
 
 
 class TestATransactionInTwoSteps:
     def test_is_committed_by_the_second_on_a_server(self, postgres_url: str) -> None:
-        with open_store(postgres_url) as database:
+        with open_database(postgres_url) as database:
             written = database.begin_write(partial(add, campaign="one"))
             assert names(database) == set()
             with ThreadPoolExecutor(1) as other:
@@ -147,7 +147,7 @@ class TestATransactionInTwoSteps:
 
 def test_opening_again_changes_nothing(url: str) -> None:
     for _ in range(2):
-        with open_store(url) as database:
+        with open_database(url) as database:
             assert versions(database) == all_of_them()
 
 
@@ -158,7 +158,7 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
 
     with pytest.raises(LookupError):
         database.write(work)
-    with database.reading() as connection:
+    with database.connect() as connection:
         assert not connection.execute(sqlalchemy.select(schema.campaigns)).all()
 
 
@@ -178,25 +178,25 @@ def test_what_clashes_is_done_again(database: Database) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: database.write(work), range(2)))
-    with database.reading() as connection:
+    with database.connect() as connection:
         assert connection.execute(sqlalchemy.select(terms)).scalars().all() == [2]
 
 
 def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
-        opened = list(pool.map(lambda _: open_store(url), range(8)))
+        opened = list(pool.map(lambda _: open_database(url), range(8)))
     assert versions(opened[0]) == all_of_them()
     for database in opened:
         database.close()
 
 
 def test_migrations_are_made_in_order_and_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_store(url).close()
+    open_database(url).close()
     made: list[str] = []
     further = [lambda _: made.append("one"), lambda _: made.append("two")]
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, *further])
     for _ in range(2):
-        with open_store(url) as database:
+        with open_database(url) as database:
             assert versions(database) == all_of_them()
     assert made == ["one", "two"]
 
@@ -207,8 +207,8 @@ def test_a_database_of_every_earlier_version_comes_to_have_all_tables(
     for version in range(1, len(schema.MIGRATIONS)):
         with monkeypatch.context() as patched:
             patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:version])
-            open_store(url).close()
-        with open_store(url) as database:
+            open_database(url).close()
+        with open_database(url) as database:
             assert versions(database) == all_of_them()
             there = sqlalchemy.inspect(database.engine).get_table_names()
             assert set(there) >= set(schema.metadata.tables)
@@ -216,7 +216,7 @@ def test_a_database_of_every_earlier_version_comes_to_have_all_tables(
 
 
 def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_store(url).close()
+    open_database(url).close()
 
     def half(connection: sqlalchemy.Connection) -> None:
         connection.execute(sqlalchemy.text("CREATE TABLE half (a INTEGER)"))
@@ -224,9 +224,9 @@ def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
-        with pytest.raises(StoreError, match="half"):
-            open_store(url)
-    with open_store(url) as database:
+        with pytest.raises(DatabaseError, match="half"):
+            open_database(url)
+    with open_database(url) as database:
         assert versions(database) == all_of_them()
         assert not sqlalchemy.inspect(database.engine).has_table("half")
 
@@ -234,52 +234,52 @@ def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.Mo
 def test_a_newer_database_is_refused_in_words(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: None])
-        open_store(url).close()
-    with pytest.raises(StoreError, match=r"newer version .* \(table version (\d+), supported here up to") as found:
-        open_store(url)
+        open_database(url).close()
+    with pytest.raises(DatabaseError, match=r"newer version .* \(table version (\d+), supported here up to") as found:
+        open_database(url)
     assert f"version {len(schema.MIGRATIONS) + 1}," in str(found.value)
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("customers\n" * 1000)
-    with pytest.raises(StoreError, match="file is not a database") as refused:
-        open_store(f"sqlite:///{path}")
+    with pytest.raises(DatabaseError, match="file is not a database") as refused:
+        open_database(f"sqlite:///{path}")
     assert "SELECT" not in str(refused.value)
     assert path.read_text() == "customers\n" * 1000
 
 
 def test_a_place_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be created"):
-        open_store(f"sqlite:///{tmp_path}/file/store.db")
-    with pytest.raises(StoreError, match="could not be used"):
-        open_store(f"sqlite:///{tmp_path}")
+    with pytest.raises(DatabaseError, match="cannot be created"):
+        open_database(f"sqlite:///{tmp_path}/file/store.db")
+    with pytest.raises(DatabaseError, match="could not be used"):
+        open_database(f"sqlite:///{tmp_path}")
 
 
 def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
-    with pytest.raises(StoreError, match=r"postgres\+?.*127\.0\.0\.1:1/.*refused") as refused:
-        open_store("postgresql+psycopg2://ada:hunter2%40home@127.0.0.1:1/test?sslpassword=hunter3")
+    with pytest.raises(DatabaseError, match=r"postgres\+?.*127\.0\.0\.1:1/.*refused") as refused:
+        open_database("postgresql+psycopg2://ada:hunter2%40home@127.0.0.1:1/test?sslpassword=hunter3")
     assert "hunter" not in str(refused.value)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__
 
 
 def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
-    with open_store(postgres_url.replace("postgres@", "postgres:hunter2@")) as database:
-        assert database.url_for_people == "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
+    with open_database(postgres_url.replace("postgres@", "postgres:hunter2@")) as database:
+        assert database.redacted_url == "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(StoreError, match="needs the Python package 'oracledb'"):
-        open_store("oracle+oracledb://ada:hunter2@127.0.0.1/test")
+    with pytest.raises(DatabaseError, match="needs the Python package 'oracledb'"):
+        open_database("oracle+oracledb://ada:hunter2@127.0.0.1/test")
 
 
 def test_what_was_sent_and_reported_before_keeps_its_place(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:3])
-        open_store(url).close()
+        open_database(url).close()
     engine = sqlalchemy.create_engine(url)
     then = datetime(2026, 1, 1, tzinfo=UTC)
     send = {"campaign": "spring", "operation": "send_sms", "conn_id": "shop", "dag_id": "d", "run_id": "r"}
@@ -295,7 +295,7 @@ def test_what_was_sent_and_reported_before_keeps_its_place(url: str, monkeypatch
             row = {**report, **flags, "recipient": recipient, "reference": reference}
             connection.execute(earlier.deliveries.insert(), row)
     engine.dispose()
-    with open_store(url) as database, database.reading() as connection:
+    with open_database(url) as database, database.connect() as connection:
         found = {row.reference: row for row in connection.execute(sqlalchemy.select(schema.requests))}
         assert {name: (row.conn_id, row.message_id) for name, row in found.items()} == {
             "pack": ("shop", "m1"),

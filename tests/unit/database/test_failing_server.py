@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy import make_url
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from tests.tcp_proxy import Mode, Proxy
 from tests.unit.failing_server import LIMIT
 from tests.unit.failing_server import behind as behind  # as fixtures
@@ -28,7 +28,7 @@ def check_in_time(database: Database) -> None:
 class TestHanging:
     def test_write_on_pooled_session_ends_and_says_so(self, behind: Database, proxy: Proxy) -> None:
         proxy.turn(Mode.HANG)
-        with pytest.raises(StoreError, match="did not respond within"):
+        with pytest.raises(DatabaseError, match="did not respond within"):
             check_in_time(behind)
         proxy.turn(Mode.PASS)
         check_in_time(behind)
@@ -38,7 +38,7 @@ class TestHanging:
             proxy.turn(Mode.HANG)
             connection.execute(sqlalchemy.text("SELECT 1"))
 
-        with pytest.raises(StoreError, match="did not respond within"), ThreadPoolExecutor(1) as thread:
+        with pytest.raises(DatabaseError, match="did not respond within"), ThreadPoolExecutor(1) as thread:
             thread.submit(behind.write, work).result(PATIENCE)
         proxy.turn(Mode.PASS)
         check_in_time(behind)
@@ -50,7 +50,7 @@ class TestHanging:
 
 
 def test_server_ends_a_long_statement_first_and_session_stays(behind: Database, proxy: Proxy) -> None:
-    with pytest.raises(StoreError, match="statement timeout"):
+    with pytest.raises(DatabaseError, match="statement timeout"):
         behind.write(lambda connection: connection.execute(sqlalchemy.text("SELECT pg_sleep(20)")))
     before = proxy.taken
     behind.check()
@@ -58,9 +58,9 @@ def test_server_ends_a_long_statement_first_and_session_stays(behind: Database, 
 
 
 def test_lock_that_another_holds_ends_it_too(behind: Database, postgres_url: str) -> None:
-    with open_store(postgres_url) as other, other.engine.begin() as holding:
+    with open_database(postgres_url) as other, other.engine.begin() as holding:
         holding.execute(sqlalchemy.text("LOCK TABLE cpaas_identity"))
-        with pytest.raises(StoreError, match="timeout"):
+        with pytest.raises(DatabaseError, match="timeout"):
             check_in_time(behind)
     behind.check()
 
@@ -72,7 +72,7 @@ def test_write_on_half_closed_connection_goes_over_a_new_one(behind: Database, p
 
 def test_server_that_is_away_fails_and_works_when_it_is_back(behind: Database, proxy: Proxy) -> None:
     proxy.turn(Mode.DROP)
-    with pytest.raises(StoreError, match="could not be used"):
+    with pytest.raises(DatabaseError, match="could not be used"):
         check_in_time(behind)
     proxy.turn(Mode.PASS)
     check_in_time(behind)
@@ -81,7 +81,7 @@ def test_server_that_is_away_fails_and_works_when_it_is_back(behind: Database, p
 def test_terminated_sessions_cost_nothing(behind: Database, postgres_url: str) -> None:
     ours = sqlalchemy.text("SELECT pg_backend_pid()")
     pid = behind.write(lambda connection: connection.execute(ours).scalar_one())
-    with open_store(postgres_url) as other:
+    with open_database(postgres_url) as other:
         other.write(lambda connection: connection.execute(sqlalchemy.text(f"SELECT pg_terminate_backend({pid})")))
     check_in_time(behind)
 
@@ -107,21 +107,21 @@ class TestReadOnly:
         self, postgres_url: str, role: str, write_timeout: float | None
     ) -> None:
         def tell_server(statement: str) -> None:
-            with open_store(postgres_url) as other:
+            with open_database(postgres_url) as other:
                 other.write(lambda connection: connection.execute(sqlalchemy.text(statement)))
 
         url = make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
-        with open_store(url, write_timeout=write_timeout) as database:
+        with open_database(url, write_timeout=write_timeout) as database:
             database.check()
             tell_server(f"ALTER ROLE {role} SET default_transaction_read_only = on")
             tell_server(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
-            with pytest.raises(StoreError, match="read-only"):
+            with pytest.raises(DatabaseError, match="read-only"):
                 database.check()
             tell_server(f"ALTER ROLE {role} RESET default_transaction_read_only")
             database.check()
 
     def test_write_goes_over_at_once_to_a_server_that_writes(self, postgres_url: str) -> None:
-        with open_store(postgres_url) as database:
+        with open_database(postgres_url) as database:
             with database.engine.connect() as pooled:
                 pooled.execute(sqlalchemy.text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
                 pooled.commit()
@@ -129,9 +129,9 @@ class TestReadOnly:
 
 
 def test_sqlite_that_is_locked_ends_within_the_limit(sqlite_url: str) -> None:
-    with open_store(sqlite_url) as other, open_store(sqlite_url, write_timeout=LIMIT) as database:
+    with open_database(sqlite_url) as other, open_database(sqlite_url, write_timeout=LIMIT) as database:
         with other.engine.begin() as holding:
             holding.execute(sqlalchemy.text("UPDATE cpaas_identity SET value = value"))
-            with pytest.raises(StoreError, match="locked"):
+            with pytest.raises(DatabaseError, match="locked"):
                 check_in_time(database)
         database.check()

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, LeaseLostError
-from cpaas_provider.database.leases import LEASE, CampaignState
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
+from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.sending.journal.journal import Journal, Store, TryFacts
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from tests.unit.database.working import Worker
@@ -38,11 +38,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def state_of(database: Database, clock: Clock) -> Callable[[str], CampaignState]:
-    return lambda owner: CampaignState(database, "campaign", owner, clock=clock)
+def state_of(database: Database, clock: Clock) -> Callable[[str], LeasedState]:
+    return lambda owner: LeasedState(database, "campaign", owner, clock=clock)
 
 
-StateOf = Callable[[str], CampaignState]
+StateOf = Callable[[str], LeasedState]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ StateOf = Callable[[str], CampaignState]
 )
 def test_values_come_back(state_of: StateOf, value: Any) -> None:
     state = state_of("one")
-    state.take()
+    state.acquire()
     state.set("journal", value)
     state.set("other", 1)
     assert state_of("another").get("journal") == value
@@ -58,7 +58,7 @@ def test_values_come_back(state_of: StateOf, value: Any) -> None:
 
 def test_a_value_replaces_the_last(state_of: StateOf) -> None:
     state = state_of("one")
-    state.take()
+    state.acquire()
     assert state.get("journal") is None
     for value in (1, 2, None, 3):
         state.set("journal", value)
@@ -68,7 +68,7 @@ def test_a_value_replaces_the_last(state_of: StateOf) -> None:
 @pytest.mark.parametrize("value", [{1, 2}, b"", float("nan")])
 def test_what_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value: Any) -> None:
     state = state_of("one")
-    state.take()
+    state.acquire()
     state.set("journal", 1)
     with pytest.raises((TypeError, ValueError)):
         state.set("journal", value)
@@ -76,17 +76,17 @@ def test_what_is_no_json_is_refused_and_the_last_stays(state_of: StateOf, value:
 
 
 def test_campaigns_do_not_know_one_another(database: Database) -> None:
-    one, other = CampaignState(database, "one", "owner"), CampaignState(database, "other", "somebody")
-    one.take()
-    other.take()
+    one, other = LeasedState(database, "one", "owner"), LeasedState(database, "other", "somebody")
+    one.acquire()
+    other.acquire()
     one.set("journal", 1)
     assert other.get("journal") is None
 
 
 def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
-    def opened(owner: str) -> tuple[CampaignState, Journal]:
+    def opened(owner: str) -> tuple[LeasedState, Journal]:
         state = state_of(owner)
-        state.take()
+        state.acquire()
         store: Store = state
         return state, Journal(store, ["secret"], ("campaign",), TryFacts(1, 0, 0))
 
@@ -100,19 +100,19 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
 
 
 def test_another_is_told_whose_it_is_and_until_when(state_of: StateOf) -> None:
-    state_of("run 7 of dag news").take()
+    state_of("run 7 of dag news").acquire()
     with pytest.raises(
-        CampaignTakenError, match=r"working on this campaign: run 7 of dag news\..*ends at 2026-03-01 12:05:00 UTC"
+        CampaignLockedError, match=r"working on this campaign: run 7 of dag news\..*ends at 2026-03-01 12:05:00 UTC"
     ):
-        state_of("run 8").take()
+        state_of("run 8").acquire()
 
 
 def test_the_same_owner_may_take_it_again_and_ends_what_he_had(state_of: StateOf) -> None:
     """As a task that deferred does, or one whose first process is not quite dead."""
     first, second = state_of("one"), state_of("one")
-    first.take()
+    first.acquire()
     first.set("journal", 1)
-    second.take()
+    second.acquire()
     assert second.get("journal") == 1
     with pytest.raises(LeaseLostError):
         first.set("journal", 2)
@@ -123,11 +123,11 @@ def test_the_same_owner_may_take_it_again_and_ends_what_he_had(state_of: StateOf
 
 def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
     slow, next_ = state_of("slow"), state_of("next")
-    slow.take()
+    slow.acquire()
     slow.set("journal", "slow's")
-    with pytest.raises(CampaignTakenError):
-        next_.take(now=AT + LEASE - SECOND)
-    next_.take(now=AT + LEASE)
+    with pytest.raises(CampaignLockedError):
+        next_.acquire(now=AT + LEASE - SECOND)
+    next_.acquire(now=AT + LEASE)
     for write in (lambda: slow.set("journal", "too late"), slow.renew):
         with pytest.raises(LeaseLostError, match=r"slow does not hold the lease .* held by next\. Nothing was stored"):
             write()
@@ -137,52 +137,52 @@ def test_a_lease_ends_by_itself(state_of: StateOf, clock: Clock) -> None:
 
 def test_who_is_late_but_alone_goes_on(state_of: StateOf, clock: Clock) -> None:
     slow = state_of("slow")
-    slow.take()
+    slow.acquire()
     clock.now += 3 * LEASE
     slow.set("journal", 1)
-    with pytest.raises(CampaignTakenError):
-        state_of("next").take()
+    with pytest.raises(CampaignLockedError):
+        state_of("next").acquire()
 
 
 @pytest.mark.parametrize("prolong", [lambda state: state.set("journal", 1), lambda state: state.renew()])
-def test_work_prolongs_the_lease(state_of: StateOf, clock: Clock, prolong: Callable[[CampaignState], None]) -> None:
+def test_work_prolongs_the_lease(state_of: StateOf, clock: Clock, prolong: Callable[[LeasedState], None]) -> None:
     holder = state_of("holder")
-    holder.take()
+    holder.acquire()
     for _ in range(3):
         clock.now += LEASE - SECOND
         prolong(holder)
-    with pytest.raises(CampaignTakenError):
-        state_of("next").take(now=clock.now + LEASE - SECOND)
-    state_of("next").take(now=clock.now + LEASE)
+    with pytest.raises(CampaignLockedError):
+        state_of("next").acquire(now=clock.now + LEASE - SECOND)
+    state_of("next").acquire(now=clock.now + LEASE)
 
 
 def test_a_write_that_failed_prolongs_nothing(state_of: StateOf, clock: Clock) -> None:
     loser, holder = state_of("loser"), state_of("holder")
-    loser.take()
-    holder.take(now=AT + LEASE)
+    loser.acquire()
+    holder.acquire(now=AT + LEASE)
     clock.now = AT + 2 * LEASE - SECOND
     with pytest.raises(LeaseLostError):
         loser.set("journal", 1)
-    state_of("next").take(now=AT + 2 * LEASE)
+    state_of("next").acquire(now=AT + 2 * LEASE)
 
 
 def test_what_is_released_may_be_taken_at_once(state_of: StateOf) -> None:
     first, second = state_of("first"), state_of("second")
-    first.take()
+    first.acquire()
     first.set("journal", 1)
     first.release()
     first.release()
     with pytest.raises(LeaseLostError, match="held by no task"):
         first.set("journal", 2)
-    second.take()
+    second.acquire()
     assert second.get("journal") == 1
     second.set("journal", 3)
 
 
 def test_who_lost_it_does_not_release_the_next_one_s(state_of: StateOf) -> None:
     slow, next_ = state_of("slow"), state_of("next")
-    slow.take()
-    next_.take(now=AT + LEASE)
+    slow.acquire()
+    next_.acquire(now=AT + LEASE)
     slow.release()
     next_.set("journal", 1)
 
@@ -202,8 +202,8 @@ def test_of_many_threads_one_takes_it(database: Database) -> None:
 
         def attempt(worker: int, turn: int = turn, together: threading.Barrier = together) -> bool:
             together.wait(30)
-            with contextlib.suppress(CampaignTakenError):
-                CampaignState(database, f"campaign {turn}", f"worker {worker}").take()
+            with contextlib.suppress(CampaignLockedError):
+                LeasedState(database, f"campaign {turn}", f"worker {worker}").acquire()
                 return True
             return False
 
@@ -213,7 +213,7 @@ def test_of_many_threads_one_takes_it(database: Database) -> None:
 
 def test_threads_that_share_it_write_one_after_the_other(state_of: StateOf) -> None:
     state = state_of("one")
-    state.take()
+    state.acquire()
 
     def write(worker: int) -> None:
         for number in range(10):
@@ -228,9 +228,9 @@ def test_the_loser_of_a_race_stores_nothing_after_the_taking(url: str, crowd: li
     """A process counts as fast as it can while its campaign is taken: nothing of it is stored from then on."""
     crowd[0].tell("count", url, "slow")
     said = [crowd[0].hear() for _ in range(5)]
-    with open_store(url) as database:
-        next_ = CampaignState(database, "campaign", "next")
-        next_.take(now=datetime.now(UTC) + 2 * LEASE)
+    with open_database(url) as database:
+        next_ = LeasedState(database, "campaign", "next")
+        next_.acquire(now=datetime.now(UTC) + 2 * LEASE)
         found = next_.get("number")
         while said[-1] != "lost":
             said.append(crowd[0].hear())
@@ -242,39 +242,39 @@ class TestWhileIdle:
 
     def test_values_are_stored_and_the_campaign_is_free_afterwards(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
-        task.take()
+        task.acquire()
         task.set("journal", {"a": 1})
         task.release()
-        person.set_while_idle({"journal": {"a": 2}, "more": 3}, {"journal": {"a": 1}, "more": None})
-        assert (task.get("journal"), task.get("more"), task.taken_by()) == ({"a": 2}, 3, None)
-        task.take()
-        assert task.taken_by() == "task"
+        person.set_if_unlocked({"journal": {"a": 2}, "more": 3}, {"journal": {"a": 1}, "more": None})
+        assert (task.get("journal"), task.get("more"), task.locked_by()) == ({"a": 2}, 3, None)
+        task.acquire()
+        assert task.locked_by() == "task"
 
     def test_nothing_is_stored_while_a_task_works_on_it(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
-        task.take()
-        with pytest.raises(CampaignTakenError, match="is working on this campaign: task"):
-            person.set_while_idle({"journal": 2}, {})
+        task.acquire()
+        with pytest.raises(CampaignLockedError, match="is working on this campaign: task"):
+            person.set_if_unlocked({"journal": 2}, {})
         task.set("journal", 1)
-        assert (task.get("journal"), task.taken_by()) == (1, "task")
+        assert (task.get("journal"), task.locked_by()) == (1, "task")
 
     def test_nothing_is_stored_where_something_has_changed(self, state_of: StateOf) -> None:
         task, person = state_of("task"), state_of("person")
-        task.take()
+        task.acquire()
         task.set("journal", 1)
         task.release()
         for seen in ({"journal": 2}, {"journal": None}, {"journal": 1, "more": 1}):
             with pytest.raises(CampaignChangedError):
-                person.set_while_idle({"journal": 3, "more": 4}, seen)
-        assert (task.get("journal"), task.get("more"), task.taken_by()) == (1, None, None)
+                person.set_if_unlocked({"journal": 3, "more": 4}, seen)
+        assert (task.get("journal"), task.get("more"), task.locked_by()) == (1, None, None)
 
     def test_whoever_lost_his_lease_meanwhile_can_no_longer_write(self, state_of: StateOf, clock: Clock) -> None:
         dead, person = state_of("dead"), state_of("person")
-        dead.take()
+        dead.acquire()
         dead.set("journal", 1)
         clock.now += LEASE + SECOND
-        assert dead.taken_by() is None
-        person.set_while_idle({"journal": 2}, {"journal": 1})
+        assert dead.locked_by() is None
+        person.set_if_unlocked({"journal": 2}, {"journal": 1})
         with pytest.raises(LeaseLostError):
             dead.set("journal", 3)
         assert dead.get("journal") == 2

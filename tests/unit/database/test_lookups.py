@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy
 
 from cpaas_provider.database.batches import BATCH
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.lookups import LookupCache
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -22,57 +22,57 @@ def _hashes(count: int) -> list[bytes]:
 
 
 @pytest.fixture
-def memory(database: Database) -> LookupMemory:
-    return LookupMemory(database)
+def memory(database: Database) -> LookupCache:
+    return LookupCache(database)
 
 
-def test_what_was_found_is_recalled_while_it_is_fresh(memory: LookupMemory) -> None:
+def test_what_was_found_is_recalled_while_it_is_fresh(memory: LookupCache) -> None:
     one, other, stranger = _hashes(3)
-    memory.remember({one: True, other: False}, AT)
-    assert memory.recall([one, other, stranger], AT) == {one: True, other: False}
-    assert memory.recall([one, other, stranger], AT + timedelta(seconds=1)) == {}
+    memory.set_many({one: True, other: False}, AT)
+    assert memory.get_many([one, other, stranger], AT) == {one: True, other: False}
+    assert memory.get_many([one, other, stranger], AT + timedelta(seconds=1)) == {}
 
 
 def test_it_outlives_who_found_it(url: str) -> None:
     (one,) = _hashes(1)
-    with open_store(url) as database:
-        LookupMemory(database).remember({one: True}, AT)
-    with open_store(url) as database:
-        assert LookupMemory(database).recall([one], AT) == {one: True}
+    with open_database(url) as database:
+        LookupCache(database).set_many({one: True}, AT)
+    with open_database(url) as database:
+        assert LookupCache(database).get_many([one], AT) == {one: True}
 
 
-def test_a_later_look_up_counts(memory: LookupMemory) -> None:
+def test_a_later_look_up_counts(memory: LookupCache) -> None:
     one, other = _hashes(2)
-    memory.remember({one: True, other: True}, AT)
-    memory.remember({one: False}, AT + DAY)
-    assert memory.recall([one, other], AT) == {one: False, other: True}
-    assert memory.recall([one, other], AT + DAY) == {one: False}
+    memory.set_many({one: True, other: True}, AT)
+    memory.set_many({one: False}, AT + DAY)
+    assert memory.get_many([one, other], AT) == {one: False, other: True}
+    assert memory.get_many([one, other], AT + DAY) == {one: False}
 
 
-def test_moments_are_the_same_in_every_zone(memory: LookupMemory) -> None:
+def test_moments_are_the_same_in_every_zone(memory: LookupCache) -> None:
     (one,) = _hashes(1)
     lagos = timezone(timedelta(hours=1))
-    memory.remember({one: True}, AT.astimezone(lagos))
-    assert memory.recall([one], AT) == {one: True}
-    assert memory.recall([one], (AT + timedelta(minutes=1)).astimezone(timezone(timedelta(hours=9)))) == {}
+    memory.set_many({one: True}, AT.astimezone(lagos))
+    assert memory.get_many([one], AT) == {one: True}
+    assert memory.get_many([one], (AT + timedelta(minutes=1)).astimezone(timezone(timedelta(hours=9)))) == {}
 
 
-def test_what_is_old_is_forgotten_and_counted(memory: LookupMemory) -> None:
+def test_what_is_old_is_forgotten_and_counted(memory: LookupCache) -> None:
     one, other = _hashes(2)
-    memory.remember({one: True}, AT)
-    memory.remember({other: True}, AT + DAY)
-    assert memory.forget_before(AT + DAY) == 1
-    assert memory.recall([one, other], AT) == {other: True}
-    assert memory.forget_before(AT + DAY) == 0
+    memory.set_many({one: True}, AT)
+    memory.set_many({other: True}, AT + DAY)
+    assert memory.delete_before(AT + DAY) == 1
+    assert memory.get_many([one, other], AT) == {other: True}
+    assert memory.delete_before(AT + DAY) == 0
 
 
-def test_nothing_is_nothing(memory: LookupMemory) -> None:
-    memory.remember({}, AT)
-    assert memory.recall([], AT) == {}
+def test_nothing_is_nothing(memory: LookupCache) -> None:
+    memory.set_many({}, AT)
+    assert memory.get_many([], AT) == {}
 
 
 def test_many_are_asked_for_in_batches(database: Database) -> None:
-    memory = LookupMemory(database)
+    memory = LookupCache(database)
     hashes = _hashes(2 * BATCH + 1)
     asked: list[str] = []
 
@@ -80,23 +80,23 @@ def test_many_are_asked_for_in_batches(database: Database) -> None:
         if statement.startswith("SELECT"):
             asked.append(statement)
 
-    memory.remember({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
+    memory.set_many({one: number % 3 == 0 for number, one in enumerate(hashes)}, AT)
     sqlalchemy.event.listen(database.engine, "before_cursor_execute", note)
-    known = memory.recall(hashes, AT)
+    known = memory.get_many(hashes, AT)
     assert known == {one: number % 3 == 0 for number, one in enumerate(hashes)}
     assert len(asked) == 3
 
 
 def test_several_may_find_the_same_at_once(database: Database) -> None:
-    memory = LookupMemory(database)
+    memory = LookupCache(database)
     hashes = _hashes(BATCH * 2)
 
     def find(worker: int) -> None:
         for turn in range(5):
             ordered = hashes if worker % 2 else hashes[::-1]
-            memory.remember(dict.fromkeys(ordered, True), AT + turn * DAY)
+            memory.set_many(dict.fromkeys(ordered, True), AT + turn * DAY)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(find, range(4)))
-    assert memory.recall(hashes, AT) == dict.fromkeys(hashes, True)
-    assert memory.forget_before(AT + 9 * DAY) == len(hashes)
+    assert memory.get_many(hashes, AT) == dict.fromkeys(hashes, True)
+    assert memory.delete_before(AT + 9 * DAY) == len(hashes)

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy
 
 from cpaas_provider.database import schema
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from tests.unit.database.versions import all_of_them, versions
 
 
@@ -21,23 +21,25 @@ class TestMoved:
 
     @pytest.fixture
     def opened(self, path: Path) -> Iterator[Database]:
-        with open_store(f"sqlite:///{path}") as database:
+        with open_database(f"sqlite:///{path}") as database:
             note(database, "before")
             yield database
 
     def test_nothing_is_written_to_or_read_from_a_file_that_was_moved(self, opened: Database, path: Path) -> None:
         elsewhere = move(path, "elsewhere")
         for use in (lambda: note(opened, "after"), lambda: names(opened), lambda: opened.identity):
-            with pytest.raises(StoreError, match=r"was moved or deleted while it was in use\. Nothing is stored until"):
+            with pytest.raises(
+                DatabaseError, match=r"was moved or deleted while it was in use\. Nothing is stored until"
+            ):
                 use()
         assert not path.exists()
-        with open_store(f"sqlite:///{elsewhere}") as moved:
+        with open_database(f"sqlite:///{elsewhere}") as moved:
             assert names(moved) == ["before"]
 
     def test_a_file_that_is_put_in_its_place_is_opened_anew(self, opened: Database, path: Path) -> None:
         before = opened.identity
         move(path, "elsewhere")
-        open_store(f"sqlite:///{path}").close()
+        open_database(f"sqlite:///{path}").close()
         note(opened, "after")
         assert names(opened) == ["after"]
         assert opened.identity != before
@@ -48,7 +50,7 @@ class TestMoved:
         move(path, "elsewhere")
         with monkeypatch.context() as patched:
             patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-            open_store(f"sqlite:///{path}").close()
+            open_database(f"sqlite:///{path}").close()
         assert names(opened) == []
         assert versions(opened) == all_of_them()
 
@@ -56,9 +58,9 @@ class TestMoved:
         self, opened: Database, path: Path, tmp_path: Path
     ) -> None:
         other = tmp_path / "other.db"
-        open_store(f"sqlite:///{other}").close()
+        open_database(f"sqlite:///{other}").close()
         other.replace(path)
-        with pytest.raises(StoreError, match=r"store\.db-wal beside it belongs to the previous file"):
+        with pytest.raises(DatabaseError, match=r"store\.db-wal beside it belongs to the previous file"):
             note(opened, "after")
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink()
@@ -70,17 +72,17 @@ class TestMoved:
             connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="meanwhile", term=1))
             move(path, "elsewhere")
 
-        with pytest.raises(StoreError, match="It must be retried"):
+        with pytest.raises(DatabaseError, match="It must be retried"):
             opened.write(work)
 
     def test_what_is_no_database_is_refused_until_there_is_one(self, opened: Database, path: Path) -> None:
         move(path, "elsewhere")
         path.write_text("customers\n" * 1000)
         for _ in range(2):
-            with pytest.raises(StoreError, match="file is not a database"):
+            with pytest.raises(DatabaseError, match="file is not a database"):
                 note(opened, "after")
         path.unlink()
-        open_store(f"sqlite:///{path}").close()
+        open_database(f"sqlite:///{path}").close()
         note(opened, "after")
 
 
@@ -90,7 +92,7 @@ def note(database: Database, name: str) -> None:
 
 
 def names(database: Database) -> list[str]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return list(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
 
 

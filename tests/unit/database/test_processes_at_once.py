@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from cpaas_provider.database import schema
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import CampaignTakenError
-from cpaas_provider.database.leases import LEASE, CampaignState
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import CampaignLockedError
+from cpaas_provider.database.leases import LEASE, LeasedState
 from tests.unit.database.versions import all_of_them, remove, versions
 from tests.unit.database.working import Worker
 
@@ -19,7 +19,7 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
         for worker in crowd:
             worker.tell("open", url)
         assert [worker.hear() for worker in crowd] == ["opened"] * len(crowd)
-        with open_store(url) as database:
+        with open_database(url) as database:
             assert versions(database) == all_of_them()
             remove(database)
 
@@ -27,11 +27,11 @@ def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: lis
 @pytest.mark.parametrize("left_behind", [False, True])
 def test_of_many_processes_one_takes_it(url: str, crowd: list[Worker], left_behind: bool) -> None:
     for _ in range(5):
-        with open_store(url) as database:
+        with open_database(url) as database:
             schema.metadata.drop_all(database.engine, [schema.campaign_values, schema.campaigns])
             schema.metadata.create_all(database.engine)
             if left_behind:
-                CampaignState(database, "campaign", "somebody dead").take(now=datetime(2026, 3, 1, 12, tzinfo=UTC))
+                LeasedState(database, "campaign", "somebody dead").acquire(now=datetime(2026, 3, 1, 12, tzinfo=UTC))
         for number, worker in enumerate(crowd):
             worker.tell("take", url, f"worker {number}")
         assert sorted(worker.hear() for worker in crowd) == ["mine", *["taken"] * (len(crowd) - 1)]
@@ -45,21 +45,21 @@ def test_a_holder_that_is_killed_leaves_all_it_said_and_its_lease(url: str) -> N
             # Somewhere within its writes.
             said = [worker.hear() for _ in range(20)] + worker.kill()
         assert int(said[0]) == last + 1
-        with open_store(url) as database:
-            state = CampaignState(database, "campaign", "next")
+        with open_database(url) as database:
+            state = LeasedState(database, "campaign", "next")
             last = state.get("number")
             # What was under way may have arrived; what was acknowledged has.
             assert last - int(said[-1]) in (0, 1)
-            with pytest.raises(CampaignTakenError, match="the same try"):
-                state.take()
-    with open_store(url) as database:
-        state = CampaignState(database, "campaign", "next")
-        state.take(now=datetime.now(UTC) + LEASE)
+            with pytest.raises(CampaignLockedError, match="the same try"):
+                state.acquire()
+    with open_database(url) as database:
+        state = LeasedState(database, "campaign", "next")
+        state.acquire(now=datetime.now(UTC) + LEASE)
         assert state.get("number") == last
 
 
 def test_of_two_numbers_of_partitions_in_several_processes_one_is_sent_in(url: str, crowd: list[Worker]) -> None:
-    with open_store(url):
+    with open_database(url):
         for number, worker in enumerate(crowd):
             worker.tell("register", url, f"{number} of {8 if number % 2 else 6}")
         said = {worker.hear() for worker in crowd}

@@ -10,8 +10,13 @@ import pytest
 import sqlalchemy
 
 from cpaas_provider.database import schema
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import CampaignTakenError, LeaseLostError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import (
+    CampaignLockedError,
+    LeaseLostError,
+    OtherServiceError,
+    PartitionsChangedError,
+)
 from cpaas_provider.database.leases import LEASE
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 
@@ -55,14 +60,14 @@ def test_another_base_url_is_refused_and_takes_nothing(database: Database) -> No
 
 
 def test_two_databases_have_a_secret_each(sqlite_url: str) -> None:
-    with open_store(sqlite_url) as one, open_store(sqlite_url.replace("store.db", "other.db")) as two:
+    with open_database(sqlite_url) as one, open_database(sqlite_url.replace("store.db", "other.db")) as two:
         assert opened(one).secret != opened(two).secret
         assert one.database_id != two.database_id
 
 
 def test_the_key_does_not_lie_in_the_database(database: Database) -> None:
     opened(database, CampaignKey("cpaas_default", "spring for everybody", URL))
-    with database.reading() as connection:
+    with database.connect() as connection:
         rows = connection.execute(sqlalchemy.select(schema.keyed_campaigns)).all()
     assert "everybody" not in str(rows)
 
@@ -77,7 +82,7 @@ class TestPartitions:
 
     def test_another_number_is_refused_while_one_is_about_to_begin(self, database: Database) -> None:
         opened(database, partition=(0, 4))
-        with pytest.raises(CampaignTakenError, match="is starting this campaign in 4 partitions"):
+        with pytest.raises(CampaignLockedError, match="is starting this campaign in 4 partitions"):
             opened(database, partition=(5, 8), owner="another")
 
     def test_the_number_may_change_before_anything_is_stored(self, database: Database) -> None:
@@ -99,16 +104,16 @@ class TestPartitions:
             def attempt(
                 part: int, count: int, key: CampaignKey = key, together: threading.Barrier = together
             ) -> int | None:
-                with open_store(url) as database:
+                with open_database(url) as database:
                     together.wait(30)
                     try:
                         mine = opened(database, key, (part, count), owner=f"{part} of {count}")
                         mine.state.set("journal", 1)
-                    except (CampaignTakenError, PartitionsChangedError):
+                    except (CampaignLockedError, PartitionsChangedError):
                         return None
                     return count
 
-            with open_store(url), ThreadPoolExecutor(4) as pool:
+            with open_database(url), ThreadPoolExecutor(4) as pool:
                 waiting = [pool.submit(attempt, part, count) for count in (4, 8) for part in (2, 3)]
                 counts = {count for one in waiting if (count := one.result()) is not None}
             assert len(counts) == 1

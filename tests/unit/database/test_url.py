@@ -7,40 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.database.errors import StoreError
-from cpaas_provider.database.url import find_address, for_people
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.url import redacted, resolve_url
 
 
 def test_by_default_it_is_a_file_in_airflow_s_home(airflow_home: Path) -> None:
-    assert find_address().render_as_string() == f"sqlite:///{airflow_home}/cpaas/cpaas.db"
+    assert resolve_url().render_as_string() == f"sqlite:///{airflow_home}/cpaas/cpaas.db"
 
 
 def test_the_home_may_be_written_as_a_shell_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW_HOME", "~/flow")
-    assert find_address().database == f"{tmp_path}/flow/cpaas/cpaas.db"
+    assert resolve_url().database == f"{tmp_path}/flow/cpaas/cpaas.db"
     monkeypatch.setenv("AIRFLOW_HOME", "$HOME/flow")
-    assert find_address().database == f"{tmp_path}/flow/cpaas/cpaas.db"
+    assert resolve_url().database == f"{tmp_path}/flow/cpaas/cpaas.db"
 
 
 def test_the_configuration_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/elsewhere.db")
-    assert find_address().database == f"{tmp_path}/elsewhere.db"
+    assert resolve_url().database == f"{tmp_path}/elsewhere.db"
 
 
 def test_the_url_may_come_from_a_command_as_passwords_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE_CMD", f"echo sqlite:///{tmp_path}/secret.db")
-    assert find_address().database == f"{tmp_path}/secret.db"
+    assert resolve_url().database == f"{tmp_path}/secret.db"
 
 
 @pytest.mark.parametrize("name", ["postgres", "postgresql"])
 def test_a_bare_postgres_means_a_driver_that_is_there(name: str) -> None:
     pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
-    assert find_address(f"{name}://ada@host/test").drivername == "postgresql+psycopg2"
+    assert resolve_url(f"{name}://ada@host/test").drivername == "postgresql+psycopg2"
 
 
 def test_a_driver_that_is_named_is_left() -> None:
-    assert find_address("postgresql+psycopg://ada@host/test").drivername == "postgresql+psycopg"
+    assert resolve_url("postgresql+psycopg://ada@host/test").drivername == "postgresql+psycopg"
 
 
 def test_it_may_be_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,39 +56,39 @@ def test_it_may_be_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps(said))
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "cpaas_store")
-    url = find_address()
+    url = resolve_url()
     assert (url.get_backend_name(), url.username, url.password) == ("postgresql", "ada", "p@ss/word")
     assert (url.host, url.port, url.database) == ("db.example.com", 6432, "cpaas")
     assert url.query == {"sslmode": "require", "connect_timeout": "3"}
-    assert for_people(url).endswith("://ada@db.example.com:6432/cpaas")
+    assert redacted(url).endswith("://ada@db.example.com:6432/cpaas")
 
 
 def test_it_may_be_a_connection_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps({"conn_type": "sqlite", "host": f"{tmp_path}/a.db"}))
-    assert find_address("cpaas_store").database == f"{tmp_path}/a.db"
+    assert resolve_url("cpaas_store").database == f"{tmp_path}/a.db"
 
 
 def test_a_connection_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_CPAAS_STORE", json.dumps({"conn_type": "http", "host": "example.com"}))
-    with pytest.raises(StoreError, match="'cpaas_store' of type 'http'"):
-        find_address("cpaas_store")
+    with pytest.raises(DatabaseError, match="'cpaas_store' of type 'http'"):
+        resolve_url("cpaas_store")
 
 
 def test_a_connection_that_is_not_there_is_told() -> None:
-    with pytest.raises(StoreError, match="'nobody_s_store', which does not exist"):
-        find_address("nobody_s_store")
+    with pytest.raises(DatabaseError, match="'nobody_s_store', which does not exist"):
+        resolve_url("nobody_s_store")
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///store.db", "sqlite:///file:a?uri=true"])
 def test_a_file_that_would_differ_between_processes_is_refused(url: str) -> None:
-    with pytest.raises(StoreError, match="absolute path"):
-        find_address(url)
+    with pytest.raises(DatabaseError, match="absolute path"):
+        resolve_url(url)
 
 
 @pytest.mark.parametrize("url", ["sqlite+aiosqlite:////tmp/store.db", "postgresql+asyncpg://ada:hunter2@host/test"])
 def test_an_asynchronous_driver_is_refused(url: str) -> None:
-    with pytest.raises(StoreError, match="asynchronous driver"):
-        find_address(url)
+    with pytest.raises(DatabaseError, match="asynchronous driver"):
+        resolve_url(url)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_an_asynchronous_driver_is_refused(url: str) -> None:
      "postgresql:/ada:hunter2@host/test", "ada:hunter2@host", "hunter2@host"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_not_shown(url: str) -> None:
-    with pytest.raises(StoreError) as refused:
-        find_address(url)
+    with pytest.raises(DatabaseError) as refused:
+        resolve_url(url)
     assert "hunter" not in str(refused.value)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
@@ -115,4 +115,4 @@ def test_what_cannot_be_read_is_not_shown(url: str) -> None:
      ("postgresql://ada@corp:hunter@host/test", "hunter"), ("sqlite:////srv/ada@corp/store.db", None)],
 )  # fmt: skip
 def test_what_can_be_read_is(url: str, password: str | None) -> None:
-    assert find_address(url).password == password
+    assert resolve_url(url).password == password

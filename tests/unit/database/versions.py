@@ -12,7 +12,7 @@ from cpaas_provider.database.database import Database
 
 def versions(database: Database) -> list[int]:
     """Return the versions of its tables that were made."""
-    with database.reading() as connection:
+    with database.connect() as connection:
         return list(connection.execute(sqlalchemy.select(schema.versions.c.version)).scalars())
 
 

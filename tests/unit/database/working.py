@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import CampaignTakenError, LeaseLostError, PartitionsChangedError
-from cpaas_provider.database.leases import CampaignState
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import CampaignLockedError, LeaseLostError, PartitionsChangedError
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -58,16 +58,16 @@ def _say(word: object) -> None:
 
 
 def _open(url: str, _: str) -> None:
-    with open_store(url) as database:
-        CampaignState(database, "campaign", "nobody").get("number")
+    with open_database(url) as database:
+        LeasedState(database, "campaign", "nobody").get("number")
     _say("opened")
 
 
 def _take(url: str, owner: str) -> None:
-    with open_store(url) as database:
+    with open_database(url) as database:
         try:
-            CampaignState(database, "campaign", owner).take()
-        except CampaignTakenError:
+            LeasedState(database, "campaign", owner).acquire()
+        except CampaignLockedError:
             _say("taken")
         else:
             _say("mine")
@@ -75,9 +75,9 @@ def _take(url: str, owner: str) -> None:
 
 def _count(url: str, owner: str) -> None:
     """Take the campaign and count on, for ever or until it is lost."""
-    with open_store(url) as database:
-        state = CampaignState(database, "campaign", owner)
-        state.take()
+    with open_database(url) as database:
+        state = LeasedState(database, "campaign", owner)
+        state.acquire()
         number = state.get("number") or 0
         try:
             while True:
@@ -92,10 +92,10 @@ def _register(url: str, owner: str) -> None:
     """Open a partition of the campaign, told as "1 of 4", and write to it."""
     part, _, count = owner.split()
     key = CampaignKey("cpaas_default", "spring", "https://service.example.com")
-    with open_store(url) as database:
+    with open_database(url) as database:
         try:
             open_campaign(database, key, (int(part), int(count)), owner).state.set("journal", owner)
-        except (CampaignTakenError, PartitionsChangedError):
+        except (CampaignLockedError, PartitionsChangedError):
             _say("refused")
         else:
             _say(f"of {count}")

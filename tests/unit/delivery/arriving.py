@@ -94,11 +94,11 @@ def tracked(
 
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:
     """Return how many are delivered, undelivered and in flight."""
-    with database.reading() as connection:
+    with database.connect() as connection:
         found = counts_of(connection, [campaign]).get(campaign, Counts())
     return found.delivered, found.undelivered, found.in_flight
 
 
 def outcomes(database: Database, campaign: str = "spring") -> dict[str, str]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return {one["recipient"]: one["outcome"] for one in recipients_of(connection, [campaign])}

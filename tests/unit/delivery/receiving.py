@@ -110,7 +110,7 @@ class Served:
 
     def stored(self) -> list[Any]:
         """Return the raw reports in the store."""
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             return list(connection.execute(select(reports)))
 
     def health(self) -> tuple[int, Any]:

@@ -16,7 +16,7 @@ from airflow.sdk import timezone
 from airflow.sdk._shared.module_loading import import_string
 from sqlalchemy import Engine, event
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.tracking.counts import Counts
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 from cpaas_provider.triggers import delivery
@@ -37,7 +37,7 @@ ROUND = 0.02
 def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """What the trigger reads, too."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sqlite_url)
-    with open_store() as opened:
+    with open_database() as opened:
         yield opened
 
 
@@ -308,7 +308,7 @@ class TestTrouble:
         assert "Delivery sensors keep waiting" in warnings[0].message
 
     async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cpaas_provider.database.schema.REPORTS_ON", ("postgresql",))
+        monkeypatch.setattr("cpaas_provider.database.schema.REPORT_DIALECTS", ("postgresql",))
         answer = await told(trigger())
         assert answer["outcome"] == "error"
         assert "SQLite and PostgreSQL" in answer["message"]

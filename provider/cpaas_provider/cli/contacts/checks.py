@@ -29,7 +29,7 @@ from cpaas_provider.contacts.key_map.resolution import (
 )
 from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import async_client
 
@@ -65,7 +65,7 @@ def cpaas_contacts_verify(args: Namespace) -> None:
             with until_stopped("The check was stopped."):
                 try:
                     asyncio.run(_verify(args, database, connection, report))
-                except (ContactsError, CpaasError, StoreError) as error:
+                except (ContactsError, CpaasError, DatabaseError) as error:
                     failed = error
         finally:
             if report.total:

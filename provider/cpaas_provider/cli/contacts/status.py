@@ -19,8 +19,8 @@ from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, s
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap, all_maps, find_map, forget_map
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.sources.base import SourceError
@@ -36,9 +36,9 @@ def opened_database() -> Iterator[Database]:
     :raises SystemExit: with the words of the error
     """
     try:
-        with open_store() as database:
+        with open_database() as database:
             yield database
-    except (ContactsError, CpaasError, SourceError, StoreError) as error:
+    except (ContactsError, CpaasError, SourceError, DatabaseError) as error:
         raise SystemExit(str(error)) from None
 
 

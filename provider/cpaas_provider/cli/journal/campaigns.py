@@ -15,10 +15,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import CampaignChangedError, CampaignTakenError, StoreError
-from cpaas_provider.database.leases import CampaignState
-from cpaas_provider.database.registry import CampaignKey, partitions_of
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
+from cpaas_provider.database.leases import LeasedState
+from cpaas_provider.database.registry import CampaignKey, partition_count
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import UNTOUCHED
 from cpaas_provider.sending.journal.view import Log
@@ -66,8 +66,8 @@ class CampaignJournals:
             return None
         # It may have found all done by others, and then has stored nothing.
         try:
-            count = partitions_of(self._opened(), key.name)
-        except StoreError as error:
+            count = partition_count(self._opened(), key.name)
+        except DatabaseError as error:
             raise _unreadable(instance, error) from None
         if (count or 1) > 1:
             raise JournalError(
@@ -83,7 +83,7 @@ class CampaignJournals:
         """
         try:
             database = self._opened()
-            state = CampaignState(database, name, _OWNER)
+            state = LeasedState(database, name, _OWNER)
             if state.get(JOURNAL_KEY) is None:
                 raise self._elsewhere(instance, database)
             seen: dict[str, Any] = {}
@@ -93,29 +93,29 @@ class CampaignJournals:
                 return seen[key]
 
             # Before and after: a claim that is read meanwhile must not be taken for one that nobody works on.
-            taken_by = state.taken_by()
+            locked_by = state.locked_by()
             journal = Log.read(get)
-            taken_by = taken_by or state.taken_by()
-        except StoreError as error:
+            locked_by = locked_by or state.locked_by()
+        except DatabaseError as error:
             raise _unreadable(instance, error) from None
         except ValueError as error:
             raise JournalError(
                 f"This version of the provider cannot read the campaign journal of task instance {instance}: {error}. "
                 f"{UNTOUCHED}"
             ) from None
-        instance = dataclasses.replace(instance, campaign_taken=taken_by is not None)
+        instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
         telling = {key: seen[key] for key in journal.telling}
-        return Found(instance, journal, telling, name, database.url_for_people, taken_by)
+        return Found(instance, journal, telling, name, database.redacted_url, locked_by)
 
     def change(self, found: Found, values: Mapping[str, Any]) -> None:
         """Store what is decided about a journal.
 
         :raises JournalError: when a task works on the campaign, or its journal has changed; nothing was stored
-        :raises StoreError: when the database failed meanwhile, and it may have been stored
+        :raises DatabaseError: when the database failed meanwhile, and it may have been stored
         """
         try:
-            CampaignState(self._opened(), found.campaign or "", _OWNER).set_while_idle(values, found.seen)
-        except CampaignTakenError as error:
+            LeasedState(self._opened(), found.campaign or "", _OWNER).set_if_unlocked(values, found.seen)
+        except CampaignLockedError as error:
             raise JournalError(str(error)) from None
         except CampaignChangedError as error:
             raise JournalError(f"{error} {UNTOUCHED} Check it again.") from None
@@ -125,8 +125,8 @@ class CampaignJournals:
             raise self._unusable
         if self._database is None:
             try:
-                self._database = open_store()
-            except StoreError as error:
+                self._database = open_database()
+            except DatabaseError as error:
                 self._unusable = JournalError(
                     "Journals of campaigns with an idempotency_key are stored in the database that [cpaas] database "
                     f"names. {error} {UNTOUCHED}"
@@ -146,12 +146,12 @@ class CampaignJournals:
         told = f"Task instance {instance} has an idempotency_key, and the journal of its campaign is not in "
         if others:
             return JournalError(
-                f"{told}the database {database.url_for_people}, which [cpaas] database names here. The workers use "
+                f"{told}the database {database.redacted_url}, which [cpaas] database names here. The workers use "
                 f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] database names "
                 "that database."
             )
         return JournalError(
-            f"{told}the database {database.url_for_people}. Either the campaign has made no request yet, or the "
+            f"{told}the database {database.redacted_url}. Either the campaign has made no request yet, or the "
             f"database was restored from an older copy. {UNTOUCHED} If the journal is lost for good, `airflow cpaas "
             "journal forget` lets the task start again."
         )
@@ -164,5 +164,5 @@ class CampaignJournals:
         return fields or {}
 
 
-def _unreadable(instance: Instance, error: StoreError) -> JournalError:
+def _unreadable(instance: Instance, error: DatabaseError) -> JournalError:
     return JournalError(f"The campaign of task instance {instance} could not be read. {error} {UNTOUCHED}")

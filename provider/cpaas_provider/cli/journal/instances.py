@@ -56,7 +56,7 @@ class Found:
     :param campaign: the name of the campaign's partition in the provider's database; ``None`` where the journal lies
         in the task's state
     :param database: that database, without a password
-    :param taken_by: the task that works on the campaign now, in words
+    :param locked_by: the task that works on the campaign now, in words
     """
 
     instance: Instance
@@ -64,4 +64,4 @@ class Found:
     seen: Mapping[str, Any]
     campaign: str | None = None
     database: str | None = None
-    taken_by: str | None = None
+    locked_by: str | None = None

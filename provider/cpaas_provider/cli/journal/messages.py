@@ -115,7 +115,7 @@ def _number(number: int, what: str) -> str:
 
 def where_it_lies(found: Found) -> str:
     """Return where the journal of a campaign with an idempotency key is stored."""
-    at_work = f" {found.taken_by} is working on it now." if found.taken_by else ""
+    at_work = f" {found.locked_by} is working on it now." if found.locked_by else ""
     return (
         "This journal belongs to the campaign, not to one run (idempotency_key). It is stored in the database "
         f"{found.database}.{at_work}"

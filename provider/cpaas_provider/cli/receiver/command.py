@@ -127,16 +127,16 @@ def _keep_out_of_collections() -> None:
 
 def _check(host: str, port: int) -> str:
     """Return where reports go, once they can: better said now than to whoever sends the first."""
-    from cpaas_provider.database.database import open_store
-    from cpaas_provider.database.errors import StoreError
+    from cpaas_provider.database.database import open_database
+    from cpaas_provider.database.errors import DatabaseError
     from cpaas_provider.delivery.tracking.report_store import Inbox
 
     try:
-        with open_store() as database:
+        with open_database() as database:
             Inbox(database)
-            where = database.url_for_people
+            where = database.redacted_url
         _bind(host, port)
-    except StoreError as error:
+    except DatabaseError as error:
         sys.stderr.write(f"{error}\n")
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error

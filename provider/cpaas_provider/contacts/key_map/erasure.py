@@ -41,7 +41,7 @@ def erase_entries(database: Database, recipient: str, region: str | None, forms:
     :param recipient: an email address or a phone number that can be read
     :param region: two-letter region of national numbers
     :param forms: further forms in which a key may have it
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     email = "@" in recipient
     wire = normalise_email(recipient) if email else normalise_msisdn(recipient, region)

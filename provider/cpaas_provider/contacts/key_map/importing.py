@@ -73,7 +73,7 @@ def restore_map(target: Target, source: FileSource, progress: Progress, *, dry_r
     :raises MapMismatchError: when the file is of another list
     :raises LeaseTakenError: when a task works on the list
     :raises SourceError: when the file cannot be read
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     with Staging() as staging, open_export(source) as (exported, entries):
         if exported.secret is None:
@@ -129,7 +129,7 @@ def adopt_rows(
     :raises MapMismatchError: when the map is of another list or has another key
     :raises LeaseTakenError: when a task works on the list
     :raises SourceError: when the file cannot be read
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     found = _map_of(target)
     stored = found.value(KEY_COLUMNS) if found is not None and any(found.counts().values()) else None

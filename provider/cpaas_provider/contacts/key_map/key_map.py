@@ -135,10 +135,10 @@ class KeyMap:
     def raw_hashes(self, key_hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the hash of the source's row for each key that is in step with the list; the others are left out.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
         found: dict[bytes, bytes] = {}
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             for some in batched(key_hashes):
                 found.update(_raw_hashes(connection, self.facts.map_id, some))
         return found
@@ -146,9 +146,9 @@ class KeyMap:
     def entries(self, key_hashes: Iterable[bytes]) -> dict[bytes, MapEntry]:
         """Return the entries of some keys; those that have none are left out.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             return self._entries(connection, key_hashes)
 
     def pages(
@@ -159,7 +159,7 @@ class KeyMap:
         Entries that are added or removed meanwhile may or may not be among them.
 
         :param states: only entries in these states
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
         first, end = buckets
         if first >= end:
@@ -171,7 +171,7 @@ class KeyMap:
         after: bytes | None = None
         while True:
             further = [] if after is None else [contact_rows.c.key_hash > after]
-            with self.database.reading() as connection:
+            with self.database.connect() as connection:
                 page = [_entry(row) for row in connection.execute(query.where(*where, *further))]
             if page:
                 yield page
@@ -182,7 +182,7 @@ class KeyMap:
     def counts(self, buckets: tuple[int, int] = (0, BUCKETS)) -> dict[RowState, int]:
         """Return how many entries of some buckets are in which state.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
         counts = dict.fromkeys(RowState, 0)
         query = (
@@ -190,27 +190,27 @@ class KeyMap:
             .where(self._mine, *_range(*buckets))
             .group_by(contact_rows.c.state)
         )
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             counts.update({RowState(state): count for state, count in connection.execute(query)})
         return counts
 
     def value(self, key: str) -> Any | None:
         """Return a value that is stored beside the rows, or ``None``.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             return self._value(connection, key)
 
     def leased(self) -> dict[int, str]:
         """Return the fencing tokens of all leases that hold now, with their owners.
 
-        :raises StoreError: when the database cannot be read
+        :raises DatabaseError: when the database cannot be read
         """
         query = select(contact_leases.c.fencing_token, contact_leases.c.owner).where(
             contact_leases.c.map_id == self.facts.map_id, contact_leases.c.until > self.clock()
         )
-        with self.database.reading() as connection:
+        with self.database.connect() as connection:
             return {row.fencing_token: row.owner for row in connection.execute(query)}
 
     def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS), *, while_importing: bool = False) -> Lease:
@@ -222,7 +222,7 @@ class KeyMap:
         :param while_importing: take it although the map holds a part of an import
         :raises LeaseTakenError: when somebody else has one of these buckets
         :raises UnfinishedImportError: when the map holds a part of an import
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         return self._lease(owner, buckets, while_importing)
 
@@ -231,7 +231,7 @@ class KeyMap:
 
         :param while_importing: take it although the map holds a part of an import
         :raises UnfinishedImportError: when the map holds a part of an import
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         return self._lease(owner, _NO_BUCKETS, while_importing)
 
@@ -362,7 +362,7 @@ class Lease:
         :return: by key hash the entries that were changed by somebody else since they were read, as they are now
             (``None`` for none): these changes were not written
         :raises LeaseLostError: when the lease ended; nothing was written
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
 
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
@@ -379,7 +379,7 @@ class Lease:
 
         :return: how many rows
         :raises LeaseLostError: when the lease ended; nothing was written
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
 
         def work(connection: Connection) -> int:
@@ -395,14 +395,14 @@ class Lease:
         """Prolong the lease.
 
         :raises LeaseLostError: when it ended
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
         self.key_map.database.write(self._prove)
 
     def release(self) -> None:
         """Let others have the buckets at once. Does nothing when the lease has ended.
 
-        :raises StoreError: when the database cannot be written; the lease then ends by itself
+        :raises DatabaseError: when the database cannot be written; the lease then ends by itself
         """
         self.key_map.database.write(lambda connection: connection.execute(delete(contact_leases).where(self._mine)))
 
@@ -431,7 +431,7 @@ def open_map(
     :param table_id: the contact table it leads to
     :param name: tells several maps of one list apart, such as those of two sources
     :raises MapMismatchError: when the map belongs to another service or table
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
 
     def work(connection: Connection) -> MapFacts:
@@ -469,7 +469,7 @@ def find_map(
     """Return the key map of a connection.
 
     :raises NoMapError: when there is none
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     if (facts := _found(database, conn_id, name)) is None:
         raise NoMapError(f"Connection {conn_id!r} has no contact map {name!r}.")
@@ -479,10 +479,10 @@ def find_map(
 def all_maps(database: Database, *, clock: Clock = lambda: datetime.now(UTC)) -> list[KeyMap]:
     """Return all key maps, in the order of connection and name.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     query = select(contact_maps).order_by(contact_maps.c.conn_id, contact_maps.c.name)
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [KeyMap(database, _facts(row), clock=clock) for row in connection.execute(query)]
 
 
@@ -490,7 +490,7 @@ def forget_map(key_map: KeyMap) -> int:
     """Remove a map with all its entries, and return how many those were. The contact list keeps its rows.
 
     :raises LeaseTakenError: when a task works on the list now
-    :raises StoreError: when the database cannot be written
+    :raises DatabaseError: when the database cannot be written
     """
     lease = key_map.lease("airflow cpaas contacts forget-map", while_importing=True)
     map_id = key_map.facts.map_id
@@ -508,7 +508,7 @@ def forget_map(key_map: KeyMap) -> int:
 
 def _found(database: Database, conn_id: str, name: str) -> MapFacts | None:
     query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
-    with database.reading() as connection:
+    with database.connect() as connection:
         found = connection.execute(query).one_or_none()
     return None if found is None else _facts(found)
 

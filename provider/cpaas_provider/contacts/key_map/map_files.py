@@ -73,7 +73,7 @@ class RenewedLease:
         """Renew the lease where it is time.
 
         :raises LeaseLostError: when it ended
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
         now = self.lease.key_map.clock()
         if now - self._renewed > LEASE / 5:
@@ -89,7 +89,7 @@ def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: 
     :raises MapFileError: when the file is there already, or cannot be written, or the map was changed meanwhile; then
         there is no file
     :raises LeaseTakenError: when a task works on the list
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     with released(key_map.lease(owner_of("export-map"))) as lease:
         others = [one.owner for one in leases_of(key_map) if one.owner != lease.owner]

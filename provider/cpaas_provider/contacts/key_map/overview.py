@@ -17,7 +17,7 @@ from cpaas_provider.contacts.key_map.hashes import BUCKETS
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState, find_map, open_map
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 
 KEY_COLUMNS = "key_columns"
@@ -85,7 +85,7 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     """Return what a key map holds.
 
     :param limit: how many unknown creations to return at most, in the order of their key hashes
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     counts = key_map.counts()
     unknown: list[UnknownCreation] = []
@@ -102,14 +102,14 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
 def leases_of(key_map: KeyMap) -> list[LeaseFacts]:
     """Return the leases that hold now, the oldest first.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     query = (
         select(contact_leases)
         .where(contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.until > key_map.clock())
         .order_by(contact_leases.c.fencing_token)
     )
-    with key_map.database.reading() as connection:
+    with key_map.database.connect() as connection:
         return [
             LeaseFacts(row.owner, row.until, (row.end_bucket - row.first_bucket) / BUCKETS)
             for row in connection.execute(query)
@@ -119,14 +119,14 @@ def leases_of(key_map: KeyMap) -> list[LeaseFacts]:
 def values_of(key_map: KeyMap) -> dict[str, Any]:
     """Return all values that are stored beside the rows, without those that are null.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     query = (
         select(contact_map_values.c.key, contact_map_values.c.value)
         .where(contact_map_values.c.map_id == key_map.facts.map_id)
         .order_by(contact_map_values.c.key)
     )
-    with key_map.database.reading() as connection:
+    with key_map.database.connect() as connection:
         found = {key: json.loads(value) for key, value in connection.execute(query)}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -134,7 +134,7 @@ def values_of(key_map: KeyMap) -> dict[str, Any]:
 def unknown_creations(key_map: KeyMap) -> Iterator[MapEntry]:
     """Yield the entries whose creation has an unknown outcome: unknown ones, and requested ones without a lease.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     leased = key_map.leased()
     for page in key_map.pages(states=(RowState.UNKNOWN, RowState.CREATING)):
@@ -154,10 +154,10 @@ def is_unknown(entry: MapEntry, leased: Collection[int]) -> bool:
 def holders_of(key_map: KeyMap, row_ids: Collection[str]) -> dict[str, bytes]:
     """Return the key hashes that rows of the list belong to, by row id; rows that belong to none are left out.
 
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     found: dict[str, bytes] = {}
-    with key_map.database.reading() as connection:
+    with key_map.database.connect() as connection:
         for some in batched(row_ids):
             query = select(contact_rows.c.row_id, contact_rows.c.key_hash).where(
                 contact_rows.c.map_id == key_map.facts.map_id, contact_rows.c.row_id.in_(some)
@@ -171,7 +171,7 @@ def checked_map(database: Database, *, conn_id: str, base_url: str, table_id: st
 
     :raises NoMapError: when there is none
     :raises MapMismatchError: when it belongs to another service or table
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     find_map(database, conn_id=conn_id, name=name)
     return open_map(database, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
@@ -191,7 +191,7 @@ def released(lease: Lease) -> Iterator[Lease]:
     try:
         yield lease
     finally:
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(DatabaseError):
             lease.release()
 
 
@@ -199,10 +199,10 @@ def is_alone(lease: Lease) -> bool:
     """Return whether no other task has held a lease on the map since this one was taken.
 
     :param lease: taken while no other one held
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     key_map = lease.key_map
     query = select(contact_maps.c.fencing_token).where(contact_maps.c.id == key_map.facts.map_id)
-    with key_map.database.reading() as connection:
+    with key_map.database.connect() as connection:
         newest = connection.execute(query).scalar_one_or_none()
     return newest == lease.fencing_token

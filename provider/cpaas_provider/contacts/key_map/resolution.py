@@ -30,7 +30,7 @@ def find_by_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
 
     :param parts: the parts of the key, as the source has them
     :raises CannotResolveError: when there is none
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     try:
         texts = [key_text(part) for part in parts]
@@ -57,7 +57,7 @@ def find_by_row_number(key_map: KeyMap, number: int) -> MapEntry:
 
     :param number: where the source had the row
     :raises CannotResolveError: when there is none, or several
-    :raises StoreError: when the database cannot be read
+    :raises DatabaseError: when the database cannot be read
     """
     found = [entry for entry in unknown_creations(key_map) if entry.source_row == number]
     if len(found) != 1:
@@ -75,7 +75,7 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
     :param client: reads the row, to see that it is there
     :raises CannotResolveError: when there is no such row, another key has it, or the entry changed meanwhile
     :raises CpaasError: when the row cannot be read; nothing was changed
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     try:
         client.get_contact_row(check_row_id(row_id))
@@ -94,7 +94,7 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
     """Record that creations made no row, so that the next sync creates them. Return how many changed meanwhile.
 
-    :raises StoreError: when the database cannot be used
+    :raises DatabaseError: when the database cannot be used
     """
     return sum(_write(key_map, [Change(entry, None) for entry in some]) for some in batched(entries))
 

@@ -31,7 +31,7 @@ from cpaas_provider.contacts.sync.decisions import (
 )
 from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -141,7 +141,7 @@ class Dispatcher:
         """Send everything.
 
         :raises ContactsError: when the sync had to end early; what was sent is recorded
-        :raises StoreError: when results could not be recorded
+        :raises DatabaseError: when results could not be recorded
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
         watcher = asyncio.create_task(self._watch())
@@ -206,7 +206,7 @@ class Dispatcher:
             return []
         try:
             entries, others = await asyncio.to_thread(self._known, [item.key_hash for item in items])
-        except StoreError as error:
+        except DatabaseError as error:
             self._again.extendleft(reversed(items))
             self._finish(error)
             return []
@@ -288,8 +288,8 @@ class Dispatcher:
                 self._finish(error)
                 self._unrecorded(finished)
                 return
-            except StoreError as error:
-                if pause is None or self._stop.requested or isinstance(self._end, StoreError):
+            except DatabaseError as error:
+                if pause is None or self._stop.requested or isinstance(self._end, DatabaseError):
                     self._finish(error)
                     self._unrecorded(finished)
                     return
@@ -419,7 +419,7 @@ class Dispatcher:
                 changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
         if changes:
             # What cannot be recorded is sent once more, and rejected once more.
-            with contextlib.suppress(LeaseLostError, StoreError):
+            with contextlib.suppress(LeaseLostError, DatabaseError):
                 await asyncio.to_thread(self._lease.write, changes)
 
     def _reports_deleted(self, item: WorkItem) -> bool:
@@ -523,5 +523,5 @@ class Dispatcher:
             self._renewed = time.monotonic()
             try:
                 await asyncio.to_thread(self._lease.renew)
-            except (LeaseLostError, StoreError) as error:
+            except (LeaseLostError, DatabaseError) as error:
                 self._finish(error)

@@ -42,7 +42,7 @@ from cpaas_provider.contacts.sync.progress import Publish, SyncProgress, span
 from cpaas_provider.contacts.sync.requests import RowRequests
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -144,7 +144,7 @@ class ContactSync:
 
         :raises LeaseTakenError: when another task syncs it now
         :raises MapMismatchError: when the map belongs to another list or another key
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         spec = self._spec
         key_map = open_map(
@@ -171,7 +171,7 @@ class ContactSync:
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: as its kinds say
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
         spec, key_map = self._spec, self._key_map
@@ -227,7 +227,7 @@ class ContactSync:
     def announced(self) -> None:
         """Have the changes count as published.
 
-        :raises StoreError: when the database cannot be written
+        :raises DatabaseError: when the database cannot be written
         """
         if self.changed:
             self._lease.write([], {self._changed_key: None})
@@ -449,5 +449,5 @@ def _changed(mapping: RowMapping, table: ContactTable) -> list[str]:
 def _release(lease: Lease) -> None:
     try:
         lease.release()
-    except StoreError as error:
+    except DatabaseError as error:
         log.warning("The lease on the contact list could not be given back, and ends by itself: %s", error)

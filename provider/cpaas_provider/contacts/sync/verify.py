@@ -23,7 +23,7 @@ from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, Ro
 from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.sync.comparing import RowComparer
 from cpaas_provider.database.batches import batched
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import contact_rows
 
 Progress = Callable[[int, int], None]
@@ -110,7 +110,7 @@ class Verification:
         :param progress: is called after each row
         :raises TooManyGoneError: when more rows are gone than may be; none of them was mended
         :raises CpaasError: when the service cannot be read on
-        :raises StoreError: when the database cannot be used
+        :raises DatabaseError: when the database cannot be used
         """
         counts = self._map.counts()
         rows = counts[RowState.SYNCED]
@@ -122,7 +122,7 @@ class Verification:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._client.settings.max_concurrency, self.report.total)):
                     group.create_task(self._work(entries, progress))
-        except* (CpaasError, ContactsError, StoreError) as errors:
+        except* (CpaasError, ContactsError, DatabaseError) as errors:
             failed = list(errors.exceptions)
         finally:
             self._flush()
@@ -220,7 +220,7 @@ def _sampled(key_map: KeyMap, count: int) -> Iterator[MapEntry]:
         .order_by(chance)
         .limit(count)
     )
-    with database.reading() as connection:
+    with database.connect() as connection:
         keys = [bytes(key_hash) for (key_hash,) in connection.execute(query)]
     for some in batched(keys):
         yield from key_map.entries(some).values()

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from cpaas_provider.database.errors import RejectedDataError, StoreError
-from cpaas_provider.database.url import for_people
+from cpaas_provider.database.errors import DatabaseError, RejectedDataError
+from cpaas_provider.database.url import redacted
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from cpaas_provider.database._engine.timeouts import Running
+    from cpaas_provider.database._engine.timeouts import TimedTransaction
 
-_CLASH_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
+_CONFLICT_CODES = ("40001", "40P01")  # PostgreSQL: could not serialize, deadlock
 _DATA_CLASSES = ("22", "23", "54")  # of SQL's states: the value, a constraint, a limit of the program's
 
 
 @contextlib.contextmanager
-def in_words(url: URL, running: Running | None, *, writes: bool = False) -> Iterator[None]:
+def translate_errors(url: URL, running: TimedTransaction | None, *, writes: bool = False) -> Iterator[None]:
     """Raise errors of ours in the place of the driver's.
 
     :param running: the transaction, where its time is limited
     :raises RejectedDataError: when the database rejected the values
-    :raises StoreError: when it could not be used
+    :raises DatabaseError: when it could not be used
     """
     try:
         yield
@@ -42,15 +42,15 @@ def in_words(url: URL, running: Running | None, *, writes: bool = False) -> Iter
         reason = _reason(error, url)
         if running is not None and running.over:
             reason = f"it did not respond within {running.seconds:g} s"
-        raise StoreError(
-            f"The database {for_people(url)} could not be used: {reason}. Check that it can be reached and has free "
+        raise DatabaseError(
+            f"The database {redacted(url)} could not be used: {reason}. Check that it can be reached and has free "
             "space, or set [cpaas] database to another."
         ) from None
 
 
-def is_clash(error: DBAPIError) -> bool:
+def is_conflict(error: DBAPIError) -> bool:
     """Tell whether a transaction met what another process wrote at the same time, and may be tried again."""
-    return isinstance(error, IntegrityError) or _sql_state(error) in _CLASH_CODES
+    return isinstance(error, IntegrityError) or _sql_state(error) in _CONFLICT_CODES
 
 
 def _is_of_data(error: SQLAlchemyError) -> bool:

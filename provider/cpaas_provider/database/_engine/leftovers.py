@@ -20,7 +20,7 @@ _NONE, _FOUND = 10, 11
 _HOME = Path(__file__).parents[2]
 
 
-def any_left(path: Path, pattern: bytes) -> bool:
+def contains_match(path: Path, pattern: bytes) -> bool:
     """Tell whether a database or its write-ahead log matches a pattern anywhere, free space included.
 
     :param pattern: a regular expression for bytes, whatever the case of letters; matches are of 1 KiB at most

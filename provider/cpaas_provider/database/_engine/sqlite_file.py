@@ -8,19 +8,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
 
 @contextlib.contextmanager
-def opening(path: Path) -> Iterator[None]:
+def open_lock(path: Path) -> Iterator[None]:
     """Have the file there and nobody else opening it meanwhile: SQLite's turn to WAL does not wait for others.
 
     A file or folder that is there already keeps its permissions.
 
-    :raises StoreError: when it cannot be created
+    :raises DatabaseError: when it cannot be created
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def opening(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-class KnownFile:
+class DatabaseFile:
     """The file that is open, told from another of the same name.
 
     SQLite goes on with a file that was moved, deleted or replaced: what is written then, nobody else reads.
@@ -50,31 +50,31 @@ class KnownFile:
         self._log: Identity | None = None
 
     @property
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """Whether it is still the file of its name, as far as it is known."""
         return not self._known or (self._file is not None and _identity(self.path) == self._file)
 
-    def know(self) -> None:
+    def track(self) -> None:
         """Take what has the name now for the file that is open."""
         self._known = True
         self._file, self._log = _identity(self.path), _identity(self._log_path)
 
-    def forget(self) -> None:
+    def untrack(self) -> None:
         """Take nothing for the file that is open."""
         self._file = None
 
-    def refuse_moved(self) -> None:
+    def check_reopenable(self) -> None:
         """See that what has the name now can be opened in its place.
 
-        :raises StoreError: when nothing has, or the write-ahead log of the file that was there before lies beside it
+        :raises DatabaseError: when nothing has, or the write-ahead log of the file that was there before lies beside it
         """
         if _identity(self.path) is None:
-            raise StoreError(
+            raise DatabaseError(
                 f"The database file {self.path} was moved or deleted while it was in use. Nothing is stored until the "
                 "file is back. It is then opened again."
             )
         if self._log is not None and _identity(self._log_path) == self._log:
-            raise StoreError(
+            raise DatabaseError(
                 f"The database file {self.path} was replaced while it was in use. {self._log_path.name} beside it "
                 "belongs to the previous file. Nothing is stored until you move it, and the file ending in -shm, to "
                 "where the previous file is."
@@ -89,36 +89,36 @@ class KnownFile:
         """Have on the disk what was committed.
 
         :param written: the log it was written to
-        :raises StoreError: when that failed, or that log does not lie beside the file any more
+        :raises DatabaseError: when that failed, or that log does not lie beside the file any more
         """
         try:
             # Nothing of SQLite's is locked by this file, so that closing it lets go of no lock.
             log = os.open(self._log_path, os.O_RDWR)
         except OSError:
-            raise self._moved_meanwhile() from None
+            raise self._moved_error() from None
         try:
             found = os.fstat(log)
-            if (found.st_dev, found.st_ino) != written or not self.is_there:
-                raise self._moved_meanwhile()
+            if (found.st_dev, found.st_ino) != written or not self.is_current:
+                raise self._moved_error()
             _sync(log)
         except OSError as error:
-            raise StoreError(
+            raise DatabaseError(
                 f"The database file {self._log_path} could not be synced to disk ({error.strerror}). The last write "
                 "may be lost. It must be retried."
             ) from None
         finally:
             os.close(log)
 
-    def refuse_moved_meanwhile(self) -> None:
+    def check_current(self) -> None:
         """See that what was just written is in the file of this name.
 
-        :raises StoreError: when it may not be
+        :raises DatabaseError: when it may not be
         """
-        if not self.is_there:
-            raise self._moved_meanwhile()
+        if not self.is_current:
+            raise self._moved_error()
 
-    def _moved_meanwhile(self) -> StoreError:
-        return StoreError(
+    def _moved_error(self) -> DatabaseError:
+        return DatabaseError(
             f"The database file {self.path} was moved or replaced during a write. The last write may be in the moved "
             "file only. It must be retried."
         )
@@ -150,8 +150,8 @@ def _create(path: Path) -> None:
         raise _unusable(path, error) from None
 
 
-def _unusable(path: Path, error: OSError) -> StoreError:
-    return StoreError(
+def _unusable(path: Path, error: OSError) -> DatabaseError:
+    return DatabaseError(
         f"The database cannot be created at {path} ({error.strerror}). Let the user that runs tasks write there, or "
         "set [cpaas] database to another."
     )

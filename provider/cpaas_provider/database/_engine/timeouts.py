@@ -26,7 +26,7 @@ _END_OF_SESSION = ("25006", "25P03", "57P01", "57P02", "57P03", "57P05")
 
 
 @dataclass(eq=False)
-class Running:
+class TimedTransaction:
     """A transaction that is under way.
 
     :param writes: it begins by a statement of its own, which tells whether the session lives
@@ -50,20 +50,20 @@ class TimeLimit:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: set[Running] = set()
+        self._running: set[TimedTransaction] = set()
         self._mine = threading.local()
         self._closed = threading.Event()
         self._tick = 1.0
         self._thread: threading.Thread | None = None
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> TimedTransaction | None:
         """The transaction of this thread, if it is limited."""
         return getattr(self._mine, "running", None)
 
-    def begin(self, seconds: float, *, writes: bool = False) -> Running:
+    def begin(self, seconds: float, *, writes: bool = False) -> TimedTransaction:
         """Limit a transaction from now on until its end, whatever threads it runs in."""
-        running = Running(seconds, time.monotonic() + seconds, writes)
+        running = TimedTransaction(seconds, time.monotonic() + seconds, writes)
         with self._lock:
             self._running.add(running)
             self._tick = min(self._tick, seconds / _TICKS)
@@ -73,7 +73,7 @@ class TimeLimit:
         return running
 
     @contextlib.contextmanager
-    def here(self, running: Running) -> Iterator[None]:
+    def in_this_thread(self, running: TimedTransaction) -> Iterator[None]:
         """Have what this thread does with the database be of a transaction until the end of the block."""
         before = self.running
         self._mine.running = running
@@ -82,7 +82,7 @@ class TimeLimit:
         finally:
             self._mine.running = before
 
-    def end(self, running: Running) -> None:
+    def end(self, running: TimedTransaction) -> None:
         """Let go of a transaction."""
         with self._lock:
             self._running.discard(running)
@@ -107,7 +107,7 @@ def _cut(connection: Any) -> None:
         copy.shutdown(socket.SHUT_RDWR)
 
 
-def keep_to_limit(engine: Engine, limit: TimeLimit) -> None:
+def enforce_time_limit(engine: Engine, limit: TimeLimit) -> None:
     """Have an engine of PostgreSQL keep to a limit: in connecting, in looking whether a session lives, and in all else.
 
     It takes the place of ``pool_pre_ping``, which looks before anybody can be told of the connection, and before
@@ -145,7 +145,7 @@ def _seconds(parameters: dict[str, Any]) -> int:
     return LEAST_CONNECT_SECONDS
 
 
-def drop_lost_sessions(engine: Engine) -> None:
+def discard_lost_sessions(engine: Engine) -> None:
     """Have an engine let go of all its sessions when one of them fails for a reason that no later use of it mends."""
 
     @event.listens_for(engine, "handle_error")

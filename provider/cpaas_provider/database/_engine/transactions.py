@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from cpaas_provider.database._engine.failures import in_words, is_clash
-from cpaas_provider.database._engine.sqlite_file import Identity, KnownFile
+from cpaas_provider.database._engine.failures import is_conflict, translate_errors
+from cpaas_provider.database._engine.sqlite_file import DatabaseFile, Identity
 from cpaas_provider.database._engine.timeouts import TimeLimit, ends_session
 
 Result = TypeVar("Result")
 
-_CLASHES = 5
+_MAX_CONFLICT_RETRIES = 5
 
 HAS_LOG = "cpaas_has_log"
 """Says of a connection to SQLite that what is committed is in a write-ahead log, and not on the disk by that alone."""
@@ -24,7 +24,7 @@ _LOG = "cpaas_log"
 """Which log that is: there is another once the last connection was closed."""
 
 
-class Written(Generic[Result]):
+class WriteTransaction(Generic[Result]):
     """What was written and is not durable before it is finished.
 
     On PostgreSQL it is committed then, so that whoever needs the same rows waits for it. In SQLite, where one writes at
@@ -34,7 +34,7 @@ class Written(Generic[Result]):
     :param file: of SQLite
     :param limit: keeps to the seconds, up to the end, on PostgreSQL
     :raises RejectedDataError: when the database rejected the values; nothing of it was written
-    :raises StoreError: when the database cannot be written; nothing of it was
+    :raises DatabaseError: when the database cannot be written; nothing of it was
     """
 
     result: Result
@@ -43,7 +43,7 @@ class Written(Generic[Result]):
         self,
         work: Callable[[Connection], Result],
         engine: Engine,
-        file: KnownFile | None,
+        file: DatabaseFile | None,
         limit: TimeLimit | None,
         seconds: float | None,
     ) -> None:
@@ -55,7 +55,7 @@ class Written(Generic[Result]):
         self._log: Identity | None = None
         self._in_log = False
         try:
-            with in_words(engine.url, self._running, writes=True), self._here():
+            with translate_errors(engine.url, self._running, writes=True), self._in_this_thread():
                 self.result = self._carry_out(work)
         except BaseException:
             self._end()
@@ -64,10 +64,10 @@ class Written(Generic[Result]):
     def finish(self) -> None:
         """Return once it is durable. Called once, by any thread.
 
-        :raises StoreError: when it may not be; it has to be written again, which may find it there
+        :raises DatabaseError: when it may not be; it has to be written again, which may find it there
         """
         try:
-            with in_words(self._engine.url, self._running, writes=True), self._here():
+            with translate_errors(self._engine.url, self._running, writes=True), self._in_this_thread():
                 if self._connection is not None:
                     self._connection.commit()
                 elif self._in_log and self._file is not None:
@@ -76,7 +76,7 @@ class Written(Generic[Result]):
             self._end()
 
     def _carry_out(self, work: Callable[[Connection], Result]) -> Result:
-        for left in reversed(range(_CLASHES)):
+        for left in reversed(range(_MAX_CONFLICT_RETRIES)):
             begun = False
             connection = self._engine.connect()
             try:
@@ -93,20 +93,20 @@ class Written(Generic[Result]):
             except DBAPIError as error:
                 # One more time on another session, where this one has ended since or its server has become read-only.
                 useless = ends_session(error.orig) or (error.connection_invalidated and not begun)
-                if not (left == _CLASHES - 1 and useless) and not (left and is_clash(error)):
+                if not (left == _MAX_CONFLICT_RETRIES - 1 and useless) and not (left and is_conflict(error)):
                     raise
             else:
-                self._file.refuse_moved_meanwhile()
+                self._file.check_current()
                 return result
             finally:
                 if self._connection is None:
                     connection.close()
         raise AssertionError  # the last round returns or raises
 
-    def _here(self) -> contextlib.AbstractContextManager[None]:
+    def _in_this_thread(self) -> contextlib.AbstractContextManager[None]:
         if self._limit is None or self._running is None:
             return contextlib.nullcontext()
-        return self._limit.here(self._running)
+        return self._limit.in_this_thread(self._running)
 
     def _end(self) -> None:
         connection, self._connection = self._connection, None

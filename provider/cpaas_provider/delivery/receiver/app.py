@@ -59,7 +59,7 @@ def receiver(
     :param desk: opens what stores them; called in a thread by the first report
     :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
     :param store_name: names the store that reports go to; called in a thread
-    :param check_database: raises ``StoreError`` where no report could be stored; called in a thread
+    :param check_database: raises ``DatabaseError`` where no report could be stored; called in a thread
     :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
         called in a thread
     :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` where nobody wants them

@@ -106,11 +106,11 @@ def callback_lifetime() -> timedelta:
 
 def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
     """Return the connections there are: those that can be listed, and those that something was sent with."""
-    from cpaas_provider.database.errors import StoreError
+    from cpaas_provider.database.errors import DatabaseError
     from cpaas_provider.delivery.tracking.sent_requests import sending_connections
 
     found: set[str] = set()
-    with contextlib.suppress(StoreError), database().reading() as connection:
+    with contextlib.suppress(DatabaseError), database().connect() as connection:
         found |= sending_connections(connection)
     return found.union(listed())
 
@@ -125,19 +125,19 @@ class _OpenedOnce:
     def database(self) -> Database:
         """Return it.
 
-        :raises StoreError: when it cannot be opened; the next who asks tries again
+        :raises DatabaseError: when it cannot be opened; the next who asks tries again
         """
-        from cpaas_provider.database.database import open_store
+        from cpaas_provider.database.database import open_database
 
         with self._lock:
             if self._database is None:
-                self._database = open_store(write_timeout=WRITE_SECONDS)
+                self._database = open_database(write_timeout=WRITE_SECONDS)
             return self._database
 
     def desk(self) -> Desk:
         """Return a desk that stores there.
 
-        :raises StoreError: when it cannot be opened
+        :raises DatabaseError: when it cannot be opened
         """
         from cpaas_provider.delivery.receiver.writer import Desk
         from cpaas_provider.delivery.tracking.report_store import Inbox

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from cpaas_provider.database.errors import RejectedDataError, StoreError
+from cpaas_provider.database.errors import DatabaseError, RejectedDataError
 from cpaas_provider.delivery.callbacks.signatures import has_form, verify
 from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, BadTicketError, Ticket, read_ticket
 from cpaas_provider.delivery.receiver.http import responses
@@ -224,7 +224,7 @@ def _answer_to(error: Exception) -> Answer:
         case RejectedDataError():
             complaints.say("rejected", f"A delivery report was not stored. Its sender was asked to retry. {error}")
             return NO_STORE
-        case StoreError():
+        case DatabaseError():
             complaints.say("store", f"Delivery reports were not stored. Their senders were asked to retry. {error}")
             return NO_STORE
     # Its words may show what was sent.

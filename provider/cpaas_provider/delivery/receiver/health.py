@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.receiver.http.responses import ANSWER_SECONDS
 from cpaas_provider.delivery.receiver.log_throttle import Complaints
 from cpaas_provider.delivery.receiver.single_flight import SharedCall
@@ -20,7 +20,7 @@ complaints = Complaints(logging.getLogger(__name__))
 class Health:
     """Looks by a transaction that writes and changes nothing: what it meets is what a report would meet.
 
-    :param check: writes it, which may block; raises ``StoreError`` where it cannot
+    :param check: writes it, which may block; raises ``DatabaseError`` where it cannot
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -38,7 +38,7 @@ class Health:
     async def _look(self) -> bool:
         try:
             await self._check.within(ANSWER_SECONDS)
-        except (TimeoutError, StoreError) as error:
+        except (TimeoutError, DatabaseError) as error:
             complaints.say(
                 "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
             )

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import CAMPAIGN_LENGTH, sends
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of
 
@@ -69,7 +69,7 @@ def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..
             return told(_HINT, 422 if as_json or campaigns else 200)
         try:
             found = await asyncio.to_thread(overview, store, campaigns)
-        except StoreError as error:
+        except DatabaseError as error:
             return told(str(error), 503)
         if as_json:
             return JSONResponse(found)
@@ -85,10 +85,10 @@ def _is_question(campaigns: Sequence[str]) -> bool:
 def overview(store: Callable[[], Database], campaigns: list[str]) -> list[dict[str, Any]]:
     """Return what is known of campaigns, in their order, each once.
 
-    :raises StoreError: when the store cannot be read
+    :raises DatabaseError: when the store cannot be read
     """
     wanted = list(dict.fromkeys(campaigns))
-    with store().reading() as connection:
+    with store().connect() as connection:
         counts = counts_of(connection, wanted)
         noted = {row.campaign: row for row in connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))}
     return [_line(one, counts.get(one, Counts()), noted.get(one)) for one in wanted]

@@ -85,7 +85,7 @@ class Desk:
 
         :raises DeskFullError: when there is no room, or the desk is closed; it was not stored
         :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
-        :raises StoreError: when the transaction failed; nothing of it was stored
+        :raises DatabaseError: when the transaction failed; nothing of it was stored
         """
         held = self._in_hand
         if self._closed or held[arrival.conn_id] >= self._room or held.total() >= 2 * self._room:
@@ -180,7 +180,7 @@ class DeskWhenNeeded:
         """Return what became of an arrival.
 
         :raises DeskFullError: as ``Desk``
-        :raises StoreError: as ``Desk``, and when the store cannot be opened
+        :raises DatabaseError: as ``Desk``, and when the store cannot be opened
         """
         desk = self._desk or await self._opened()
         return await desk.hand_in(arrival)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select
 
 from cpaas_provider.database.batches import batched
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.tracking.counts import COUNTS
 
@@ -26,13 +26,13 @@ STRANGE = (
 def open_reports() -> Database:
     """Open the store that Airflow's configuration names, to read reports.
 
-    :raises NoReportsThereError: when it is a database without reports
-    :raises StoreError: when it cannot be opened
+    :raises ReportsNotSupportedError: when it is a database without reports
+    :raises DatabaseError: when it cannot be opened
     """
-    database = open_store()
+    database = open_database()
     try:
-        database.refuse_without_reports()
-    except StoreError:
+        database.require_report_support()
+    except DatabaseError:
         database.close()
         raise
     return database

@@ -53,10 +53,10 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     :param recipient: an email address, a phone number in its international form, or a national one of the region
     :param region: two-letter region of national numbers
     :raises UnknownRecipientError: when it cannot be told who that is; nothing was deleted
-    :raises StoreError: when the store cannot be used
+    :raises DatabaseError: when the store cannot be used
     """
     wanted = find(recipient, region)
-    database.refuse_without_reports()
+    database.require_report_support()
     rows = sum(erasing(database, wanted) for erasing in (_erase_deliveries, _erase_requests, _erase_reports))
     return Erased(rows, wanted.read_as, leftovers=not database.wipe(wanted.may_be_left_in))
 
@@ -138,7 +138,7 @@ def _pages(database: Database, table: Table, query: Select[Any]) -> Iterator[Seq
     after: tuple[Any, ...] | None = None
     while True:
         page = query if after is None else query.where(_beyond(key, after))
-        with database.reading() as connection:
+        with database.connect() as connection:
             rows = connection.execute(page.order_by(*key).limit(AT_ONCE)).all()
         if not rows:
             return

@@ -25,14 +25,14 @@ def open_recipients(key: str) -> Iterator[Table]:
 
     :raises SourceError: when the key is none of ours, or the database cannot be read
     """
-    from cpaas_provider.database.database import open_store
-    from cpaas_provider.database.errors import StoreError
+    from cpaas_provider.database.database import open_database
+    from cpaas_provider.database.errors import DatabaseError
 
     query = _query(key)
     try:
-        with open_store() as database, database.reading() as connection:
+        with open_database() as database, database.connect() as connection:
             yield _Concerned(connection, query)
-    except StoreError as error:
+    except DatabaseError as error:
         raise SourceError(f"The recipients of the partition key {key} could not be read. {error}") from None
 
 

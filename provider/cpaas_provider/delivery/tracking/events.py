@@ -110,12 +110,12 @@ def collect(database: Database, since: Mapping[str, datetime], looked: datetime 
 
     :param since: for each kind somebody wants to know of, from when on; what happened before is told to nobody
     :param looked: when campaigns were last looked at; ``None`` to look at all of them
-    :raises StoreError: when the store cannot be used
+    :raises DatabaseError: when the store cannot be used
     """
     now = datetime.now(UTC)
     if CAMPAIGN_FINISHED in since:
         _collect_finished(database, since[CAMPAIGN_FINISHED], now, looked)
-    with database.reading() as connection:
+    with database.connect() as connection:
         pending = {kind: _pending(connection, kind, now) for kind in BATCHED if kind in since}
     for kind, conn_ids in pending.items():
         for conn_id in conn_ids:
@@ -124,7 +124,7 @@ def collect(database: Database, since: Mapping[str, datetime], looked: datetime 
 
 def _collect_finished(database: Database, since: datetime, now: datetime, looked: datetime | None) -> None:
     for _ in range(MOST_ROUNDS):
-        with database.reading() as connection:
+        with database.connect() as connection:
             finished = _finished(connection, now, looked)
         if finished:
             database.write(partial(_keep_finished, finished=finished, since=since, now=now))

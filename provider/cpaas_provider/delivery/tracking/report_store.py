@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
-from cpaas_provider.database._engine.transactions import Written
+from cpaas_provider.database._engine.transactions import WriteTransaction
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
@@ -55,11 +55,11 @@ class Inbox:
     """Keeps reports for good.
 
     :param database: SQLite or PostgreSQL
-    :raises StoreError: when it is another database
+    :raises DatabaseError: when it is another database
     """
 
     def __init__(self, database: Database) -> None:
-        database.refuse_without_reports()
+        database.require_report_support()
         self._database = database
         self._kinds: dict[str, str] = {}
         self._quotas = Quotas()
@@ -74,7 +74,7 @@ class Inbox:
 
         :raises RejectedDataError: when the database rejects one of several, or also the raw text of one; nothing of it
             is stored then
-        :raises StoreError: when that cannot be done; nothing of it is stored then
+        :raises DatabaseError: when that cannot be done; nothing of it is stored then
         """
         if not arrivals:
             return []
@@ -82,12 +82,12 @@ class Inbox:
         written.finish()
         return written.result
 
-    def begin(self, arrivals: Sequence[Arrival]) -> Written[list[Kept]]:
+    def begin(self, arrivals: Sequence[Arrival]) -> WriteTransaction[list[Kept]]:
         """Do the same, but for making it durable, which is left to whoever calls.
 
         :param arrivals: at least one
         :raises RejectedDataError: as ``keep``
-        :raises StoreError: as ``keep``
+        :raises DatabaseError: as ``keep``
         """
         try:
             return self._database.begin_write(partial(self._keep, arrivals))

@@ -11,7 +11,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, delete, insert,
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import (
-    REPORTS_ON,
+    REPORT_DIALECTS,
     deliveries,
     events,
     identities,
@@ -48,9 +48,9 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
 
     :param before: of reports, and what they came to
     :param lookups_before: of look-ups, which campaigns rely on for their ``lookup_ttl``, however old reports may get
-    :raises StoreError: when the store cannot be used; what was deleted by then is
+    :raises DatabaseError: when the store cannot be used; what was deleted by then is
     """
-    if database.engine.dialect.name in REPORTS_ON:
+    if database.engine.dialect.name in REPORT_DIALECTS:
         database.write(partial(_note_pruned, before=before))
     moments = [(table, age, before) for table, age in _AGES] + [(*_LOOKUPS, lookups_before)]
     for table, age, moment in moments:

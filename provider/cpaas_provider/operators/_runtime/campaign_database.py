@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def refuse_other_database(database: Database) -> None:
     """
     try:
         others = _others_than(database)
-    except StoreError as error:
+    except DatabaseError as error:
         raise AirflowException(f"{error} Nothing was sent.") from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
         raise AirflowException(
@@ -42,7 +42,7 @@ def refuse_other_database(database: Database) -> None:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
         raise AirflowFailException(
             "Another database stores the campaigns with an idempotency_key and the contact maps, and this worker uses "
-            f"{database.url_for_people}. Requests that were accepted there would be sent again. Nothing was sent. Set "
+            f"{database.redacted_url}. Requests that were accepted there would be sent again. Nothing was sent. Set "
             "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
             f"replaced the other one for good, run the following and then clear the task: {commands}"
         )
@@ -57,7 +57,7 @@ def _others_than(database: Database) -> list[str]:
     if noted:
         return [name for name in noted if not name.startswith(mine)]
     name = f"{mine}{secrets.token_hex(4)}"
-    Variable.set(name, database.url_for_people, description=_DESCRIPTION)
+    Variable.set(name, database.redacted_url, description=_DESCRIPTION)
     others = [name for name in Variable.keys(prefix=f"{CAMPAIGN_DATABASE}.") if not name.startswith(mine)]
     if others:
         Variable.delete(name)

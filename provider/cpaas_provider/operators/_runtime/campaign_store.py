@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import OtherServiceError, PartitionsChangedError, StoreError
-from cpaas_provider.database.leases import LEASE, CampaignState
-from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError, OtherServiceError, PartitionsChangedError
+from cpaas_provider.database.leases import LEASE, LeasedState
+from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
 from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
 from cpaas_provider.operators._runtime.context import address_of
@@ -49,19 +49,19 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
         )
     owner = f"task instance {address_of(context)}"
     try:
-        database = open_things.enter_context(open_store())
+        database = open_things.enter_context(open_database())
         refuse_other_database(database)
         campaign = open_campaign(database, key, (partition.part, partition.of), owner)
     except (PartitionsChangedError, OtherServiceError) as error:
         raise AirflowFailException(f"{error} Nothing was sent. {_ADVICE[type(error)]}") from None
-    except StoreError as error:
+    except DatabaseError as error:
         raise AirflowException(f"{error} Nothing was sent.") from None
     open_things.callback(_release, campaign.state)
     open_things.callback(_kept(campaign.state).set)
     state = KeyedState(campaign, witness, f"{key.name}/{partition.part}")
     if state.lost:
         raise AirflowFailException(
-            f"The journal of an earlier try is not in the database {database.url_for_people}. It is another database, "
+            f"The journal of an earlier try is not in the database {database.redacted_url}. It is another database, "
             "or it was restored from an older copy. Nothing was sent. Set [cpaas] database to the database that has "
             "the journal. If that database is lost for good, run the following and then clear the task. It sends again "
             "to every recipient that is not recorded in this database: airflow cpaas journal forget "
@@ -115,16 +115,16 @@ class KeyedState:
             )
 
 
-def lookup_memory(open_things: ExitStack) -> LookupMemory | None:
+def lookup_memory(open_things: ExitStack) -> LookupCache | None:
     """Return the cache of look-ups, ``None`` without a database."""
     try:
-        return LookupMemory(open_things.enter_context(open_store()))
-    except StoreError as error:
+        return LookupCache(open_things.enter_context(open_database()))
+    except DatabaseError as error:
         log.warning("Lookups are not cached, so every number is looked up again: %s", error)
         return None
 
 
-def _kept(state: CampaignState) -> threading.Event:
+def _kept(state: LeasedState) -> threading.Event:
     """Renew a lease in the background, until the event is set."""
     ended = threading.Event()
 
@@ -132,7 +132,7 @@ def _kept(state: CampaignState) -> threading.Event:
         while not ended.wait(LEASE.total_seconds() / 5):
             try:
                 state.renew()
-            except StoreError as error:
+            except DatabaseError as error:
                 # The next write says so, where it matters.
                 log.warning("%s", error)
 
@@ -140,8 +140,8 @@ def _kept(state: CampaignState) -> threading.Event:
     return ended
 
 
-def _release(state: CampaignState) -> None:
+def _release(state: LeasedState) -> None:
     try:
         state.release()
-    except StoreError as error:
+    except DatabaseError as error:
         log.warning("%s", error)

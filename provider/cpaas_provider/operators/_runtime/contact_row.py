@@ -14,8 +14,8 @@ from cpaas_provider.contacts.key_map.key_map import KeyMap, open_map
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
 from cpaas_provider.operators._runtime.context import address_of
 from cpaas_provider.sending.errors import SendingError
@@ -50,7 +50,7 @@ def upsert_by_key(
     )
     try:
         with contextlib.ExitStack() as open_things:
-            database = open_things.enter_context(open_store())
+            database = open_things.enter_context(open_database())
             refuse_other_database(database)
             key_map = open_map(
                 database,
@@ -72,7 +72,7 @@ def upsert_by_key(
             return upsert.run(_hash(key_map, operator), cells)
     except ContactsError as error:
         raise (AirflowFailException if error.for_good else AirflowException)(str(error)) from None
-    except (StoreError, SendingError) as error:
+    except (DatabaseError, SendingError) as error:
         raise AirflowException(str(error)) from None
 
 

@@ -16,8 +16,8 @@ from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
-from cpaas_provider.database.database import open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
 from cpaas_provider.operators._runtime.context import address_of, run_of
 from cpaas_provider.operators.base_idempotent import REPORT_KEY
@@ -86,7 +86,7 @@ class ContactSyncTry:
         self._refuse_results_path()
         source = self._source()
         with contextlib.ExitStack() as open_things, self._in_airflow_words():
-            database = open_things.enter_context(open_store())
+            database = open_things.enter_context(open_database())
             refuse_other_database(database)
             sync = open_things.enter_context(
                 ContactSync(
@@ -229,7 +229,7 @@ class ContactSyncTry:
             raise kind(str(error)) from None
         except SourceError as error:
             raise AirflowException(f"{str(error).rstrip('.')}. Nothing was sent in this try.") from None
-        except (StoreError, OutcomesNotWrittenError) as error:
+        except (DatabaseError, OutcomesNotWrittenError) as error:
             raise AirflowException(str(error)) from None
 
     def _refuse_results_path(self) -> None:

@@ -15,8 +15,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sqlalchemy import Connection
 
 from cpaas_provider.database.batches import batched
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.receiver_check import HandshakeRefusedError, Receiver, ReceiverUnreachableError
 from cpaas_provider.delivery.reports import recipient_key
 from cpaas_provider.delivery.tracking import counts, sent_requests
@@ -81,9 +81,9 @@ class Tracking:
     def database(self) -> Database:
         """The provider's database.
 
-        :raises StoreError: when it cannot be opened
+        :raises DatabaseError: when it cannot be opened
         """
-        return self._open.enter_context(open_store())
+        return self._open.enter_context(open_database())
 
     def begin(self) -> None:
         """Check that the receiver stores reports in this database, before anything is sent.
@@ -92,8 +92,8 @@ class Tracking:
         :raises AirflowException: when the database cannot be used now
         """
         try:
-            self._receiver.check(self.database.identity, self.database.url_for_people)
-        except StoreError as error:
+            self._receiver.check(self.database.identity, self.database.redacted_url)
+        except DatabaseError as error:
             raise AirflowException(
                 f"{error} The connection has a callback_url, so delivery reports need this database. Nothing was sent."
             ) from None
@@ -160,7 +160,7 @@ class Tracking:
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
             self.database.write(work)
-        except StoreError as error:
+        except DatabaseError as error:
             log.warning("The requests could not be recorded for delivery tracking: %s", error)
             return False
         return True
@@ -189,7 +189,7 @@ class ReportEvidence:
         """Return what is known of a request, ``None`` where nothing was reported of it."""
         try:
             found = self._found(entry.reference)
-        except StoreError as error:
+        except DatabaseError as error:
             log.warning("Delivery reports could not be read: %s", error)
             return None
         if entry.reference not in found:
@@ -214,7 +214,7 @@ class ReportEvidence:
         return self._known
 
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
-        with self._tracking.database.reading() as connection:
+        with self._tracking.database.connect() as connection:
             return counts.carried_out(connection, self._tracking.conn_id, names)
 
 
@@ -244,9 +244,9 @@ class PurchaseEvidence:
         :raises RefutedError: when a report says that nothing was bought
         """
         try:
-            with self._tracking.database.reading() as connection:
+            with self._tracking.database.connect() as connection:
                 told = counts.reported(connection, self._tracking.conn_id, entry.reference)
-        except StoreError as error:
+        except DatabaseError as error:
             log.warning("Delivery reports could not be read: %s", error)
             return None
         if told is None:

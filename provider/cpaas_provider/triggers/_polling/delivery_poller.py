@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.database.errors import NoReportsThereError, StoreError
+from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
 from cpaas_provider.delivery.tracking.awaited import STRANGE, noted, open_reports
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of, touched_since
 from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
@@ -145,9 +145,9 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         try:
             asked_for = {name for one in new for name in one.campaigns}
             seen = await asyncio.to_thread(self._read, asked_for, since, list(self._by_campaign))
-        except NoReportsThereError as error:
+        except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
-        except StoreError as error:
+        except DatabaseError as error:
             return await self._without_reading(error)
         self._failures = 0
         self._unread -= new
@@ -167,7 +167,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         if self._database is None:
             self._database = open_reports()
         seen = _Seen()
-        with self._database.reading() as connection:
+        with self._database.connect() as connection:
             if campaigns:
                 seen.looked = counts_of(connection, campaigns)
                 silent = campaigns - seen.looked.keys()
@@ -194,7 +194,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 waiter.judge()
             await _breathe(number)
 
-    async def _without_reading(self, error: StoreError) -> float:
+    async def _without_reading(self, error: DatabaseError) -> float:
         """Let time pass before the store is read again, more each time; say so the first time only."""
         self._failures += 1
         if self._failures == 1:

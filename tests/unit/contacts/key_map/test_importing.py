@@ -254,14 +254,14 @@ class TestLarge:
 
 
 def test_memory_does_not_grow_with_the_file(sqlite_url: str, tmp_path: Path) -> None:
-    from cpaas_provider.database.database import open_store
+    from cpaas_provider.database.database import open_database
 
     def peak(rows: int) -> int:
         path = tmp_path / f"{rows}.csv"
         with path.open("w") as file:
             file.write("id,row_id\n")
             file.writelines(f"{number},row-{number}\n" for number in range(rows))
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             target = Target(database, "cpaas_default", str(rows), URL, "table")
             tracemalloc.start()
             try:

@@ -33,7 +33,7 @@ from cpaas_provider.contacts.key_map.key_map import (
 )
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.overview import values_of
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.sources.csv_file import CsvSource
 
 URL = "https://cpaas.example.com"
@@ -78,7 +78,7 @@ def filled(database: Database, keys: int = 2_100) -> KeyMap:
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyMap]:
     """A map of more than one page that is only read."""
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('origin')}/cpaas.db") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('origin')}/cpaas.db") as opened:
         yield filled(opened)
 
 
@@ -95,14 +95,14 @@ def exported(origin: KeyMap, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def key_map(sqlite_url: str) -> Iterator[KeyMap]:
     """A small map."""
-    with open_store(sqlite_url) as opened:
+    with open_database(sqlite_url) as opened:
         yield filled(opened, 20)
 
 
 @pytest.fixture
 def elsewhere(sqlite_url: str) -> Iterator[Database]:
     """Another database."""
-    with open_store(sqlite_url) as opened:
+    with open_database(sqlite_url) as opened:
         yield opened
 
 

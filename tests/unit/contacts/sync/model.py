@@ -28,7 +28,7 @@ from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import contact_leases
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from cpaas_provider.sources.lists import ListSource
@@ -334,9 +334,9 @@ class OfProcess(Database):
         self._process = process
 
     @contextmanager
-    def reading(self) -> Iterator[Any]:
+    def connect(self) -> Iterator[Any]:
         self._process.check()
-        with super().reading() as connection:
+        with super().connect() as connection:
             yield connection
 
     def write(self, work: Callable[[Any], Any]) -> Any:
@@ -345,14 +345,14 @@ class OfProcess(Database):
         writes = process.world.writes
         fault = writes.popleft() if writes else AtWrite.FINE
         if fault is AtWrite.FAILS_BEFORE:
-            raise StoreError("The database could not be used.")
+            raise DatabaseError("The database could not be used.")
         if fault is AtWrite.DIES_BEFORE:
             process.die()
         result = super().write(work)
         # What a lease writes returns a mapping; its release does not, and does no harm.
         assert not (process.stale and isinstance(result, dict)), "a stale try wrote to the map"
         if fault is AtWrite.FAILS_AFTER:
-            raise StoreError("The connection broke.")
+            raise DatabaseError("The connection broke.")
         if fault is AtWrite.DIES_AFTER:
             process.die()
         return result
@@ -521,7 +521,7 @@ class World:
                 finally:
                     ended.report = sync.report()
                     ended.lines = list(sync.outcomes()) if sync._spool is not None else []
-        except (Died, ContactsError, StoreError, SourceError, errors.CpaasError) as error:
+        except (Died, ContactsError, DatabaseError, SourceError, errors.CpaasError) as error:
             ended.error = error
         if process.dead:
             assert isinstance(ended.error, Died), f"{ended.error!r} hid that the process had died"

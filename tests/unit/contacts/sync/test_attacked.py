@@ -19,8 +19,8 @@ from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.planning import Plan, refuse_too_many
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import KEY, A, AtWrite, Died, Fault, Step, World
 
@@ -37,7 +37,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('attacked') / 'store.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('attacked') / 'store.db'}") as opened:
         yield opened
 
 
@@ -122,7 +122,7 @@ def test_database_that_is_away_for_a_while_makes_no_creation_unknown(world: Worl
 
 def test_database_that_stays_away_leaves_what_had_left_unknown_and_nothing_else(world: World) -> None:
     (ended,) = world.run(Step(rows(8), writes=(AtWrite.FINE,) * 4 + (AtWrite.FAILS_BEFORE,) * 30))
-    assert isinstance(ended.error, StoreError)
+    assert isinstance(ended.error, DatabaseError)
     unknown = [line for line in ended.lines if line.outcome is Outcome.UNKNOWN]
     assert unknown
     assert all(line.row_id in world.list.rows for line in unknown)
@@ -334,7 +334,7 @@ def test_keys_of_one_unicode_form_are_one_and_capitals_count(world: World) -> No
 
 @pytest.fixture
 def postgres(postgres_url: str) -> Iterator[Database]:
-    with open_store(postgres_url) as opened:
+    with open_database(postgres_url) as opened:
         yield opened
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.unit.contacts.sync.model import AtWrite, Fault, Step, World
 
 _names = itertools.count()
@@ -61,7 +61,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def quick_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('model') / 'model.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('model') / 'model.db'}") as opened:
         yield opened
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.receiver import endpoints, secrets_cache
@@ -28,7 +28,7 @@ DOORS = ["callback", "webhook"]
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('received') / 'store.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('received') / 'store.db'}") as opened:
         yield opened
 
 
@@ -162,7 +162,7 @@ class TestRefused:
     def test_503_when_the_store_fails_and_200_when_it_is_well_again(
         self, served: Served, door: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        served.gate.error = StoreError("The disk is full.")
+        served.gate.error = DatabaseError("The disk is full.")
         before = len(served.stored())
         for number in range(5):
             answer = send(served, door, {**REPORT, "id": f"failing-{number}"})
@@ -235,7 +235,7 @@ class TestCallback:
         assert len(served.stored()) == before
 
     def test_503_to_a_handshake_when_the_store_cannot_be_opened(self, served: Served) -> None:
-        served.store_error = StoreError("It is away.")
+        served.store_error = DatabaseError("It is away.")
         assert served.post(served.callback(Ticket("handshake", "handshake", 1))).status_code == 503
 
     def test_a_handshake_is_a_ticket_like_any_other(self, served: Served) -> None:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.receiver import endpoints, quotas
@@ -30,7 +30,7 @@ from tests.unit.delivery.receiving import JSON, REPORT, SHOP, Served, serving
 
 @pytest.fixture(scope="module")
 def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('bounds') / 'store.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('bounds') / 'store.db'}") as opened:
         yield opened
 
 
@@ -57,21 +57,21 @@ async def posted_together(url: str, bodies: Sequence[Any]) -> list[int]:
 class TestMovedStore:
     def test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there(self, tmp_path: Path) -> None:
         path = tmp_path / "home" / "store.db"
-        with open_store(f"sqlite:///{path}") as database, serving(database) as served:
+        with open_database(f"sqlite:///{path}") as database, serving(database) as served:
             assert served.post(body={**REPORT, "note": "before"}).status_code == 200
             elsewhere = path.parent.rename(tmp_path / "elsewhere") / path.name
             path.parent.mkdir()
             answer = served.post(body={**REPORT, "note": "away"})
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-            with open_store(f"sqlite:///{path}") as restored:
+            with open_database(f"sqlite:///{path}") as restored:
                 assert served.post(body={**REPORT, "note": "after"}).status_code == 200
                 assert notes(restored) == ["after"]
-        with open_store(f"sqlite:///{elsewhere}") as moved:
+        with open_database(f"sqlite:///{elsewhere}") as moved:
             assert notes(moved) == ["before"]
 
 
 def notes(database: Database) -> list[str]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [json.loads(body)["note"] for body in connection.execute(select(reports.c.body)).scalars()]
 
 
@@ -103,7 +103,7 @@ class TestExpiry:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         failed = {**REPORT, "status": "failed"}
-        with open_store(f"sqlite:///{tmp_path / 'store.db'}") as database, serving(database) as served:
+        with open_database(f"sqlite:///{tmp_path / 'store.db'}") as database, serving(database) as served:
             old, young = served.callback(self.old(10)), served.callback(self.old(2, "spring-young"))
             assert [served.post(url, failed).status_code for url in (old, young)] == [200, 200]
             with database.engine.begin() as connection:
@@ -115,7 +115,7 @@ class TestExpiry:
             assert dict(prune(database, horizon, horizon))["cpaas_reports"] == 2
             assert served.post(old, failed).status_code == 404
             assert served.bodies() == []
-            with database.reading() as connection:
+            with database.connect() as connection:
                 assert connection.execute(select(deliveries)).all() == []
             assert served.counted()["expired"] == 1
             # What is younger than what was pruned cannot have been.

@@ -28,7 +28,7 @@ EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 
 def collected(database: Database) -> list[Happening]:
     collect(database, EVER)
-    with database.reading() as connection:
+    with database.connect() as connection:
         return untold(connection)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from tests.unit.delivery.receiving import Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))
@@ -23,7 +23,7 @@ STATUSES = {"200", "404", "405", "408", "413", "415", "422", "503"}
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with open_store(f"sqlite:///{tmp_path_factory.mktemp('described') / 'store.db'}") as opened:
+    with open_database(f"sqlite:///{tmp_path_factory.mktemp('described') / 'store.db'}") as opened:
         yield opened
 
 

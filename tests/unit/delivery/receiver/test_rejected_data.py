@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import RejectedDataError, StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError, RejectedDataError
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.receiver.writer import Desk
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, read_report, recipient_key
@@ -73,7 +73,7 @@ async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(
         await desk.close()
     assert counts(strict) == (20, 0, 0)
     assert outcomes(strict).keys() == {one.report.recipient for one in honest}
-    with strict.reading() as connection:
+    with strict.connect() as connection:
         rows = connection.execute(text("SELECT body, times FROM cpaas_reports"))
         stored = {row.body: row.times for row in rows}
     assert len(stored) == 21
@@ -136,13 +136,13 @@ class TestRejectedTwice:
 
 def test_characters_the_database_has_no_place_for_are_stored_escaped(postgres_url: str) -> None:
     """As in a PostgreSQL of another encoding; the rule here stands for it."""
-    with open_store(postgres_url) as database:
+    with open_database(postgres_url) as database:
         rule = "ALTER TABLE cpaas_reports ADD CONSTRAINT narrow CHECK (octet_length(body) = length(body))"
         database.write(lambda connection: connection.execute(text(rule)))
         body = '{"recipient": "2348030000001", "status": "delivered", "reason": "\u00e9\U0001f600"}'
         found = Inbox(database).keep([Arrival("shop", "callback", PACK, read_report(json.loads(body)), body, WHEN)])
         assert found == [Kept.UNREADABLE]
-        with database.reading() as connection:
+        with database.connect() as connection:
             (stored,) = connection.execute(text("SELECT body FROM cpaas_reports")).scalars()
         assert json.loads(stored) == json.loads(body)
 
@@ -154,13 +154,13 @@ def test_value_the_driver_cannot_send_is_rejected_data(database: Database) -> No
 
 
 def test_nul_is_rejected_data_on_postgresql(postgres_url: str) -> None:
-    with open_store(postgres_url) as database, pytest.raises(RejectedDataError):
+    with open_database(postgres_url) as database, pytest.raises(RejectedDataError):
         database.write(lambda connection: connection.execute(text("SELECT :it"), {"it": "nul\x00"}))
 
 
 def test_database_that_is_away_is_no_rejected_data(sqlite_url: str) -> None:
-    with open_store(sqlite_url) as database:
+    with open_database(sqlite_url) as database:
         database.write(lambda connection: connection.execute(text("DROP TABLE cpaas_reports")))
-        with pytest.raises(StoreError) as failed:
+        with pytest.raises(DatabaseError) as failed:
             Inbox(database).keep([report(ADA, "sent", ticket=PACK)])
     assert not isinstance(failed.value, RejectedDataError)

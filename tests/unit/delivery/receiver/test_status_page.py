@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI, Header, HTTPException
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.receiver.status_page import MOST, add_overview, overview, page_of
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
 from tests.ports import listening
@@ -112,7 +112,7 @@ def test_on_a_phone_each_figure_stands_beside_its_name(database: Database, page:
 
 def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
     def closed() -> Database:
-        raise StoreError("The store is away.")
+        raise DatabaseError("The store is away.")
 
     app = FastAPI()
     add_overview(app, closed, logged_in)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.receiver import writer as desks
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.receiver.writer import Desk, DeskFullError, DeskWhenNeeded
@@ -130,7 +130,7 @@ async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(
         store.may_go_on.release()
         await asyncio.gather(*first)
         await store.has_begun()
-        store.error = StoreError("The disk is full.")
+        store.error = DatabaseError("The disk is full.")
         store.may_go_on.release()
         told = await asyncio.gather(*rest, return_exceptions=True)
         assert [str(one) for one in told] == ["The disk is full."] * 2
@@ -211,7 +211,7 @@ class TestWhenNeeded:
 
     async def test_one_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
         store.free = True
-        failures = [StoreError("No room on the disk.")]
+        failures = [DatabaseError("No room on the disk.")]
 
         def open_desk() -> Desk:
             if failures:
@@ -219,7 +219,7 @@ class TestWhenNeeded:
             return Desk(at_once(store.keep))
 
         desk = DeskWhenNeeded(open_desk)
-        with pytest.raises(StoreError, match="No room on the disk"):
+        with pytest.raises(DatabaseError, match="No room on the disk"):
             await desk.hand_in(arrival("1"))
         assert await desk.hand_in(arrival("2")) is Kept.NEW
         await desk.close()
@@ -320,9 +320,9 @@ class TestWaitingForTheDisk:
         first = handing(desk, "1")
         await until(lambda: disk.finishing == [["1"]])
         second = handing(desk, "2")
-        disk.errors.append(StoreError("The disk is full."))
+        disk.errors.append(DatabaseError("The disk is full."))
         disk.may_finish.release(2)
-        with pytest.raises(StoreError, match="full"):
+        with pytest.raises(DatabaseError, match="full"):
             await first[0]
         assert await second[0] is Kept.NEW
 

@@ -35,7 +35,7 @@ def test_each_campaign_is_counted_by_what_became_of_its_recipients(told: Databas
 def test_thousands_of_waiters_are_counted_in_few_queries(told: Database) -> None:
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    with told.reading() as connection:
+    with told.connect() as connection:
         found = counts_of(connection, ["spring", *(f"none{number}" for number in range(5000)), "one"])
     assert set(found) == {"spring", "one"}
     assert len([query for query in asked if query.startswith("SELECT")]) == 11
@@ -48,7 +48,7 @@ def test_whatever_changed_is_found_by_one_query(told: Database) -> None:
     kept(told, report(UMA, "delivered", ticket=to(ADA, OBI, UMA)))
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    with told.reading() as connection:
+    with told.connect() as connection:
         found = touched_since(connection, datetime.now(UTC), {"spring", "one"})
         assert touched_since(connection, datetime.now(UTC), {"one"}) == {}
     assert {name: one.final for name, one in found.items()} == {"spring": 3}
@@ -59,15 +59,15 @@ def test_whatever_changed_is_found_by_one_query(told: Database) -> None:
 def test_a_repeat_touches_nothing(told: Database) -> None:
     one = report(ADA, "delivered", ticket=to(campaign="autumn"))
     kept(told, one)
-    with told.reading() as connection:
+    with told.connect() as connection:
         before = counts_of(connection, ["autumn"])
     kept(told, one, report(ADA, "sent", ticket=to(campaign="autumn")))
-    with told.reading() as connection:
+    with told.connect() as connection:
         assert counts_of(connection, ["autumn"]) == before
 
 
 def test_recipients_are_named_with_what_became_of_them(told: Database) -> None:
-    with told.reading() as connection:
+    with told.connect() as connection:
         found = list(recipients_of(connection, ["spring", "one"]))
     assert [(one["campaign"], one["recipient"], one["outcome"]) for one in found] == [
         ("spring", ADA, "delivered"),

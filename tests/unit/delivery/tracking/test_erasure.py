@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.database import database as store
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, events, reports, requests
 from cpaas_provider.delivery.reports import State
 from cpaas_provider.delivery.tracking import erasure
@@ -59,13 +59,13 @@ def filled(database: Database) -> Database:
 
 
 def bodies(database: Database) -> list[str]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return list(connection.execute(select(reports.c.body)).scalars())
 
 
 def everything(database: Database) -> str:
     """Return what all tables that may name somebody hold, as text."""
-    with database.reading() as connection:
+    with database.connect() as connection:
         tables = (deliveries, requests, events, reports)
         return "\n".join(str(row) for table in tables for row in connection.execute(select(table)))
 
@@ -125,7 +125,7 @@ class TestForms:
     def test_a_report_goes_that_writes_the_number_in_any_form(
         self, sqlite_url: str, write: Callable[[Any], Any]
     ) -> None:
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             kept(database, *(arrival(write(form), ticket=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)))
             kept(database, report(OBI, "delivered", ticket=to()))
             erase(database, ADA)
@@ -168,7 +168,7 @@ class TestForms:
         left = re.sub(r"[^0-9]", "", everything(database))
         assert "8030000001" not in left
         assert outcomes(database) == {OBI: "undelivered"}
-        with database.reading() as connection:
+        with database.connect() as connection:
             ids = {row.reference: row.message_id for row in connection.execute(select(requests))}
         assert ids == {"pack": None, "other": "m2"}
 
@@ -194,7 +194,7 @@ class TestInFlight:
     def test_a_word_of_the_service_s_stays_proof(self, database: Database) -> None:
         kept(database, report(ADA, "pending", ticket=to()))
         erase(database, ADA)
-        with database.reading() as connection:
+        with database.connect() as connection:
             row = connection.execute(select(deliveries)).one()
         assert (row.state, row.status, row.failed) == (State.UNDELIVERED, "pending", False)
 
@@ -212,7 +212,7 @@ class TestInFlight:
         database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
         delivery_events.collect(database, {delivery_events.MESSAGES_FAILED: arrival({}).at})
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert delivery_events.untold(connection) == []
 
 
@@ -221,7 +221,7 @@ class TestFile:
         path = tmp_path / "store.db"
         others = [f"23480400{number:05}" for number in range(1500)]
         all_of_them = to(*others, ADA)
-        with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as receiver:
+        with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as receiver:
             kept(receiver, *(report(one, "sent", ticket=all_of_them) for one in others))
             kept(receiver, *(report(f"+{ADA}", "sent", ticket=all_of_them, reason=f"no {one}") for one in range(80)))
             kept(receiver, *(report(one, "failed", ticket=all_of_them, reason="x" * 200) for one in others))
@@ -233,7 +233,7 @@ class TestFile:
 
     def test_what_another_program_deleted_goes_from_the_file_too(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
-        with open_store(f"sqlite:///{path}") as database:
+        with open_database(f"sqlite:///{path}") as database:
             kept(database, *(report(ADA, "sent", ticket=to(campaign=f"c{number}")) for number in range(200)))
             with database.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA secure_delete = OFF")
@@ -248,10 +248,10 @@ class TestFile:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "store.db"
-        monkeypatch.setattr(store, "PATIENCE_SECONDS", 0.05)
-        with open_store(f"sqlite:///{path}") as database, open_store(f"sqlite:///{path}") as other:
+        monkeypatch.setattr(store, "LOCK_TIMEOUT", 0.05)
+        with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as other:
             kept(database, report(ADA, "sent", ticket=to()))
-            with other.reading() as reader:
+            with other.connect() as reader:
                 reader.exec_driver_sql("BEGIN")
                 reader.execute(select(reports.c.digest)).all()
                 assert erase(database, ADA).leftovers

@@ -53,12 +53,12 @@ def noted(database, campaign="spring", recipients=2, reference=None):
 def found(database, kind=None, since=EVER, looked=None):
     """Collect, and return what is to be told."""
     collect(database, since, looked)
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [one for one in untold(connection) if kind in (None, one.kind)]
 
 
 def told(database):
-    with database.reading() as connection:
+    with database.connect() as connection:
         all_ = untold(connection)
     database.write(lambda c: note_told(c, all_))
 
@@ -69,7 +69,7 @@ def an_age_passes(database, column=None, by=timedelta(hours=73)):
         moment = table.c[name]
         if column not in (None, name):
             continue
-        with database.reading() as connection:
+        with database.connect() as connection:
             keys = list(table.primary_key)
             rows = connection.execute(select(*keys, moment)).all()
         for *key, at in rows:
@@ -181,7 +181,7 @@ class TestCampaignFinished:
             thread.start()
         for thread in threads:
             thread.join()
-        with database.reading() as connection:
+        with database.connect() as connection:
             all_ = untold(connection)
         assert sorted(one.campaign for one in all_ if one.kind == CAMPAIGN_FINISHED) == sorted(
             f"c{n}" for n in range(60)
@@ -266,7 +266,7 @@ class TestBatches:
         query = select(deliveries.c.conn_id).where(events._waiting(kind, datetime.now(UTC)))
         text = str(query.compile(database.engine, compile_kwargs={"literal_binds": True})).replace("%%", "%")
         explain = "EXPLAIN QUERY PLAN"
-        with database.reading() as connection:
+        with database.connect() as connection:
             if connection.dialect.name == "postgresql":
                 explain = "EXPLAIN"
                 connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # which small tables are read by
@@ -276,7 +276,7 @@ class TestBatches:
     def test_are_never_torn_apart(self, database):
         kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
         collect(database, EVER)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert len(untold(connection, limit=1)) == 5
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event, func, select
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
@@ -45,12 +45,12 @@ def alone(campaign: str = "spring") -> Ticket:
 
 
 def rows(database: Database) -> int:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return connection.execute(select(func.count()).select_from(deliveries)).scalar_one()
 
 
 def raw(database: Database) -> int:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return connection.execute(select(func.count()).select_from(reports)).scalar_one()
 
 
@@ -104,7 +104,7 @@ class TestTheOneRecipientOfARequest:
         kept(database, report(None, "failed", ticket=ONE))
         collect(database, EVER)
         kept(database, report(ADA, "rejected", ticket=ONE))
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert len(untold(connection)) == 1
             assert connection.execute(select(deliveries.c.failed_in)).scalar_one()
         assert outcomes(database) == {ADA: "undelivered"}
@@ -182,7 +182,7 @@ class TestACallbackUrl:
         more = [f"23480200000{number:02}" for number in range(10)]
         kept(database, *(report(one, word, ticket=TWO) for one in more for word in ("failed", "clicked")))
         collect(database, EVER)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert untold(connection) == []
         with DeliveryEventSource("spring").open() as table:
             assert list(table.rows(["recipient"])) == []
@@ -206,12 +206,12 @@ def test_several_processes_at_once_take_no_more_than_a_request_has(url: str) -> 
 
     def work(seed: int) -> list[Kept]:
         mine: list[Arrival] = random.Random(seed).sample(told, len(told))
-        with open_store(url) as database:
+        with open_database(url) as database:
             return [one for start in range(0, len(mine), 20) for one in kept(database, *mine[start : start + 20])]
 
-    with open_store(url), ThreadPoolExecutor(4) as pool:
+    with open_database(url), ThreadPoolExecutor(4) as pool:
         found: list[Any] = [one for part in pool.map(work, range(4)) for one in part]
-    with open_store(url) as database:
+    with open_database(url) as database:
         assert counts(database) == (50, 0, 0)
     assert sum(one is Kept.NEW for one in found) == 50
     assert sum(one is Kept.EXCESS for one in found) == 150

@@ -7,8 +7,8 @@ from hashlib import sha256
 import pytest
 from sqlalchemy import func, select
 
-from cpaas_provider.database.database import Database, open_store
-from cpaas_provider.database.errors import StoreError
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.receiver.received import Kept
 from cpaas_provider.delivery.reports import STATES, State
@@ -43,7 +43,7 @@ class TestWhatIsKept:
         assert kept(database, one) == [Kept.NEW]
         assert kept(database, one, one) == [Kept.REPEATED, Kept.REPEATED]
         assert counts(database) == (1, 0, 0)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert connection.execute(select(reports.c.times)).scalars().all() == [3]
 
     def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
@@ -55,7 +55,7 @@ class TestWhatIsKept:
         assert kept(database, arrival(body, ticket=PACK)) == [Kept.UNREADABLE]
         assert kept(database, arrival(body, ticket=PACK)) == [Kept.REPEATED]
         assert counts(database) == (0, 0, 0)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1
 
     def test_nothing_is_kept_of_nothing(self, database: Database) -> None:
@@ -68,14 +68,14 @@ class TestWhatIsKept:
 
     def test_a_database_that_cannot_merge_is_refused(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(database.engine.dialect, "name", "mysql")
-        with pytest.raises(StoreError, match="SQLite and PostgreSQL"):
+        with pytest.raises(DatabaseError, match="SQLite and PostgreSQL"):
             Inbox(database)
 
 
 class TestTheStateOfARecipient:
     @pytest.mark.parametrize("first", STATES)
     def test_goes_by_rank_whatever_comes_first(self, sqlite_url: str, first: str) -> None:
-        with open_store(sqlite_url) as database:
+        with open_database(sqlite_url) as database:
             for second in STATES:
                 kept(database, report(ADA, first, ticket=to(campaign=second)))
                 kept(database, report(ADA, second, ticket=to(campaign=second)))
@@ -95,7 +95,7 @@ class TestTheStateOfARecipient:
     def test_delivered_and_failed_is_a_conflict(self, database: Database) -> None:
         kept(database, report(ADA, "delivered", ticket=PACK), report(OBI, "delivered", ticket=PACK))
         kept(database, report(ADA, "failed", ticket=PACK))
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert {one["recipient"]: one["conflict"] for one in recipients_of(connection, ["spring"])} == {
                 ADA: True,
                 OBI: False,
@@ -105,7 +105,7 @@ class TestTheStateOfARecipient:
         kept(database, report(ADA, "failed", ticket=PACK, reason="absent"))
         kept(database, report(ADA, "sent", ticket=PACK, reason="on its way"))
         kept(database, report(ADA, "rejected", ticket=PACK, reason="too late"))
-        with database.reading() as connection:
+        with database.connect() as connection:
             (one,) = recipients_of(connection, ["spring"])
         assert (one["status"], one["reason"], one["outcome"]) == ("failed", "absent", State.UNDELIVERED.name.lower())
 
@@ -145,14 +145,14 @@ def test_several_at_once_count_everybody_once(url: str) -> None:
     def work(seed: int) -> list[Kept]:
         mine = told[:]
         random.Random(seed).shuffle(mine)
-        with open_store(url) as database:
+        with open_database(url) as database:
             inbox = Inbox(database)
             return [one for start in range(0, len(mine), 150) for one in inbox.keep(mine[start : start + 150])]
 
-    with open_store(url), ThreadPoolExecutor(4) as pool:
+    with open_database(url), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(work, [mix.random() * 1000 for _ in range(4)]))
     assert sum(one is Kept.NEW for part in found for one in part) == len(phones) * len(words)
-    with open_store(url) as database:
+    with open_database(url) as database:
         assert counts(database) == (len(phones), 0, 0)
 
 
@@ -162,5 +162,5 @@ def test_digest_is_the_hash_of_all_parts_however_long_the_body_is(database: Data
     assert kept(database, one) == [Kept.UNREADABLE]
     parts = [part.encode() for part in (one.conn_id, one.door, "", one.body)]
     expected = sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
-    with database.reading() as connection:
+    with database.connect() as connection:
         assert connection.execute(select(reports.c.digest)).scalar_one() == expected

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.lookups import LookupMemory
+from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.schema import deliveries, events, lookups, reports, request_counts, requests, sends
 from cpaas_provider.delivery.tracking import retention
 from cpaas_provider.delivery.tracking.retention import prune
@@ -17,7 +17,7 @@ TABLES = (reports, deliveries, requests, sends, request_counts)
 
 
 def number_of(database: Database) -> list[int]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES]
 
 
@@ -63,14 +63,14 @@ class TestPruning:
         with filled.engine.begin() as connection:
             connection.execute(insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "told": None}])
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
-        with filled.reading() as connection:
+        with filled.connect() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
 
     def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
         now = datetime.now(UTC)
-        memory = LookupMemory(filled)
-        memory.remember({b"a": True}, now - timedelta(days=200))
-        memory.remember({b"b": True}, now - timedelta(days=400))
+        memory = LookupCache(filled)
+        memory.set_many({b"a": True}, now - timedelta(days=200))
+        memory.set_many({b"b": True}, now - timedelta(days=400))
         gone = dict(prune(filled, now - timedelta(days=90), now - timedelta(days=365)))
         assert gone["cpaas_lookups"] == 1
-        assert memory.recall([b"a", b"b"], now - timedelta(days=500)) == {b"a": True}
+        assert memory.get_many([b"a", b"b"], now - timedelta(days=500)) == {b"a": True}

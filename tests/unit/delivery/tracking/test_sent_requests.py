@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import event, select
 
-from cpaas_provider.database.database import Database, open_store
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.receiver.received import Kept
 from cpaas_provider.delivery.tracking.counts import carried_out, recipients_of
@@ -29,7 +29,7 @@ def note(database: Database, *made: NotedRequest, campaign: str = "spring") -> N
 
 
 def known(database: Database, *names: str) -> dict[str, str | None]:
-    with database.reading() as connection:
+    with database.connect() as connection:
         return carried_out(connection, "shop", names)
 
 
@@ -43,7 +43,7 @@ class TestWhatSendersNote:
         for _ in range(2):
             database.write(lambda connection: note_send(connection, SPRING))
         database.write(lambda connection: note_end(connection, "spring", 12))
-        with database.reading() as connection:
+        with database.connect() as connection:
             (row,) = connection.execute(select(sends)).all()
         assert (row.campaign, row.task_id, row.expected) == ("spring", "send", 12)
         assert row.ended >= row.began
@@ -52,13 +52,13 @@ class TestWhatSendersNote:
         note(database, NotedRequest("pack", 2))
         note(database, NotedRequest("pack", 2, "m1"))
         note(database, NotedRequest("pack", 2))
-        with database.reading() as connection:
+        with database.connect() as connection:
             (row,) = connection.execute(select(requests)).all()
         assert (row.reference, row.campaign, row.recipients, row.message_id) == ("pack", "spring", 2, "m1")
 
     def test_nothing_is_noted_of_nothing(self, database: Database) -> None:
         note(database)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert connection.execute(select(requests)).all() == []
 
 
@@ -105,7 +105,7 @@ class TestReportsOfTheAccount:
             note(database, NotedRequest(OURS, 3, "m1"))
             assert outcomes(database) == {ADA: "delivered", OBI: "undelivered", UMA: "clicked"}
             assert outcomes(database, OURS) == outcomes(database, "~m1") == {}
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert [one["conflict"] for one in recipients_of(connection, ["spring"])] == [True, False, False]
 
     def test_of_thousands_of_requests_are_looked_for_in_few_queries(self, database: Database) -> None:
@@ -126,7 +126,7 @@ class TestReportsOfTheAccount:
 
     def test_stored_while_their_request_is_noted_are_the_campaign_s_at_its_end(self, postgres_url: str) -> None:
         """On SQLite one waits for the other."""
-        with open_store(postgres_url) as database, open_store(postgres_url) as receiver:
+        with open_database(postgres_url) as database, open_database(postgres_url) as receiver:
             database.write(lambda connection: note_send(connection, SPRING))
             kept(receiver, report(ADA, "delivered", external_ref=OURS))
             late = [report(OBI, "failed", external_ref=OURS), report(ADA, "clicked", id="m1")]
@@ -144,10 +144,10 @@ class TestReportsOfTheAccount:
 
     def test_of_a_request_that_is_a_campaign_by_itself_stay_where_they_are(self, database: Database) -> None:
         kept(database, report(ADA, "delivered", external_ref=OURS, id="m1"), report(ADA, "clicked", id="m1"))
-        with database.reading() as connection:
+        with database.connect() as connection:
             before = connection.execute(select(deliveries).where(deliveries.c.campaign == OURS)).one()
         note(database, NotedRequest(OURS, 1), campaign=OURS)
-        with database.reading() as connection:
+        with database.connect() as connection:
             assert connection.execute(select(deliveries).where(deliveries.c.campaign == OURS)).one() == before
         note(database, NotedRequest(OURS, 1, "m1"), campaign=OURS)
         database.write(lambda connection: note_end(connection, OURS, 1))
@@ -201,7 +201,7 @@ class TestWhatIsKnownToBeCarriedOut:
 
 
 def test_every_store_has_a_name_of_its_own(database: Database, tmp_path: object) -> None:
-    with open_store(f"sqlite:///{tmp_path}/other.db") as other, open_store(str(database.engine.url)) as again:
+    with open_database(f"sqlite:///{tmp_path}/other.db") as other, open_database(str(database.engine.url)) as again:
         assert again.identity == database.identity != other.identity
 
 
@@ -209,5 +209,5 @@ def test_connections_that_something_was_sent_with_are_named_once(database: Datab
     for campaign, conn_id in (("spring", "shop"), ("summer", "shop"), ("autumn", "Bank")):
         send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "task", -1)
         database.write(partial(note_send, send=send))
-    with database.reading() as connection:
+    with database.connect() as connection:
         assert sending_connections(connection) == {"shop", "Bank"}

@@ -33,7 +33,7 @@ def sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
 
 def finished(database: Database) -> list[Happening]:
     collect(database, EVER)
-    with database.reading() as connection:
+    with database.connect() as connection:
         return [one for one in untold(connection) if one.kind == CAMPAIGN_FINISHED]
 
 

@@ -54,10 +54,10 @@ class NobodyLookedUpError(SendingError):
 class Memory(Protocol):
     """Remembers look-ups over runs, by hashes of numbers."""
 
-    def recall(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
+    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
         """Return what was found since a moment."""
 
-    def remember(self, found: Mapping[bytes, bool], at: datetime) -> None:
+    def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
         """Note what was found."""
 
 
@@ -187,7 +187,7 @@ class DoNotDisturb:
         if self._memory is None:
             return {}
         try:
-            return await asyncio.to_thread(self._memory.recall, hashes, datetime.now(UTC) - self._ttl)
+            return await asyncio.to_thread(self._memory.get_many, hashes, datetime.now(UTC) - self._ttl)
         except Exception as error:  # noqa: BLE001 - a memory that fails costs look-ups, and nothing else
             self._forget_memory(error)
             return {}
@@ -196,7 +196,7 @@ class DoNotDisturb:
         if self._memory is None or not found:
             return
         try:
-            await asyncio.to_thread(self._memory.remember, found, datetime.now(UTC))
+            await asyncio.to_thread(self._memory.set_many, found, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - a memory that fails costs look-ups, and nothing else
             self._forget_memory(error)
 

@@ -37,12 +37,12 @@ class Book:
         self.found: dict[bytes, tuple[bool, datetime]] = {}
         self.broken = False
 
-    def recall(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
+    def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, bool]:
         if self.broken:
             raise OSError("no such table")
         return {one: self.found[one][0] for one in hashes if one in self.found and self.found[one][1] >= since}
 
-    def remember(self, found: Mapping[bytes, bool], at: datetime) -> None:
+    def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
         if self.broken:
             raise OSError("no such table")
         self.found.update({one: (dnd, at) for one, dnd in found.items()})
