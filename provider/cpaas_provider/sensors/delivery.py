@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.sensors._delivery_status import Look
     from cpaas_provider.sensors._send_result import Sent
-    from cpaas_provider.triggers._polling.delivery_criteria import Goal
+    from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
 # On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
 DEFAULT_ROUND = 1.0
@@ -125,7 +125,7 @@ class DeliverySensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Read the database once."""
         seen = self._look(context)
-        verdict = self._goal(seen.sent).judge(seen.counts) if seen else None
+        verdict = self._criteria(seen.sent).evaluate(seen.counts) if seen else None
         return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, verdict)) if verdict else False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class DeliverySensor(BaseSensorOperator):
         from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
         seen = self._look(context) or self._seen
-        verdict = self._goal(seen.sent).given_up(seen.counts) if seen else self._of_the_trigger
+        verdict = self._criteria(seen.sent).evaluate_timeout(seen.counts) if seen else self._of_the_trigger
         if verdict is None:
             raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read.")
         if verdict["outcome"] == DONE:
@@ -231,10 +231,10 @@ class DeliverySensor(BaseSensorOperator):
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
 
-    def _goal(self, sent: Sent) -> Goal:
-        from cpaas_provider.triggers._polling.delivery_criteria import Goal
+    def _criteria(self, sent: Sent) -> DeliveryCriteria:
+        from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
-        return Goal(sent.expected, self.min_delivered)
+        return DeliveryCriteria(sent.expected, self.min_delivered)
 
     def _conclude(self, context: Context, verdict: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""

@@ -152,7 +152,7 @@ class OtpStatusSensor(BaseSensorOperator):
 
         try:
             with CpaasHook(self.cpaas_conn_id).get_conn() as client:
-                result = self._watch().judge(client.get_otp(self.otp_id), timezone.utcnow())
+                result = self._watch().evaluate(client.get_otp(self.otp_id), timezone.utcnow())
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None

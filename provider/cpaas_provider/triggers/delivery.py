@@ -11,11 +11,11 @@ from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.triggers._polling.delivery_criteria import ERROR, Goal
+from cpaas_provider.triggers._polling.delivery_criteria import ERROR, DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller, DeliveryWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 
-LAST_LOOK = 10.0
+LAST_READ_SECONDS = 10.0
 """Seconds that the last read of the database may take, at the deadline."""
 
 _STORE = "delivery reports"
@@ -80,13 +80,16 @@ class DeliveryTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         deadline = datetime.fromisoformat(self.deadline)
-        goal = Goal(self.expected, self.min_delivered)
-        waiter = DeliveryWaiter(self.campaigns, goal, self.poke_interval, self.unknown)
+        criteria = DeliveryCriteria(self.expected, self.min_delivered)
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
         with DeliveryPoller.joined(_STORE, waiter) as poller:
             with contextlib.suppress(TimeoutError):
-                return await waiter.answer(deadline) or waiter.given_up()
-            poller.look_again(waiter)
+                return await waiter.result(deadline) or waiter.timeout_result()
+            poller.request_last_read(waiter)
             with contextlib.suppress(TimeoutError):
                 # From now on: a triggerer that was down may be late already.
-                return await waiter.answer(timezone.utcnow() + timedelta(seconds=LAST_LOOK)) or waiter.given_up()
-        return waiter.given_up()
+                return (
+                    await waiter.result(timezone.utcnow() + timedelta(seconds=LAST_READ_SECONDS))
+                    or waiter.timeout_result()
+                )
+        return waiter.timeout_result()

@@ -18,7 +18,7 @@ from cpaas_provider.triggers._polling.poller import WaitEndedError
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
 
-LAST_READ = 5.0
+LAST_READ_SECONDS = 5.0
 """Seconds a read may go on past the deadline: the last one begins there."""
 TIMED_OUT = "timed_out"
 ERROR = "error"
@@ -37,7 +37,7 @@ class OtpWatch:
     success_statuses: Sequence[str] | None = None
     failure_statuses: Sequence[str] | None = None
 
-    def judge(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
+    def evaluate(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
         """Return the outcome of the passcode as plain JSON, or ``None`` while it is pending.
 
         The result is ``{"outcome", "id", "status", "status_desc"}``, with ``"by": "clock"`` if the passcode expired
@@ -125,9 +125,9 @@ class OtpStatusTrigger(BaseTrigger):
         waiter = OtpWaiter(self.otp_id, watch, self.poke_interval, deadline)
         with OtpPoller.joined(self.cpaas_conn_id, waiter) as poller:
             with contextlib.suppress(TimeoutError):
-                return await waiter.answer(deadline)
-            if poller.hurry(waiter, LAST_READ):
+                return await waiter.result(deadline)
+            if poller.request_last_read(waiter, LAST_READ_SECONDS):
                 with contextlib.suppress(TimeoutError):
                     # From now on: a triggerer that was down may be late already.
-                    return await waiter.answer(timezone.utcnow() + timedelta(seconds=LAST_READ))
+                    return await waiter.result(timezone.utcnow() + timedelta(seconds=LAST_READ_SECONDS))
         return None

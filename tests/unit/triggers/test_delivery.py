@@ -21,7 +21,7 @@ from cpaas_provider.delivery.tracking.counts import Counts
 from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
 from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import delivery_poller, poller
-from cpaas_provider.triggers._polling.delivery_criteria import Goal
+from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.database.conftest import database as database
@@ -44,10 +44,10 @@ def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_poller, "SHORTEST_INTERVAL", ROUND)
-    monkeypatch.setattr(delivery_poller, "_REST", 0)
-    monkeypatch.setattr(poller, "LINGER", 0.0)
+    monkeypatch.setattr(delivery_poller, "_MIN_PAUSE_RATIO", 0)
+    monkeypatch.setattr(poller, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
-    monkeypatch.setattr(poller, "LONGEST_BACKOFF", 0.02)
+    monkeypatch.setattr(poller, "MAX_BACKOFF", 0.02)
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ class TestGoal:
         ],
     )
     def test_without_a_share_everybody_s_end_is_waited_for(self, counts: Counts, outcome: str | None) -> None:
-        judged = Goal(4).judge(counts)
+        judged = DeliveryCriteria(4).evaluate(counts)
         assert (judged and judged["outcome"]) == outcome
 
     @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ class TestGoal:
     def test_a_share_ends_it_when_it_is_reached_or_out_of_reach(
         self, share: float, counts: Counts, outcome: str | None
     ) -> None:
-        judged = Goal(4, share).judge(counts)
+        judged = DeliveryCriteria(4, share).evaluate(counts)
         assert (judged and judged["outcome"]) == outcome
 
     def test_a_share_of_hundreds_is_not_rounded_up_by_arithmetic(self) -> None:
         assert 0.07 * 100 > 7
-        judged = Goal(100, 0.07).judge(Counts(7))
+        judged = DeliveryCriteria(100, 0.07).evaluate(Counts(7))
         assert (judged or {}).get("outcome") == "done"
 
     def test_figures_add_up_also_where_more_is_reported_on_than_was_surely_sent(self) -> None:
-        assert list(Goal(5).standing(Counts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
-        assert list(Goal(1).standing(Counts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
+        assert list(DeliveryCriteria(5).summary(Counts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
+        assert list(DeliveryCriteria(1).summary(Counts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
 
 
 class TestEvents:
@@ -209,7 +209,7 @@ class TestDeadline:
     async def test_a_store_that_cannot_be_read_does_not_push_it_out(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(delivery, "LAST_LOOK", 0.1)
+        monkeypatch.setattr(delivery, "LAST_READ_SECONDS", 0.1)
         (tmp_path / "file").touch()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         assert await told(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
@@ -276,7 +276,7 @@ class TestOnePoller:
     async def test_everything_is_looked_at_again_in_case_a_receiver_s_clock_is_wrong(
         self, store: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delivery_poller, "LOOK_AGAIN", 0.1)
+        monkeypatch.setattr(delivery_poller, "FULL_READ_SECONDS", 0.1)
         waiting = asyncio.create_task(told(trigger()))
         with asked(*ROUNDS) as rounds:
             await until(lambda: rounds)

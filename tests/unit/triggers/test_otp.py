@@ -146,7 +146,7 @@ class TestTrouble:
     async def test_a_service_that_says_nothing_does_not_push_the_deadline_out(
         self, sandbox: Sandbox, otp_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(otp, "LAST_READ", 0.2)
+        monkeypatch.setattr(otp, "LAST_READ_SECONDS", 0.2)
         sandbox.control("POST", "faults", {"operation": "get_otp", "kind": "latency", "ms": 20_000})
         async with asyncio.timeout(5):
             assert (await event(trigger(otp_id, deadline=in_(0.5))))["outcome"] == "timed_out"
@@ -199,5 +199,5 @@ class TestWatch:
         record = OtpToken(
             id="1", recipient=RECIPIENT, status=1, status_desc=description, created_datetime="2026-01-31T10:00:00Z"
         )
-        judged = OtpWatch().judge(record, timezone.utcnow())
+        judged = OtpWatch().evaluate(record, timezone.utcnow())
         assert (judged and judged["outcome"]) == outcome

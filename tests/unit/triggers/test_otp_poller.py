@@ -34,7 +34,7 @@ def connection(url: str, key: str = "sk_one", **extra: Any) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 0.02)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
-    monkeypatch.setattr(poller, "LINGER", 0.05)
+    monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
     yield
     assert [place for place in poller._pollers if not place[0].is_closed()] == []
 
@@ -56,8 +56,8 @@ def in_(seconds: float) -> str:
 
 async def event(otp_id: str, deadline: float = 20, poke_interval: float = 0, **given: Any) -> Event:
     one = OtpStatusTrigger("cpaas_default", otp_id, in_(deadline), poke_interval, **given)
-    (told,) = [event.payload async for event in one.run()]
-    return dict(told)
+    (payload,) = [event.payload async for event in one.run()]
+    return dict(payload)
 
 
 async def events(*otp_ids: str, **given: Any) -> list[Event]:
@@ -88,8 +88,8 @@ class TestSharing:
             ids = [client.request_otp(f"+23480300{number:05}").id for number in range(100)]
             for otp_id in ids:
                 client.revoke_otp(otp_id)
-        told = asyncio.run(events(*ids))
-        assert [(one["id"], one["outcome"]) for one in told] == [(otp_id, "revoked") for otp_id in ids]
+        results = asyncio.run(events(*ids))
+        assert [(one["id"], one["outcome"]) for one in results] == [(otp_id, "revoked") for otp_id in ids]
         assert sandbox.counters()["requests"]["get_otp"] == 100
 
     def test_the_next_loop_of_the_process_reads_as_well(
@@ -200,11 +200,11 @@ class TestLimits:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, requests_per_second=0.01))
-        monkeypatch.setattr(otp, "LAST_READ", 0.05)
+        monkeypatch.setattr(otp, "LAST_READ_SECONDS", 0.05)
         (first,) = begun("first")
         await until_reads(server, 1)
-        told = await events(*names(35), deadline=0.1)
-        assert told == [{"outcome": "timed_out", "id": name} for name in names(35)]
+        results = await events(*names(35), deadline=0.1)
+        assert results == [{"outcome": "timed_out", "id": name} for name in names(35)]
         assert server.read == ["first"]
         first.cancel()
 
@@ -231,9 +231,9 @@ class TestLimits:
         await until_reads(server, 4)
         for task in tasks:
             task.cancel()
-        told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert len(told) == 1
-        assert told[0].startswith(
+        warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+        assert len(warnings) == 1
+        assert warnings[0].startswith(
             "50 sensors wait for passcodes on connection 'cpaas_default'. At 5 requests per second, "
         )
 
@@ -243,8 +243,8 @@ class TestLimits:
         monkeypatch.setenv(CONN, connection(sandbox.url, sandbox.api_key, max_concurrency=1))
         fault = {"operation": "get_otp", "kind": "rate_limit", "retry_after": 3600, "times": 1}
         sandbox.control("POST", "faults", fault)
-        told = await events(*names(20), deadline=1)
-        assert {one["outcome"] for one in told} == {"timed_out"}
+        results = await events(*names(20), deadline=1)
+        assert {one["outcome"] for one in results} == {"timed_out"}
         assert sandbox.counters()["requests"]["get_otp"] == 1
 
 
@@ -267,10 +267,10 @@ class TestEnds:
 
     async def test_a_key_that_is_refused_ends_all_waits_of_the_connection(self, server: OtpServer) -> None:
         server.keys = set()
-        told = await events(*names(100))
-        assert {one["outcome"] for one in told} == {"error"}
-        assert all("API key" in one["message"] for one in told)
-        assert [one["id"] for one in told] == names(100)
+        results = await events(*names(100))
+        assert {one["outcome"] for one in results} == {"error"}
+        assert all("API key" in one["message"] for one in results)
+        assert [one["id"] for one in results] == names(100)
         # What was under way when the first refusal came.
         assert len(server.read) <= 8
 
@@ -297,9 +297,9 @@ class TestEnds:
         await until_reads(server, 60)
         server.says = dict.fromkeys(names(20), VERIFIED)
         assert {(await task)["outcome"] for task in tasks} == {"verified"}
-        told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert len([one for one in told if "Sensors on connection 'cpaas_default' keep waiting." in one]) == 1
-        assert len(told) <= 2
+        warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+        assert len([one for one in warnings if "Sensors on connection 'cpaas_default' keep waiting." in one]) == 1
+        assert len(warnings) <= 2
 
 
 class TestConnection:
@@ -316,7 +316,7 @@ class TestConnection:
     async def test_an_edited_connection_is_noticed_in_time(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client, "READ_AGAIN", 0.05)
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0.05)
         async with OtpServer() as elsewhere:
             tasks = begun(*names(5))
             await until_reads(server, 20)
@@ -329,8 +329,8 @@ class TestConnection:
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
-        told = await events(*names(20))
-        assert {(one["outcome"], one["message"]) for one in told} == {
+        results = await events(*names(20))
+        assert {(one["outcome"], one["message"]) for one in results} == {
             ("error", "Connection 'cpaas_default': the extra timeout must be a number; it is 'soon'.")
         }
         assert server.read == []
@@ -356,15 +356,15 @@ class TestConnection:
 
     async def test_one_that_stays_gone_ends_the_waits(self, server: OtpServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(CONN)
-        monkeypatch.setattr(client, "PATIENCE", 0.05)
-        told = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
-        assert {type(one) for one in told} == {WaitEndedError}
-        assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in told)
+        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0.05)
+        results = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
+        assert {type(one) for one in results} == {WaitEndedError}
+        assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in results)
 
     async def test_one_that_cannot_be_read_meanwhile_goes_on_with_what_is_known(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client, "READ_AGAIN", 0.02)
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0.02)
         tasks = begun(*names(5))
         await until_reads(server, 10)
         monkeypatch.delenv(CONN)
@@ -375,8 +375,8 @@ class TestConnection:
     async def test_connection_unreadable_beyond_all_patience_keeps_its_working_client_and_logs_it_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(client, "READ_AGAIN", 0)
-        monkeypatch.setattr(client, "PATIENCE", 0)
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
+        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)
@@ -386,15 +386,15 @@ class TestConnection:
                 await asyncio.sleep(0.005)
         server.says = dict.fromkeys(names(5), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
-        told = [one.getMessage() for one in caplog.records if "could not be read" in one.getMessage()]
-        assert len(told) == 1
-        assert told[0].startswith("Connection 'cpaas_default' could not be read (AirflowNotFoundException).")
+        warnings = [one.getMessage() for one in caplog.records if "could not be read" in one.getMessage()]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("Connection 'cpaas_default' could not be read (AirflowNotFoundException).")
 
     async def test_connection_unreadable_ends_the_waits_once_its_key_is_refused(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(client, "READ_AGAIN", 0)
-        monkeypatch.setattr(client, "PATIENCE", 0)
+        monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
+        monkeypatch.setattr(client, "UNREADABLE_GRACE", 0)
         missed = self.misses(monkeypatch)
         tasks = begun(*names(5))
         await until_reads(server, 5)
@@ -404,9 +404,9 @@ class TestConnection:
                 await asyncio.sleep(0.005)
         assert not any(task.done() for task in tasks)
         server.keys = set()
-        told = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(one) for one in told} == {WaitEndedError}
-        assert all("could not be read for 0 s" in str(one) for one in told)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in results} == {WaitEndedError}
+        assert all("could not be read for 0 s" in str(one) for one in results)
 
     @staticmethod
     def misses(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:

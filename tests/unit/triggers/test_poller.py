@@ -33,7 +33,7 @@ class Watched(Poller[Waiter[str]]):
         super().__init__(key)
         self.made.append(self)
         self.rounds = self.closed = 0
-        self.rests: list[float] = []
+        self.sleeps: list[float] = []
         self.context = ""
 
     async def round(self) -> float:
@@ -42,11 +42,11 @@ class Watched(Poller[Waiter[str]]):
         if self.fails:
             raise self.fails.pop(0)
         for waiter in tuple(self.waiters):
-            waiter.tell(f"read in round {self.rounds}")
+            waiter.set_result(f"read in round {self.rounds}")
         return 3600
 
-    async def rest(self, seconds: float) -> None:
-        self.rests.append(seconds)
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
         await asyncio.sleep(0)
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class Silent(Watched):
 def nothing_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Watched, "made", [])
     monkeypatch.setattr(Watched, "fails", [])
-    monkeypatch.setattr(poller, "LINGER", 0.05)
+    monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
     yield
     # Those of loops that are closed go when the next poller is made.
     assert [place for place in poller._pollers if not place[0].is_closed()] == []
@@ -74,7 +74,7 @@ def nothing_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def waits(kind: type[Watched] = Watched, key: str = "here", seconds: float = 10) -> str | None:
     waiter: Waiter[str] = Waiter()
     with kind.joined(key, waiter):
-        return await waiter.answer(in_(seconds))
+        return await waiter.result(in_(seconds))
 
 
 async def until_over(kind: type[Watched] = Watched) -> None:
@@ -112,7 +112,7 @@ class TestOnePoller:
         await until_over()
 
     async def test_who_comes_while_it_lingers_is_read_for_by_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(poller, "LINGER", 5)
+        monkeypatch.setattr(poller, "IDLE_SECONDS", 5)
         await waits()
         assert await waits() == "read in round 2"
         assert len(Watched.made) == 1
@@ -146,16 +146,16 @@ class TestWaiter:
             await tasks[0]
         assert len(poller.waiters) == 2
         for waiter in tuple(poller.waiters):
-            waiter.tell("late")
+            waiter.set_result("late")
         assert await asyncio.gather(*tasks[1:]) == ["late", "late"]
         await until_over(Silent)
 
     async def test_only_the_first_answer_counts(self) -> None:
         waiter: Waiter[str] = Waiter()
-        waiter.tell("first")
-        waiter.tell("second")
-        waiter.end(ValueError("third"))
-        assert await waiter.answer(in_(1)) == "first"
+        waiter.set_result("first")
+        waiter.set_result("second")
+        waiter.set_exception(ValueError("third"))
+        assert await waiter.result(in_(1)) == "first"
 
 
 class TestFailures:
@@ -165,8 +165,8 @@ class TestFailures:
         Watched.fails.extend(OSError("down") for _ in range(6))
         assert await waits() == "read in round 7"
         (poller,) = Watched.made
-        assert len(poller.rests) == 6
-        assert all(earlier < later for earlier, later in zip(poller.rests[:-1:2], poller.rests[2::2], strict=False))
+        assert len(poller.sleeps) == 6
+        assert all(earlier < later for earlier, later in zip(poller.sleeps[:-1:2], poller.sleeps[2::2], strict=False))
         assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) == 1
         await until_over()
 
@@ -174,7 +174,7 @@ class TestFailures:
         Watched.fails.extend(OSError("down") for _ in range(3))
         await asyncio.gather(*(waits() for _ in range(200)))
         (poller,) = Watched.made
-        assert len(poller.rests) == 3
+        assert len(poller.sleeps) == 3
         await until_over()
 
     async def test_one_that_is_final_ends_all_waits_with_its_cause_and_the_poller_goes_on(self) -> None:
@@ -244,7 +244,7 @@ class TestLoops:
                 await asyncio.sleep(0)
 
         other = asyncio.create_task(others())
-        await poller.end_waits(ValueError("over"))
+        await poller.fail_all(ValueError("over"))
         assert turns >= 40
         other.cancel()
         assert len(await asyncio.gather(*tasks, return_exceptions=True)) == 5000

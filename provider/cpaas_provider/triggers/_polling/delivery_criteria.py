@@ -16,7 +16,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class DeliveryCriteria:
     """What is waited for.
 
     :param expected: to how many was surely sent
@@ -27,7 +27,7 @@ class Goal:
     expected: int
     min_delivered: float | None = None
 
-    def standing(self, counts: Counts) -> dict[str, int]:
+    def summary(self, counts: Counts) -> dict[str, int]:
         """Return how far deliveries are, as plain JSON that adds up to ``expected``.
 
         Nothing is known of the unreported. Recipients of requests of unknown outcome are added to ``expected`` once
@@ -42,15 +42,15 @@ class Goal:
             )
         )
 
-    def judge(self, counts: Counts) -> dict[str, Any] | None:
+    def evaluate(self, counts: Counts) -> dict[str, Any] | None:
         """Return how the wait ended, ``done`` or ``missed``, with the standing; ``None`` while it goes on."""
-        standing = self.standing(counts)
-        outcome = self._outcome(**standing)
-        return {"outcome": outcome, **standing} if outcome else None
+        summary = self.summary(counts)
+        outcome = self._outcome(**summary)
+        return {"outcome": outcome, **summary} if outcome else None
 
-    def given_up(self, counts: Counts) -> dict[str, Any]:
+    def evaluate_timeout(self, counts: Counts) -> dict[str, Any]:
         """Return the same for a wait that ends now."""
-        return self.judge(counts) or {"outcome": TIMED_OUT, **self.standing(counts)}
+        return self.evaluate(counts) or {"outcome": TIMED_OUT, **self.summary(counts)}
 
     def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> str | None:
         if self.min_delivered is None:

@@ -20,17 +20,17 @@ from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Wait
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
-    from cpaas_provider.triggers._polling.delivery_criteria import Goal
+    from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
 SHORTEST_INTERVAL = 1.0
-LOOK_AGAIN = 300.0
+FULL_READ_SECONDS = 300.0
 """Seconds between two looks at everything that is waited for: a receiver's clock may be wrong."""
 
-_GATHERING = 0.05
+_JOIN_WINDOW = 0.05
 """Seconds for which those who come are gathered, as many come together."""
-_REST = 1.0
+_MIN_PAUSE_RATIO = 1.0
 """A pause is at least so many times as long as the query before it: counting a million recipients takes a while."""
-_CROWD = 100
+_YIELD_EVERY = 100
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +42,22 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
     :param unknown: those of the campaigns that are requests of unknown outcome
     """
 
-    def __init__(self, campaigns: Iterable[str], goal: Goal, interval: float, unknown: Iterable[str] = ()) -> None:
+    def __init__(
+        self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float, unknown: Iterable[str] = ()
+    ) -> None:
         super().__init__()
         self.campaigns = tuple(dict.fromkeys(campaigns))
-        self.goal = goal
+        self.criteria = criteria
         self.interval = max(interval, SHORTEST_INTERVAL)
         self._unknown = frozenset(unknown)
-        self.was_looked_at = False
-        self.is_last_look = False
+        self.was_read = False
+        self.is_last_read = False
         self._counts: dict[str, Counts] = {}
         self._total = Counts()
         # The poller has none of its own, and it is this one's task that is to be told.
         self._context = contextvars.copy_context()
 
-    def learn(self, campaign: str, counts: Counts) -> None:
+    def update(self, campaign: str, counts: Counts) -> None:
         """Take note of what a campaign came to."""
         if campaign in self._unknown:
             counts = counts.unless_accepted()
@@ -68,25 +70,27 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             unknown=total.unknown + counts.unknown - before.unknown,
         )
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Answer where there is something to tell; before all campaigns were looked at there is nothing."""
-        if self.was_looked_at and (result := self.given_up() if self.is_last_look else self.goal.judge(self._total)):
-            self.tell(result)
+        if self.was_read and (
+            result := self.timeout_result() if self.is_last_read else self.criteria.evaluate(self._total)
+        ):
+            self.set_result(result)
 
-    def given_up(self) -> dict[str, Any]:
+    def timeout_result(self) -> dict[str, Any]:
         """Return how the wait ended if it ends now."""
-        return self.goal.given_up(self._total)
+        return self.criteria.evaluate_timeout(self._total)
 
-    def is_strange(self) -> None:
+    def warn_unknown(self) -> None:
         """Log that the store knows nothing of what is waited for, in the log of the task that waits."""
         self._context.run(log.warning, STRANGE)
 
 
 @dataclass
-class _Seen:
+class _ReadResult:
     """What was read: of campaigns that were asked for, and of whatever changed."""
 
-    looked: dict[str, Counts] = field(default_factory=dict)
+    requested: dict[str, Counts] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     changed: dict[str, Counts] = field(default_factory=dict)
 
@@ -104,18 +108,18 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._intervals: Counter[float] = Counter()
         self._unread: set[DeliveryWaiter] = set()
         self._since = datetime.now(UTC)
-        self._asked, self._took = -math.inf, 0.0
-        self._looked_at_all = time.monotonic()
+        self._queried_at, self._query_seconds = -math.inf, 0.0
+        self._full_read_at = time.monotonic()
         self._failures = 0
 
-    def came(self, waiter: DeliveryWaiter) -> None:
+    def on_join(self, waiter: DeliveryWaiter) -> None:
         """Have the waiter's campaigns looked at."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
 
-    def left(self, waiter: DeliveryWaiter) -> None:
+    def on_leave(self, waiter: DeliveryWaiter) -> None:
         """Look at them no more for this one."""
         self._intervals[waiter.interval] -= 1
         self._intervals += Counter()
@@ -125,33 +129,33 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             if not self._by_campaign[campaign]:
                 del self._by_campaign[campaign]
 
-    def look_again(self, waiter: DeliveryWaiter) -> None:
+    def request_last_read(self, waiter: DeliveryWaiter) -> None:
         """Look at a waiter's campaigns for the last time, and answer then."""
-        waiter.is_last_look = True
+        waiter.is_last_read = True
         self._unread.add(waiter)
         self.wake()
 
     async def round(self) -> float:
         """Look at the campaigns of those who came; when it is time, ask what changed."""
         if self._unread:
-            await self.rest(_GATHERING)
+            await self.sleep(_JOIN_WINDOW)
         now = time.monotonic()
-        if now - self._looked_at_all >= LOOK_AGAIN:
-            self._looked_at_all, self._unread = now, set(self.waiters)
+        if now - self._full_read_at >= FULL_READ_SECONDS:
+            self._full_read_at, self._unread = now, set(self.waiters)
         new = set(self._unread)
         since = self._since if now >= self._due() else None
         if not new and since is None:
             return self._due() - now
         try:
-            asked_for = {name for one in new for name in one.campaigns}
-            seen = await asyncio.to_thread(self._read, asked_for, since, list(self._by_campaign))
+            requested = {name for one in new for name in one.campaigns}
+            found = await asyncio.to_thread(self._read, requested, since, list(self._by_campaign))
         except ReportsNotSupportedError as error:
             raise WaitEndedError(str(error)) from error
         except DatabaseError as error:
-            return await self._without_reading(error)
+            return await self._back_off(error)
         self._failures = 0
         self._unread -= new
-        await self._tell(new, seen)
+        await self._update_waiters(new, found)
         return max(0.0, self._due() - time.monotonic())
 
     async def close(self) -> None:
@@ -160,50 +164,52 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             await asyncio.to_thread(self._database.close)
 
     def _due(self) -> float:
-        return self._asked + max(min(self._intervals, default=SHORTEST_INTERVAL), _REST * self._took)
+        return self._queried_at + max(
+            min(self._intervals, default=SHORTEST_INTERVAL), _MIN_PAUSE_RATIO * self._query_seconds
+        )
 
-    def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _Seen:
+    def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
         """Read in a thread; there is never more than one at it."""
         if self._database is None:
             self._database = open_reports()
-        seen = _Seen()
+        found = _ReadResult()
         with self._database.connect() as connection:
             if campaigns:
-                seen.looked = counts_of(connection, campaigns)
-                silent = campaigns - seen.looked.keys()
-                seen.unknown = silent - noted(connection, silent)
+                found.requested = counts_of(connection, campaigns)
+                silent = campaigns - found.requested.keys()
+                found.unknown = silent - noted(connection, silent)
             if since is not None:
-                began, now = time.monotonic(), datetime.now(UTC)
-                seen.changed = touched_since(connection, since, wanted)
-                self._since, self._asked = now, time.monotonic()
-                self._took = self._asked - began
-        return seen
+                started, now = time.monotonic(), datetime.now(UTC)
+                found.changed = touched_since(connection, since, wanted)
+                self._since, self._queried_at = now, time.monotonic()
+                self._query_seconds = self._queried_at - started
+        return found
 
-    async def _tell(self, new: set[DeliveryWaiter], seen: _Seen) -> None:
+    async def _update_waiters(self, new: set[DeliveryWaiter], found: _ReadResult) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
             for campaign in waiter.campaigns:
-                waiter.learn(campaign, seen.looked.get(campaign, Counts()))
-            if not waiter.was_looked_at and seen.unknown.issuperset(waiter.campaigns):
-                waiter.is_strange()
-            waiter.was_looked_at = True
-            waiter.judge()
-            await _breathe(number)
-        for number, (campaign, counts) in enumerate(seen.changed.items(), 1):
+                waiter.update(campaign, found.requested.get(campaign, Counts()))
+            if not waiter.was_read and found.unknown.issuperset(waiter.campaigns):
+                waiter.warn_unknown()
+            waiter.was_read = True
+            waiter.check()
+            await _yield_to_loop(number)
+        for number, (campaign, counts) in enumerate(found.changed.items(), 1):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
-                waiter.learn(campaign, counts)
-                waiter.judge()
-            await _breathe(number)
+                waiter.update(campaign, counts)
+                waiter.check()
+            await _yield_to_loop(number)
 
-    async def _without_reading(self, error: DatabaseError) -> float:
+    async def _back_off(self, error: DatabaseError) -> float:
         """Let time pass before the store is read again, more each time; say so the first time only."""
         self._failures += 1
         if self._failures == 1:
             log.warning("%s Nothing was changed. Delivery sensors keep waiting and read the database again.", error)
-        await self.rest(backoff(self._failures))
+        await self.sleep(backoff(self._failures))
         return 0.0
 
 
-async def _breathe(number: int) -> None:
+async def _yield_to_loop(number: int) -> None:
     """Give the loop a turn after each crowd."""
-    if number % _CROWD == 0:
+    if number % _YIELD_EVERY == 0:
         await asyncio.sleep(0)

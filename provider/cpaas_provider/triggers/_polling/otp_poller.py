@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError
-from cpaas_provider.triggers._polling.backoff import RoundLength, Trouble
-from cpaas_provider.triggers._polling.client import KeptClient
+from cpaas_provider.triggers._polling.backoff import FailureBackoff, OverloadReporter
+from cpaas_provider.triggers._polling.client import ReloadingClient
 from cpaas_provider.triggers._polling.poller import Poller, Waiter, backoff
-from cpaas_provider.triggers._polling.read_queue import Agenda
+from cpaas_provider.triggers._polling.read_queue import ReadQueue
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cpaas_provider.triggers.otp import OtpWatch
 
 SHORTEST_INTERVAL = 1.0
-_CATCH_UP = 0.1
+_MAX_CATCH_UP = 0.1
 """Seconds of lateness that are made good: timers ring late, and the client has the last word on the rate."""
 
 
@@ -43,16 +43,16 @@ class OtpWaiter(Waiter[dict[str, Any]]):
         self.deadline = deadline
         self.expiry = deadline.timestamp()
         if watch.expires_in is not None:
-            self.expires(timezone.utcnow() + timedelta(minutes=watch.expires_in))
+            self.set_expiry(timezone.utcnow() + timedelta(minutes=watch.expires_in))
         self.read: asyncio.Task[float] | None = None
         self.is_last_read = False
         self.failures = 0
 
-    def expires(self, moment: datetime) -> None:
+    def set_expiry(self, moment: datetime) -> None:
         """Take note of when there will be nothing left to wait for."""
         self.expiry = min(self.deadline, moment).timestamp()
 
-    def failed(self) -> float:
+    def on_failure(self) -> float:
         """Take note of a read that failed in passing; return the seconds until the next: few at first, then more."""
         self.failures += 1
         return min(self.interval, backoff(self.failures) + SHORTEST_INTERVAL)
@@ -63,75 +63,75 @@ class OtpPoller(Poller[OtpWaiter]):
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
-        self._kept = KeptClient(key)
+        self._reloading_client = ReloadingClient(key)
         self._client: AsyncCpaasClient | None = None
-        self._agenda: Agenda[OtpWaiter] = Agenda()
+        self._queue: ReadQueue[OtpWaiter] = ReadQueue()
         self._reads: set[asyncio.Task[float]] = set()
         self._next_start = -math.inf
-        self._trouble = Trouble(key)
-        self._length = RoundLength(key)
+        self._backoff = FailureBackoff(key)
+        self._overload = OverloadReporter(key)
 
-    def came(self, waiter: OtpWaiter) -> None:
+    def on_join(self, waiter: OtpWaiter) -> None:
         """Have the passcode read in the next round."""
-        self._length.came(waiter.interval)
-        self._agenda.put(waiter, time.monotonic(), waiter.expiry)
+        self._overload.on_join(waiter.interval)
+        self._queue.push(waiter, time.monotonic(), waiter.expiry)
 
-    def left(self, waiter: OtpWaiter) -> None:
+    def on_leave(self, waiter: OtpWaiter) -> None:
         """Read the passcode no more, and end a read that is under way."""
-        self._length.left(waiter.interval)
-        self._agenda.drop(waiter)
+        self._overload.on_leave(waiter.interval)
+        self._queue.discard(waiter)
         if waiter.read is not None:
             waiter.read.cancel()
 
-    def hurry(self, waiter: OtpWaiter, within: float) -> bool:
+    def request_last_read(self, waiter: OtpWaiter, within: float) -> bool:
         """Have a passcode read for the last time, before all others; a read under way counts as that.
 
         :param within: seconds it may take
         :return: whether it can be read by then: the service may have asked to be left alone
         """
-        if self._trouble.held_until > time.monotonic() + within:
+        if self._backoff.held_until > time.monotonic() + within:
             return False
         waiter.is_last_read = True
         if waiter.read is None:
-            self._agenda.hurry(waiter, waiter.expiry)
+            self._queue.push_first(waiter, waiter.expiry)
             self.wake()
         return True
 
     async def round(self) -> float:
         """Begin all reads that may begin now; those that end, and those who come, begin the next round."""
-        client = await self._ready()
-        rate, at_once = client.settings.requests_per_second, client.settings.max_concurrency
-        self._length.tell(rate, at_once)
-        while len(self._reads) < at_once:
+        client = await self._get_client()
+        rate, concurrency = client.settings.requests_per_second, client.settings.max_concurrency
+        self._overload.report(rate, concurrency)
+        while len(self._reads) < concurrency:
             now = time.monotonic()
-            opens = max(self._trouble.held_until, self._next_start, self._agenda.next_due())
+            opens = max(self._backoff.held_until, self._next_start, self._queue.next_due())
             if opens > now:
                 return opens - now
-            waiter = self._agenda.take(now)
-            if waiter is not None and not waiter.answered:
-                self._next_start = max(self._next_start, now - _CATCH_UP) + 1.0 / rate
-                self._begin(waiter, client)
+            waiter = self._queue.pop(now)
+            if waiter is not None and not waiter.done:
+                self._next_start = max(self._next_start, now - _MAX_CATCH_UP) + 1.0 / rate
+                self._start_read(waiter, client)
         return math.inf
 
     async def close(self) -> None:
         """End the reads that are under way and close the client."""
-        await self._end_reads()
+        await self._cancel_reads()
         if self._client is not None:
             await self._client.aclose()
 
-    async def _ready(self) -> AsyncCpaasClient:
-        client = await self._kept.ready()
+    async def _get_client(self) -> AsyncCpaasClient:
+        client = await self._reloading_client.get()
         if client is not self._client:
             await self.close()
             self._client = client
         return client
 
-    def _begin(self, waiter: OtpWaiter, client: AsyncCpaasClient) -> None:
+    def _start_read(self, waiter: OtpWaiter, client: AsyncCpaasClient) -> None:
         waiter.read = read = asyncio.create_task(self._read(waiter, client))
         self._reads.add(read)
-        read.add_done_callback(functools.partial(self._after, waiter))
+        read.add_done_callback(functools.partial(self._on_read_done, waiter))
 
-    async def _end_reads(self) -> None:
+    async def _cancel_reads(self) -> None:
         reads = tuple(self._reads)
         for read in reads:
             read.cancel()
@@ -139,47 +139,47 @@ class OtpPoller(Poller[OtpWaiter]):
 
     async def _read(self, waiter: OtpWaiter, client: AsyncCpaasClient) -> float:
         """Read a passcode once and return the seconds until it may be read again."""
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             record = await client.get_otp(waiter.otp_id)
-            self._trouble.over()
-            self._length.took(time.monotonic() - began)
-            return self._judge(waiter, record)
+            self._backoff.on_success()
+            self._overload.on_read(time.monotonic() - started)
+            return self._evaluate(waiter, record)
         except CpaasAuthenticationError as error:
-            self._kept.refused(client, error)
+            self._reloading_client.on_auth_error(client, error)
             return 0.0
         except CpaasError as error:
             if not error.retryable:
-                waiter.end(error)
+                waiter.set_exception(error)
                 return 0.0
-            self._trouble.met(error, began)
+            self._backoff.on_failure(error, started)
             if waiter.is_last_read:
-                waiter.tell(None)
-            return waiter.failed()
+                waiter.set_result(None)
+            return waiter.on_failure()
         except Exception as error:  # noqa: BLE001 - told to the one whom it concerns
-            waiter.end(error)
+            waiter.set_exception(error)
             return 0.0
 
-    def _judge(self, waiter: OtpWaiter, record: OtpToken) -> float:
+    def _evaluate(self, waiter: OtpWaiter, record: OtpToken) -> float:
         waiter.failures = 0
         watch = waiter.watch
-        result = watch.judge(record, timezone.utcnow())
+        result = watch.evaluate(record, timezone.utcnow())
         if result is not None or waiter.is_last_read:
-            waiter.tell(result)
+            waiter.set_result(result)
         elif watch.expires_in is not None:
-            waiter.expires(record.expires_at(watch.expires_in))
+            waiter.set_expiry(record.expires_at(watch.expires_in))
         return waiter.interval
 
-    def _after(self, waiter: OtpWaiter, read: asyncio.Task[float]) -> None:
+    def _on_read_done(self, waiter: OtpWaiter, read: asyncio.Task[float]) -> None:
         """Make room for another read, and have the passcode read again where it is still open."""
         self._reads.discard(read)
         waiter.read = None
         self.wake()
-        if waiter not in self.waiters or waiter.answered:
+        if waiter not in self.waiters or waiter.done:
             return
         if waiter.is_last_read:
-            self._agenda.hurry(waiter, waiter.expiry)
+            self._queue.push_first(waiter, waiter.expiry)
         else:
             # A read that was ended, because the client was replaced, is made up for at once.
             pause = 0.0 if read.cancelled() else read.result()
-            self._agenda.put(waiter, time.monotonic() + pause, waiter.expiry)
+            self._queue.push(waiter, time.monotonic() + pause, waiter.expiry)

@@ -22,14 +22,14 @@ from airflow.sdk import timezone
 T = TypeVar("T")
 W = TypeVar("W", bound="Waiter[Any]")
 
-LONGEST_NAP = 60.0
+MAX_SLEEP_SECONDS = 60.0
 """Seconds after which a clock is looked at again, because the wall clock may be set meanwhile."""
-LINGER = 5.0
+IDLE_SECONDS = 5.0
 """Seconds a poller stays after the last waiter has left, as the next one often comes soon."""
 FIRST_BACKOFF = 0.5
-LONGEST_BACKOFF = 30.0
-_MOST_DOUBLINGS = 16
-_CROWD = 100
+MAX_BACKOFF = 30.0
+_MAX_DOUBLINGS = 16
+_YIELD_EVERY = 100
 """Waiters that are told at once; the loop gets a turn after each such crowd."""
 
 log = logging.getLogger(__name__)
@@ -45,41 +45,41 @@ class Waiter(Generic[T]):
     """One who waits, made on the event loop it waits on. Pollers derive theirs, which say what is waited for."""
 
     def __init__(self) -> None:
-        self._answer: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
-        self._ended_by: BaseException | None = None
+        self._future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._error: BaseException | None = None
 
     @property
-    def answered(self) -> bool:
+    def done(self) -> bool:
         """Whether there is an answer, or an error in its place."""
-        return self._answer.done()
+        return self._future.done()
 
-    def tell(self, answer: T | None) -> None:
+    def set_result(self, result: T | None) -> None:
         """Give the answer; only the first counts."""
-        if not self._answer.done():
-            self._answer.set_result(answer)
+        if not self._future.done():
+            self._future.set_result(result)
 
-    def end(self, cause: BaseException) -> None:
+    def set_exception(self, cause: BaseException) -> None:
         """End the wait without an answer."""
-        if not self._answer.done():
-            self._ended_by = cause
-            self._answer.set_result(None)
+        if not self._future.done():
+            self._error = cause
+            self._future.set_result(None)
 
-    async def answer(self, until: datetime) -> T | None:
+    async def result(self, until: datetime) -> T | None:
         """Return the answer as soon as it is there.
 
         :param until: how long to wait for it, with a time zone
         :raises TimeoutError: when it was not there in time; it may be waited for again
         :raises WaitEndedError: when there will be none
         """
-        while not self._answer.done():
+        while not self._future.done():
             left = (until - timezone.utcnow()).total_seconds()
             if left <= 0:
                 raise TimeoutError
-            await asyncio.wait((self._answer,), timeout=min(left, LONGEST_NAP))
-        if self._ended_by is not None:
+            await asyncio.wait((self._future,), timeout=min(left, MAX_SLEEP_SECONDS))
+        if self._error is not None:
             # An error of its own for each: one that thousands raise grows with every raise.
-            raise WaitEndedError(str(self._ended_by)) from self._ended_by
-        return self._answer.result()
+            raise WaitEndedError(str(self._error)) from self._error
+        return self._future.result()
 
 
 class Poller(ABC, Generic[W]):
@@ -95,17 +95,17 @@ class Poller(ABC, Generic[W]):
     def __init__(self, key: str) -> None:
         self.key = key
         self.waiters: set[W] = set()
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def round(self) -> float:
         """Read what is due, tell those whom it answers, and return the seconds until the next round at the latest."""
 
-    def came(self, waiter: W) -> None:
+    def on_join(self, waiter: W) -> None:
         """Take note of a new waiter."""
 
-    def left(self, waiter: W) -> None:
+    def on_leave(self, waiter: W) -> None:
         """Forget a waiter who was answered, whose time was over, or who was cancelled."""
 
     async def close(self) -> None:
@@ -115,42 +115,42 @@ class Poller(ABC, Generic[W]):
     @contextlib.contextmanager
     def joined(cls, key: str, waiter: W) -> Iterator[Self]:
         """Have a waiter read for while the block runs, by the poller of the running loop."""
-        poller = cls._of_this_loop(key)
+        poller = cls._of_running_loop(key)
         poller.waiters.add(waiter)
-        poller.came(waiter)
+        poller.on_join(waiter)
         poller._start()
         poller.wake()
         try:
             yield poller
         finally:
             poller.waiters.discard(waiter)
-            poller.left(waiter)
+            poller.on_leave(waiter)
             if not poller.waiters:
                 poller.wake()
 
     def wake(self) -> None:
         """Let the next round begin now."""
-        self._news.set()
+        self._wake_up.set()
 
-    async def nap(self, seconds: float) -> None:
+    async def wait_or_wake(self, seconds: float) -> None:
         """Let time pass until somebody wakes the poller."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, LONGEST_NAP)):
-                await self._news.wait()
+            async with asyncio.timeout(min(seconds, MAX_SLEEP_SECONDS)):
+                await self._wake_up.wait()
 
-    async def rest(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         """Let time pass whatever happens."""
         await asyncio.sleep(seconds)
 
-    async def end_waits(self, cause: BaseException) -> None:
+    async def fail_all(self, cause: BaseException) -> None:
         """End all waits there are, without holding the loop up."""
         for number, waiter in enumerate(tuple(self.waiters), 1):
-            waiter.end(cause)
-            if number % _CROWD == 0:
+            waiter.set_exception(cause)
+            if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
     @classmethod
-    def _of_this_loop(cls, key: str) -> Self:
+    def _of_running_loop(cls, key: str) -> Self:
         loop = asyncio.get_running_loop()
         poller = _pollers.get((loop, cls, key))
         if poller is None:
@@ -170,43 +170,43 @@ class Poller(ABC, Generic[W]):
         place = (asyncio.get_running_loop(), type(self), self.key)
         failures = 0
         try:
-            while await self._wanted():
-                failures = await self._one_round(failures)
+            while await self._has_waiters():
+                failures = await self._run_round(failures)
         finally:
             # From here on whoever comes gets another poller.
             if _pollers.get(place) is self:
                 del _pollers[place]
             for waiter in tuple(self.waiters):
-                waiter.end(RuntimeError(f"The poller for {self.key!r} was stopped."))
+                waiter.set_exception(RuntimeError(f"The poller for {self.key!r} was stopped."))
             await self.close()
 
-    async def _wanted(self) -> bool:
+    async def _has_waiters(self) -> bool:
         if not self.waiters:
-            self._news.clear()
-            await self.nap(LINGER)
+            self._wake_up.clear()
+            await self.wait_or_wake(IDLE_SECONDS)
         return bool(self.waiters)
 
-    async def _one_round(self, failures: int) -> int:
+    async def _run_round(self, failures: int) -> int:
         """Carry out a round and the pause after it; return how many have failed in a row."""
         # The round sees all that came before it.
-        self._news.clear()
+        self._wake_up.clear()
         try:
             pause = await self.round()
         except WaitEndedError as ended:
-            await self.end_waits(ended.__cause__ or ended)
+            await self.fail_all(ended.__cause__ or ended)
             # Until they have left, or somebody else came.
-            await self.nap(LONGEST_NAP)
+            await self.wait_or_wake(MAX_SLEEP_SECONDS)
         except Exception:  # the waiters' deadlines are what ends it
             if not failures:
                 log.exception("A poll for %r failed. Sensors keep waiting, and the poll is retried.", self.key)
-            await self.rest(backoff(failures + 1))
+            await self.sleep(backoff(failures + 1))
             return failures + 1
         else:
-            await self.nap(pause)
+            await self.wait_or_wake(pause)
         return 0
 
 
 def backoff(failures: int) -> float:
     """Return the seconds to let pass after so many failures in a row (at least 1): twice as many each time, blurred."""
-    longest = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+    longest = min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, _MAX_DOUBLINGS))
     return random.uniform(longest / 2, longest)  # noqa: S311 - no secret

@@ -13,7 +13,7 @@ H = TypeVar("H", bound=Hashable)
 _FEW = 64
 
 
-class Agenda(Generic[H]):
+class ReadQueue(Generic[H]):
     """Who is to be read next.
 
     Two heaps: those whose time is yet to come, by that time, and those who are due, by round and then by expiry. Who
@@ -33,43 +33,43 @@ class Agenda(Generic[H]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, one: H, due: float, expiry: float) -> None:
+    def push(self, item: H, due: float, expiry: float) -> None:
         """Have somebody read, in place of when he would have been.
 
         :param due: not before this time
         :param expiry: before all of the same round that expire later
         """
-        number = self._entries[one] = next(self._numbers)
-        heapq.heappush(self._later, (due, number, expiry, one))
+        number = self._entries[item] = next(self._numbers)
+        heapq.heappush(self._later, (due, number, expiry, item))
         self._tidy()
 
-    def hurry(self, one: H, expiry: float) -> None:
+    def push_first(self, item: H, expiry: float) -> None:
         """Have somebody read before all others, save those in the same hurry who expire sooner."""
-        number = self._entries[one] = next(self._numbers)
-        heapq.heappush(self._due, (0, expiry, number, one))
+        number = self._entries[item] = next(self._numbers)
+        heapq.heappush(self._due, (0, expiry, number, item))
         self._tidy()
 
-    def drop(self, one: H) -> None:
+    def discard(self, item: H) -> None:
         """Have somebody read no more; he need not be there."""
-        self._entries.pop(one, None)
+        self._entries.pop(item, None)
         self._tidy()
 
-    def take(self, now: float) -> H | None:
+    def pop(self, now: float) -> H | None:
         """Return who is to be read at this time, and forget him; ``None`` when nobody is due."""
         while self._later and self._later[0][0] <= now:
-            _, number, expiry, one = heapq.heappop(self._later)
-            if self._entries.get(one) == number:
-                heapq.heappush(self._due, (self._round + 1, expiry, number, one))
+            _, number, expiry, item = heapq.heappop(self._later)
+            if self._entries.get(item) == number:
+                heapq.heappush(self._due, (self._round + 1, expiry, number, item))
         while self._due:
-            turn, _, number, one = heapq.heappop(self._due)
-            if self._entries.get(one) == number:
+            turn, _, number, item = heapq.heappop(self._due)
+            if self._entries.get(item) == number:
                 self._round = max(self._round, turn)
-                del self._entries[one]
-                return one
+                del self._entries[item]
+                return item
         return None
 
     def next_due(self) -> float:
-        """Return the time before which ``take`` returns nobody."""
+        """Return the time before which ``pop`` returns ``None``."""
         if self._due:
             return -math.inf
         return self._later[0][0] if self._later else math.inf
