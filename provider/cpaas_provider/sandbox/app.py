@@ -33,18 +33,18 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's scope."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:
             with contextlib.suppress(DisconnectedError, asyncio.CancelledError):
                 wire = Wire(scope, receive, send, self.sandbox.cut_off)
                 if scope["path"].startswith("/_control"):
-                    await self._steer(wire, scope, receive, send)
+                    await self._handle_control(wire, scope, receive, send)
                 else:
-                    await self._serve(wire)
+                    await self._handle_service(wire)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and end with the server."""
         await receive()
         sandbox = self.sandbox
@@ -61,7 +61,7 @@ class App:
         sandbox.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _steer(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_control(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the control API its request, the body read within bounds."""
         try:
             body = await wire.body()
@@ -76,7 +76,7 @@ class App:
 
         await self._control(scope, replay, send)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _handle_service(self, wire: Wire) -> None:
         try:
             raw = await wire.body()
             if wire.method == "GET" and await serve_page(wire):
@@ -88,11 +88,11 @@ class App:
         except ServiceError as error:
             await wire.answer(self.service.refuse(error))
             return
-        await self._exchange(wire, operation, ids, raw)
+        await self._handle(wire, operation, ids, raw)
         # the operation's name, not the path: paths and queries carry ids and numbers
         log.info("%s %s", operation.name, wire.status or "dropped")
 
-    async def _exchange(self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes) -> None:
+    async def _handle(self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes) -> None:
         """Take a request through key, faults and handler to its answer, right or wrong."""
         sandbox, name = self.sandbox, operation.name
         try:
@@ -113,13 +113,13 @@ class App:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
             await effects.BEFORE[fault.kind](wire, fault)
             return
-        answer, accepted = self._decide(wire, operation, ids, raw, fault)
+        answer, accepted = self._process(wire, operation, ids, raw, fault)
         if fault is not None and accepted:
             await effects.AFTER[fault.kind](wire, fault, answer, operation.result)
         else:
             await wire.answer(answer)
 
-    def _decide(
+    def _process(
         self, wire: Wire, operation: Operation, ids: tuple[str, ...], raw: bytes, fault: Rule | None
     ) -> tuple[Answer, bool]:
         """Accept or refuse, in one transaction: what is stored, charged and counted is stored together."""
@@ -134,7 +134,7 @@ class App:
                 except ServiceError as error:
                     answer, outcome = self.service.refuse(error), "rejected"
                     if fault is not None:
-                        fault.fired -= 1  # it strikes accepted requests only
+                        fault.hits -= 1  # it strikes accepted requests only
                 else:
                     outcome = "accepted"
                     if fault is not None:

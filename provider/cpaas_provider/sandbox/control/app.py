@@ -29,7 +29,7 @@ from cpaas_provider.sandbox.service.operations import NAMES
 
 Kind = Annotated[str, one_of(rules.KINDS)]
 Named = Annotated[str, one_of(("*", *NAMES))]
-Box = Annotated[str, one_of(inbox.BOXES)]
+View = Annotated[str, one_of(inbox.VIEWS)]
 
 
 class Fault(BaseModel):
@@ -162,10 +162,10 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
     async def get_templates() -> list[dict[str, Any]]:
         return list(sandbox.templates.values())
 
-    @app.get("/_control/inbox/{box}")
+    @app.get("/_control/inbox/{view}")
     async def get_inbox(
         request: Request,
-        box: Box,
+        view: View,
         recipient: str | None = None,
         external_ref: str | None = None,
         message_id: str | None = None,
@@ -173,7 +173,7 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     ) -> Response:
-        page = inbox.look(sandbox, box, recipient, external_ref, search, limit, offset, message_id)
+        page = inbox.query(sandbox, view, recipient, external_ref, search, limit, offset, message_id)
         return _unless_known(request, page)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from cpaas_provider.sandbox.control.seeding import Seeding, sow
+from cpaas_provider.sandbox.control.seeding import Seeding, apply_seed
 from cpaas_provider.sandbox.core.account import DEFAULT_PRICES, MAX_MONEY, to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.settings import SETTINGS
@@ -71,7 +71,7 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.post("/_control/seed")
     async def seed(seeding: Seeding) -> dict[str, Any]:
-        return {"seeded": sow(sandbox, seeding)}
+        return {"seeded": apply_seed(sandbox, seeding)}
 
     @app.get("/_control/settings")
     async def get_settings() -> dict[str, Any]:

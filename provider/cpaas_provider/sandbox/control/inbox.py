@@ -31,7 +31,7 @@ Show = Callable[["Sandbox", Row], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class InboxView:
     """Where one kind of item is found, by what, and how it is shown; ``reference`` is a whole condition."""
 
     source: str
@@ -80,19 +80,19 @@ def _report(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return item | {"body": json.loads(row["body"]), "due_datetime": timestamp(row["due"])}
 
 
-def _of_deliveries(kind: str) -> Box:
+def _of_deliveries(kind: str) -> InboxView:
     reference = "d.message_id IN (SELECT id FROM messages WHERE external_ref = ?)"
     only = (f"d.kind = '{kind}'",)
     count = "SELECT count(*) FROM deliveries d"
-    return Box(_DELIVERIES, count, "d.recipient", reference, _delivery, "d.message_id", "d.seq", only)
+    return InboxView(_DELIVERIES, count, "d.recipient", reference, _delivery, "d.message_id", "d.seq", only)
 
 
-def _of(table: str, show: Show, recipient: str, reference: str | None = None, message: str | None = None) -> Box:
+def _of(table: str, show: Show, recipient: str, reference: str | None = None, message: str | None = None) -> InboxView:
     rows, count = f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}"  # noqa: S608 - names of ours
-    return Box(rows, count, recipient, reference, show, message)
+    return InboxView(rows, count, recipient, reference, show, message)
 
 
-BOXES: dict[str, Box] = {
+VIEWS: dict[str, InboxView] = {
     "sms": _of_deliveries("sms"),
     "email": _of_deliveries("email"),
     "otp": _of("otps", _otp, "recipient"),
@@ -108,7 +108,7 @@ def _like(text: str) -> str:
     return f"%{escaped}%"
 
 
-def look(
+def query(
     sandbox: Sandbox,
     name: str,
     recipient: str | None = None,
@@ -119,31 +119,31 @@ def look(
     message_id: str | None = None,
 ) -> dict[str, Any]:
     """Return a page of a box; raise ValueError where the box knows no such filter."""
-    box = BOXES[name]
-    where, values = list(box.only), list[Any]()
+    view = VIEWS[name]
+    where, values = list(view.only), list[Any]()
     if recipient is not None and name == "contacts":
         # a contact's recipients are cells: any text cell that equals the value
         where.append("EXISTS (SELECT 1 FROM json_each(contacts.columns) WHERE json_each.value = ?)")
         values.append(recipient)
     elif recipient is not None:
-        where.append(f"{box.recipient} = ?")
+        where.append(f"{view.recipient} = ?")
         values.append(recipient)
     if external_ref is not None:
-        if box.reference is None:
+        if view.reference is None:
             raise ValueError(f"{name} have no external_ref")
-        where.append(box.reference)
+        where.append(view.reference)
         values.append(external_ref)
     if message_id is not None:
-        if box.message is None:
+        if view.message is None:
             raise ValueError(f"{name} have no message_id")
-        where.append(f"{box.message} = ?")
+        where.append(f"{view.message} = ?")
         values.append(message_id)
     if search:
-        where.append(f"{box.recipient} LIKE ? ESCAPE '\\'")
+        where.append(f"{view.recipient} LIKE ? ESCAPE '\\'")
         values.append(_like(search))
     clause = f" WHERE {' AND '.join(where)}" if where else ""
-    total = sandbox.database.number(box.count + clause, values)
-    sql = f"{box.source}{clause} ORDER BY {box.order} DESC LIMIT ? OFFSET ?"
+    total = sandbox.database.number(view.count + clause, values)
+    sql = f"{view.source}{clause} ORDER BY {view.order} DESC LIMIT ? OFFSET ?"
     rows = sandbox.database.rows(sql, [*values, limit, offset])
-    items = [box.show(sandbox, row) for row in rows]
+    items = [view.show(sandbox, row) for row in rows]
     return {"total": total, "limit": limit, "offset": offset, "items": items}

@@ -100,7 +100,7 @@ def _check_outcomes(seeding: Seeding) -> None:
                 raise ValueError(f"outcomes.{kind}: {outcome!r} is not one of {', '.join(OUTCOMES[kind])}")
 
 
-def sow(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
+def apply_seed(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
     """Lay everything in and return how much; raise ValueError, having changed nothing, where something is wrong."""
     present = list(sandbox.table.columns.values())
     columns = present if seeding.columns is None else _check_columns(seeding.columns)
@@ -108,21 +108,21 @@ def sow(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
     _check_outcomes(seeding)
     try:
         with sandbox.database.transaction():
-            _lay_in(sandbox, seeding, columns)
+            _insert(sandbox, seeding, columns)
     finally:
         sandbox.reload()
     sown = {name: len(getattr(seeding, name) or []) for name in type(seeding).model_fields}
     return sown | {"outcomes": sum(map(len, seeding.outcomes.values()))}
 
 
-def _lay_in(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
+def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
     database = sandbox.database
     if seeding.columns is not None:
         database.empty(["contacts"])
-        sandbox.keep_table(columns, sandbox.clock.now())
+        sandbox.save_table(columns, sandbox.clock.now())
         sandbox.reload()
     for template in seeding.templates:
-        sandbox.keep_template(template.model_dump())
+        sandbox.save_template(template.model_dump())
     for row in seeding.rows:
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
             raise ValueError(f"rows: there already is a row {row.id}")

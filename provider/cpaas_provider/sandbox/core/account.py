@@ -53,27 +53,27 @@ class Account:
         if not keep_prices:
             self.set_prices(DEFAULT_PRICES)
         self.set_balance(DEFAULT_BALANCE)
-        self._keep("charged", 0)
+        self._save("charged", 0)
 
-    def _keep(self, name: str, value: int) -> None:
+    def _save(self, name: str, value: int) -> None:
         self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES (?, ?)", [name, value])
 
-    def _kept(self, name: str) -> int:
+    def _saved(self, name: str) -> int:
         return self._database.number("SELECT value FROM keep WHERE name = ?", [name])
 
     @property
     def balance(self) -> int:
         """The money there is, in units."""
-        return self._kept("balance")
+        return self._saved("balance")
 
     @property
     def charged(self) -> int:
         """All that was charged and not refunded, in units."""
-        return self._kept("charged")
+        return self._saved("charged")
 
     def set_balance(self, amount: float) -> None:
         """Put the balance at an amount."""
-        self._keep("balance", to_units(amount))
+        self._save("balance", to_units(amount))
 
     def set_prices(self, prices: dict[str, float]) -> None:
         """Change the prices named."""
@@ -95,5 +95,5 @@ class Account:
         self._move(-units, self.balance)
 
     def _move(self, units: int, before: int) -> None:
-        self._keep("balance", before - units)
-        self._keep("charged", self.charged + units)
+        self._save("balance", before - units)
+        self._save("charged", self.charged + units)

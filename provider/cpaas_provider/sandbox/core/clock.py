@@ -41,7 +41,7 @@ class Clock:
         stands = self.frozen_at is not None if frozen is None else frozen
         self.frozen_at = moment if stands else None
         self.offset = moment - time.time()
-        self._keep()
+        self._save()
 
     def advance(self, seconds: float) -> None:
         """Let time pass at once."""
@@ -50,12 +50,12 @@ class Clock:
     def reset(self) -> None:
         """Return to real time."""
         self.offset, self.frozen_at = 0.0, None
-        self._keep()
+        self._save()
 
     def as_json(self) -> dict[str, object]:
         """Describe the clock for the control API."""
         return {"now": timestamp(self.now()), "frozen": self.frozen_at is not None, "offset_seconds": self.offset}
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         value = json.dumps([self.offset, self.frozen_at])
         self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('clock', ?)", [value])

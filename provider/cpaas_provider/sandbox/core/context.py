@@ -15,7 +15,7 @@ from cpaas_provider.sandbox.core.clock import Clock
 from cpaas_provider.sandbox.core.counters import Counters
 from cpaas_provider.sandbox.core.database import SEEDED, TRAFFIC, Database, Row
 from cpaas_provider.sandbox.core.settings import Settings
-from cpaas_provider.sandbox.core.wakeup import Alarm
+from cpaas_provider.sandbox.core.wakeup import WakeUp
 from cpaas_provider.sandbox.faults.rules import Faults
 from cpaas_provider.sandbox.reports.dispatcher import Dispatch
 from cpaas_provider.sandbox.reports.schedule import Reports
@@ -59,7 +59,7 @@ class Sandbox:
         self.account = Account(self.database)
         self.counters = Counters(self.database)
         self.faults = Faults()
-        self.alarm = Alarm(self.clock)
+        self.wakeup = WakeUp(self.clock)
         self.reports = Reports(self)
         self.dispatch = Dispatch(self, options.allow_remote_callbacks)
         self.closing = asyncio.Event()
@@ -77,9 +77,9 @@ class Sandbox:
     def _fresh(self) -> None:
         """Lay out a new sandbox: balance, templates and columns."""
         self._fund()
-        self.keep_table([Column(**column) for column in default_data.COLUMNS])
+        self.save_table([Column(**column) for column in default_data.COLUMNS])
         for template in default_data.TEMPLATES:
-            self.keep_template(template)
+            self.save_template(template)
 
     def _fund(self) -> None:
         if self.options.balance is not None:
@@ -99,7 +99,7 @@ class Sandbox:
         self.version += 1
         self.wake()
 
-    def keep_table(self, columns: list[Column], updated: float | None = None) -> None:
+    def save_table(self, columns: list[Column], updated: float | None = None) -> None:
         """Store the table's columns."""
         kept = self.database.row("SELECT value FROM keep WHERE name = 'table'")
         old = json.loads(kept["value"]) if kept else {"id": uuid.uuid4().hex, "created": self.clock.now()}
@@ -107,7 +107,7 @@ class Sandbox:
         value = json.dumps({"id": old["id"], "created": old["created"], "updated": updated, "columns": shapes})
         self.database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('table', ?)", [value])
 
-    def keep_template(self, template: dict[str, Any]) -> None:
+    def save_template(self, template: dict[str, Any]) -> None:
         """Store a template, replacing one of the same id."""
         values = [template["id"], template["channel"], template.get("subject"), template["content"]]
         sql = "INSERT OR REPLACE INTO templates (id, channel, subject, content) VALUES (?, ?, ?, ?)"
@@ -177,22 +177,22 @@ class Sandbox:
 
     def wake(self) -> None:
         """See to it that whatever is due happens now."""
-        self.alarm.ring()
-        self.dispatch.alarm.ring()
+        self.wakeup.set_now()
+        self.dispatch.wakeup.set_now()
 
     def tick(self) -> None:
         """Let what is due happen; cheap when nothing is."""
-        if self.alarm.due:
+        if self.wakeup.due:
             with self.database.transaction():
-                self.alarm.set(None)
+                self.wakeup.set(None)
                 airtime.settle(self)
-                self.alarm.set((self.database.row(_NEXT) or {}).get("due"))
+                self.wakeup.set((self.database.row(_NEXT) or {}).get("due"))
 
     async def run(self) -> None:
         """Let time pass until the server ends."""
         while not self.closing.is_set():
             self.tick()
-            await self.alarm.sleep()
+            await self.wakeup.sleep()
 
     def begin_closing(self) -> None:
         """Wake all that waits: the server ends."""

@@ -10,7 +10,7 @@ from cpaas_provider.sandbox.core.clock import Clock
 _LONGEST_NAP_SECONDS = 60.0
 
 
-class Alarm:
+class WakeUp:
     """A moment on the sandbox's clock, and whoever sleeps until then; rings at once to begin with."""
 
     def __init__(self, clock: Clock) -> None:
@@ -27,15 +27,15 @@ class Alarm:
         """Ring at this moment, or never."""
         self._at = math.inf if moment is None else moment
 
-    def ring_by(self, moment: float) -> None:
+    def set_by(self, moment: float) -> None:
         """Ring at this moment at the latest."""
         if moment < self._at:
             self._at = moment
             self._rung.set()
 
-    def ring(self) -> None:
+    def set_now(self) -> None:
         """Ring now: the clock was turned, or anything may have become due."""
-        self.ring_by(-math.inf)
+        self.set_by(-math.inf)
         self._rung.set()
 
     async def sleep(self) -> None:

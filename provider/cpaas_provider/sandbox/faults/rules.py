@@ -152,7 +152,7 @@ class Rule:
     params: dict[str, Any] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     seen: int = 0
-    fired: int = 0
+    hits: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)  # noqa: S311 - for repeatable tests, not for secrets
@@ -160,16 +160,16 @@ class Rule:
     @property
     def spent(self) -> bool:
         """Whether it has struck as many times as it was to."""
-        return self.times is not None and self.fired >= self.times
+        return self.times is not None and self.hits >= self.times
 
-    def strikes(self) -> bool:
+    def matches(self) -> bool:
         """Tell whether this request is hit; every request counts towards ``after`` and draws once."""
         self.seen += 1
         return self.seen > self.after and (self.rate >= 1.0 or self._random.random() < self.rate)
 
     def as_json(self) -> dict[str, Any]:
         """Describe the rule for the control API."""
-        names = ("id", "operation", "kind", "times", "rate", "after", "seed", "seen", "fired")
+        names = ("id", "operation", "kind", "times", "rate", "after", "seed", "seen", "hits")
         return {name: getattr(self, name) for name in names} | {"params": self.params, "spent": self.spent}
 
 
@@ -222,9 +222,9 @@ class Faults:
         """Return the delays and the one other fault that hit this request; each is counted as struck."""
         delays: list[Rule] = []
         for rule in self.rules:
-            if rule.operation not in ("*", operation) or rule.spent or not rule.strikes():
+            if rule.operation not in ("*", operation) or rule.spent or not rule.matches():
                 continue
-            rule.fired += 1
+            rule.hits += 1
             if KINDS[rule.kind].stage is not Stage.DELAY:
                 return delays, rule
             delays.append(rule)

@@ -17,7 +17,7 @@ import httpx
 
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.hosts import is_loopback
-from cpaas_provider.sandbox.core.wakeup import Alarm
+from cpaas_provider.sandbox.core.wakeup import WakeUp
 
 if TYPE_CHECKING:
     from cpaas_provider.sandbox.core.context import Sandbox
@@ -60,7 +60,7 @@ class Dispatch:
         self._sandbox = sandbox
         self._allow_remote = allow_remote
         self._transports: list[httpx.AsyncHTTPTransport] = []
-        self.alarm = Alarm(sandbox.clock)
+        self.wakeup = WakeUp(sandbox.clock)
 
     async def run(self) -> None:
         """Send until the server ends."""
@@ -71,8 +71,8 @@ class Dispatch:
             if rows:
                 await self._send(rows, lanes)
             else:
-                self.alarm.set((database.row(_NEXT) or {}).get("due"))
-                await self.alarm.sleep()
+                self.wakeup.set((database.row(_NEXT) or {}).get("due"))
+                await self.wakeup.sleep()
 
     async def _send(self, rows: list[Row], lanes: int) -> None:
         """Make one attempt for each, as many at a time as there are lanes."""

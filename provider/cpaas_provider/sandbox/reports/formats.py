@@ -26,7 +26,7 @@ _DESCRIPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportPayload:
     """What a report says, however it is written."""
 
     kind: str
@@ -45,28 +45,28 @@ def _without_gaps(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _status(told: Told) -> Fields:
+def _status(payload: ReportPayload) -> Fields:
     return {
-        "id": told.message_id,
-        "channel": told.kind,
-        "recipient": told.recipient,
-        "status": told.status,
-        "reason": told.reason,
-        "external_ref": told.external_ref,
-        "created_datetime": timestamp(told.moment),
+        "id": payload.message_id,
+        "channel": payload.kind,
+        "recipient": payload.recipient,
+        "status": payload.status,
+        "reason": payload.reason,
+        "external_ref": payload.external_ref,
+        "created_datetime": timestamp(payload.moment),
     }
 
 
-def _status_object(told: Told) -> Fields:
-    airtime = told.kind == "airtime"
-    description = told.reason or _DESCRIPTIONS.get(told.status, told.status.capitalize())
+def _status_object(payload: ReportPayload) -> Fields:
+    airtime = payload.kind == "airtime"
+    description = payload.reason or _DESCRIPTIONS.get(payload.status, payload.status.capitalize())
     return {
-        "transaction_id" if airtime else "message_id": told.message_id,
-        "channel": told.kind,
-        "msisdn" if airtime else "to": told.recipient,
-        "status": {"text": told.status, "description": description},
-        "client_ref": told.external_ref,
-        "created_datetime": timestamp(told.moment),
+        "transaction_id" if airtime else "message_id": payload.message_id,
+        "channel": payload.kind,
+        "msisdn" if airtime else "to": payload.recipient,
+        "status": {"text": payload.status, "description": description},
+        "client_ref": payload.external_ref,
+        "created_datetime": timestamp(payload.moment),
     }
 
 
@@ -75,19 +75,19 @@ def event_name(kind: str, status: str) -> str:
     return f"{TOPICS[kind]}.{status}"
 
 
-def _facts(told: Told) -> Fields:
-    return {name: value for name, value in _status(told).items() if name not in ("channel", "status")}
+def _facts(payload: ReportPayload) -> Fields:
+    return {name: value for name, value in _status(payload).items() if name not in ("channel", "status")}
 
 
-def _event(told: Told) -> Fields:
-    return {"event": event_name(told.kind, told.status), **_facts(told)}
+def _event(payload: ReportPayload) -> Fields:
+    return {"event": event_name(payload.kind, payload.status), **_facts(payload)}
 
 
-def _event_data(told: Told) -> Fields:
-    return {"event": event_name(told.kind, told.status), "data": _without_gaps(_facts(told))}
+def _event_data(payload: ReportPayload) -> Fields:
+    return {"event": event_name(payload.kind, payload.status), "data": _without_gaps(_facts(payload))}
 
 
-SHAPES: dict[str, Callable[[Told], Fields]] = {
+SHAPES: dict[str, Callable[[ReportPayload], Fields]] = {
     "status": _status,
     "status_object": _status_object,
     "event": _event,
@@ -96,6 +96,6 @@ SHAPES: dict[str, Callable[[Told], Fields]] = {
 EVENT_SHAPES = ("event", "event_data")
 
 
-def write(shape: str, told: Told) -> str:
+def render(shape: str, payload: ReportPayload) -> str:
     """Return the body of a report."""
-    return json.dumps(_without_gaps(SHAPES[shape](told)), ensure_ascii=False)
+    return json.dumps(_without_gaps(SHAPES[shape](payload)), ensure_ascii=False)

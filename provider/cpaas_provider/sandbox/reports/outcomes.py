@@ -42,7 +42,7 @@ REASONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def chance(seed: int, purpose: str, recipient: str) -> float:
+def seeded_uniform(seed: int, purpose: str, recipient: str) -> float:
     """Return a number from 0 up to 1 that depends on nothing else."""
     digest = blake2b(f"{seed}\0{purpose}\0{recipient}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / 2**56
@@ -51,11 +51,11 @@ def chance(seed: int, purpose: str, recipient: str) -> float:
 def reason_of(seed: int, status: str, recipient: str) -> str | None:
     """Return why it came to a status; None where nothing failed."""
     reasons = REASONS.get(status)
-    return reasons[int(chance(seed, "reason", recipient) * len(reasons))] if reasons else None
+    return reasons[int(seeded_uniform(seed, "reason", recipient) * len(reasons))] if reasons else None
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class Outcome:
     """What will be said of one recipient once it is final, in order, and why where it failed."""
 
     statuses: tuple[str, ...]
@@ -67,21 +67,21 @@ class Fate:
         return self.statuses[-1]
 
 
-def fate(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = True) -> Fate:
+def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = True) -> Outcome:
     """Return what becomes of a recipient; clicks and openings are drawn only where they can be tracked."""
     settings = sandbox.settings
     seed = settings["report_seed"]
 
     def hit(rate: str) -> bool:
-        return bool(settings[rate]) and chance(seed, rate, recipient) < settings[rate]
+        return bool(settings[rate]) and seeded_uniform(seed, rate, recipient) < settings[rate]
 
     good = OUTCOMES[kind][0]
     bad, failure_rate = _FAILURES[kind]
     seeded = sandbox.outcomes(kind).get(recipient)
     if seeded is not None:
         engaged = seeded in ("opened", "clicked")
-        return Fate((good, seeded) if engaged else (seeded,), reason_of(seed, seeded, recipient))
+        return Outcome((good, seeded) if engaged else (seeded,), reason_of(seed, seeded, recipient))
     if hit(failure_rate):
-        return Fate((bad,), reason_of(seed, bad, recipient))
+        return Outcome((bad,), reason_of(seed, bad, recipient))
     more = [status for status, rate in _ENGAGEMENT.get(kind, ()) if trackable and hit(rate)]
-    return Fate((good, *more))
+    return Outcome((good, *more))

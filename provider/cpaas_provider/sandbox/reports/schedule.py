@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.reports.formats import EVENTS, Told, write
-from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Fate, chance
+from cpaas_provider.sandbox.reports.formats import EVENTS, ReportPayload, render
+from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, seeded_uniform
 
 if TYPE_CHECKING:
     from cpaas_provider.sandbox.core.context import Sandbox
@@ -35,7 +35,7 @@ _THRICE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReportSubject:
     """What the reports are about, and the URL its request gave for them."""
 
     kind: str
@@ -45,7 +45,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class PlannedReport:
     """One thing to be said of a recipient, at a moment at the earliest."""
 
     recipient: str
@@ -55,7 +55,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Endpoint:
+class _Target:
     name: str
     url: str
     shape: str
@@ -64,16 +64,16 @@ class _Endpoint:
         return self.name == "callback" or status in EVENTS[kind]
 
 
-def notices_of(sandbox: Sandbox, recipient: str, fate: Fate) -> Iterator[Notice]:
+def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator[PlannedReport]:
     """Yield all that will be said of one recipient of a message sent now."""
     settings, now = sandbox.settings, sandbox.clock.now()
     if settings["report_in_flight"]:
-        yield Notice(recipient, IN_FLIGHT, now)
+        yield PlannedReport(recipient, IN_FLIGHT, now)
     final = now + settings["report_delay_seconds"]
-    yield Notice(recipient, fate.statuses[0], final, fate.reason)
-    for status in fate.statuses[1:]:
+    yield PlannedReport(recipient, outcome.statuses[0], final, outcome.reason)
+    for status in outcome.statuses[1:]:
         final += settings["report_engagement_seconds"]
-        yield Notice(recipient, status, final)
+        yield PlannedReport(recipient, status, final)
 
 
 class Reports:
@@ -82,80 +82,80 @@ class Reports:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    def _endpoints(self, callback: str | None) -> list[_Endpoint]:
+    def _targets(self, callback: str | None) -> list[_Target]:
         settings = self._sandbox.settings
-        endpoints = [_Endpoint("callback", callback, settings["callback_shape"])] if callback else []
+        endpoints = [_Target("callback", callback, settings["callback_shape"])] if callback else []
         if settings["webhook_url"]:
-            endpoints.append(_Endpoint("webhook", settings["webhook_url"], settings["webhook_shape"]))
+            endpoints.append(_Target("webhook", settings["webhook_url"], settings["webhook_shape"]))
         return endpoints
 
-    def book(self, subject: Subject, notices: Iterable[Notice]) -> int:
+    def schedule(self, subject: ReportSubject, reports: Iterable[PlannedReport]) -> int:
         """Book a report for each notice and each endpoint that takes it; return how many.
 
         :param notices: those of one recipient beside each other, in the order in which they become true
         """
-        endpoints = self._endpoints(subject.callback)
+        endpoints = self._targets(subject.callback)
         if not endpoints:
             return 0
         now = self._sandbox.clock.now()
         rows: list[tuple[Any, ...]] = []
-        for turn, notice in self._in_order(list(notices)):
-            told = Told(
+        for turn, planned in self._in_order(list(reports)):
+            payload = ReportPayload(
                 subject.kind,
                 subject.message_id,
                 subject.external_ref,
-                notice.recipient,
-                notice.status,
-                notice.reason,
-                notice.due,
+                planned.recipient,
+                planned.status,
+                planned.reason,
+                planned.due,
             )
-            about = (subject.kind, subject.message_id, notice.recipient, subject.external_ref, notice.status)
+            about = (subject.kind, subject.message_id, planned.recipient, subject.external_ref, planned.status)
             for endpoint in endpoints:
-                if not endpoint.takes(subject.kind, notice.status):
+                if not endpoint.takes(subject.kind, planned.status):
                     continue
-                when = (turn, notice.due, notice.due, now)
-                row = (*about, endpoint.url, write(endpoint.shape, told), *when)
+                when = (turn, planned.due, planned.due, now)
+                row = (*about, endpoint.url, render(endpoint.shape, payload), *when)
                 rows.append((endpoint.name, "first", *row))
-                rows += [(endpoint.name, "duplicate", *row)] * self._more(endpoint.name, notice)
+                rows += [(endpoint.name, "duplicate", *row)] * self._more(endpoint.name, planned)
         self._sandbox.database.many(_BOOK, rows)
         if rows:
             self._sandbox.counters.add(reports__booked=len(rows))
-            self._sandbox.dispatch.alarm.ring_by(min(row[-2] for row in rows))
+            self._sandbox.dispatch.wakeup.set_by(min(row[-2] for row in rows))
         return len(rows)
 
     def _hit(self, rate: str, purpose: str, recipient: str) -> bool:
         settings = self._sandbox.settings
-        return bool(settings[rate]) and chance(settings["report_seed"], purpose, recipient) < settings[rate]
+        return bool(settings[rate]) and seeded_uniform(settings["report_seed"], purpose, recipient) < settings[rate]
 
     def disordered(self, recipient: str) -> bool:
         """Tell whether a recipient's reports come out of order."""
         return self._hit("report_disorder", "disorder", recipient)
 
-    def _more(self, endpoint: str, notice: Notice) -> int:
+    def _more(self, endpoint: str, planned: PlannedReport) -> int:
         """Return how many times more than once a report is sent."""
-        purpose = f"duplicate {endpoint} {notice.status}"
-        if not self._hit("report_duplicate_rate", purpose, notice.recipient):
+        purpose = f"duplicate {endpoint} {planned.status}"
+        if not self._hit("report_duplicate_rate", purpose, planned.recipient):
             return 0
         seed = self._sandbox.settings["report_seed"]
-        return 2 if chance(seed, f"thrice {purpose}", notice.recipient) < _THRICE else 1
+        return 2 if seeded_uniform(seed, f"thrice {purpose}", planned.recipient) < _THRICE else 1
 
-    def _in_order(self, notices: Sequence[Notice]) -> Iterator[tuple[float, Notice]]:
+    def _in_order(self, reports: Sequence[PlannedReport]) -> Iterator[tuple[float, PlannedReport]]:
         """Yield each notice with its turn among those that are due together; as true to life as it is set to be.
 
         Who is hit by disorder has everything said late, the last first, and at any place among the others.
         """
         turn = 0
         seed = self._sandbox.settings["report_seed"]
-        for recipient, group in groupby(notices, key=lambda notice: notice.recipient):
+        for recipient, group in groupby(reports, key=lambda planned: planned.recipient):
             mine = list(group)
             start = float(turn)
             turn += len(mine)
             if self.disordered(recipient):
-                last = max(notice.due for notice in mine)
-                mine = [replace(notice, due=last) for notice in reversed(mine)]
-                start = chance(seed, "place", recipient) * len(notices)
+                last = max(planned.due for planned in mine)
+                mine = [replace(planned, due=last) for planned in reversed(mine)]
+                start = seeded_uniform(seed, "place", recipient) * len(reports)
             # less than one apart, so that a recipient's own stay in this order wherever they begin
-            yield from ((start + n / len(mine), notice) for n, notice in enumerate(mine))
+            yield from ((start + n / len(mine), planned) for n, planned in enumerate(mine))
 
     def repeat(self, row: Row) -> None:
         """Book an acknowledged report once more where the settings say so."""
@@ -166,7 +166,7 @@ class Reports:
         due = now + self._sandbox.settings["report_interval_seconds"]
         self._sandbox.database.execute(_REPEAT, [due, due, now, row["seq"]])
         self._sandbox.counters.add("reports.booked")
-        self._sandbox.dispatch.alarm.ring_by(due)
+        self._sandbox.dispatch.wakeup.set_by(due)
 
     def say(
         self, recipient: str, status: str, reason: str | None, message_id: str | None, external_ref: str | None
@@ -197,5 +197,5 @@ class Reports:
         if RANK[status] > RANK[row["outcome"]]:
             sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
             self._sandbox.database.execute(sql, [status, reason, row["seq"]])
-        subject = Subject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
-        return self.book(subject, [Notice(row["recipient"], status, self._sandbox.clock.now(), reason)])
+        subject = ReportSubject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
+        return self.schedule(subject, [PlannedReport(row["recipient"], status, self._sandbox.clock.now(), reason)])

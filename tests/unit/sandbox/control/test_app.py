@@ -272,6 +272,6 @@ def test_unknown_control_paths(sandbox: Harness) -> None:
 
 def test_the_control_api_describes_itself(sandbox: Harness) -> None:
     paths = sandbox.call("GET", "/_control/openapi.json").json()["paths"]
-    named = {"health", "counters", "faults", "scene", "inbox/{box}"}
+    named = {"health", "counters", "faults", "scene", "inbox/{view}"}
     assert {f"/_control/{one}" for one in named} <= set(paths)
     assert not [path for path in sandbox.call("GET", "/openapi.json").json()["paths"] if "_control" in path]

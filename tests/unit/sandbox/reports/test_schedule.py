@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cpaas_provider.sandbox.reports.outcomes import REASONS, chance
+from cpaas_provider.sandbox.reports.outcomes import REASONS, seeded_uniform
 from tests.unit.sandbox.conftest import ADA, BAYO, Harness, until
 from tests.unit.sandbox.receiver import Receiver
 
@@ -208,10 +208,10 @@ def test_what_is_seeded_goes_before_what_is_drawn(sandbox: Harness) -> None:
 
 def test_draws_are_even_and_independent() -> None:
     numbers = [str(n) for n in range(5000)]
-    low = [one for one in numbers if chance(1, "a", one) < 0.2]
+    low = [one for one in numbers if seeded_uniform(1, "a", one) < 0.2]
     assert 900 < len(low) < 1100
-    assert 120 < sum(chance(1, "b", one) < 0.2 for one in low) < 280
-    assert all(0 <= chance(1, "a", one) < 1 for one in numbers)
+    assert 120 < sum(seeded_uniform(1, "b", one) < 0.2 for one in low) < 280
+    assert all(0 <= seeded_uniform(1, "a", one) < 1 for one in numbers)
 
 
 # -- in which order and how often -------------------------------------------------------------------------------------

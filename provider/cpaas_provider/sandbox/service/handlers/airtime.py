@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.sandbox.core.account import Charge, to_amount, to_units
 from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Fate, fate, reason_of
-from cpaas_provider.sandbox.reports.schedule import Notice, Subject
+from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
+from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject
 
 if TYPE_CHECKING:
     from cpaas_provider.sandbox.core.context import Sandbox
@@ -36,7 +36,7 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
     charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
     status = "duplicate" if duplicate else "pending"
-    comes = _duplicate(sandbox, body["recipient"]) if duplicate else fate(sandbox, "airtime", body["recipient"])
+    comes = _duplicate(sandbox, body["recipient"]) if duplicate else draw_outcome(sandbox, "airtime", body["recipient"])
     due = None if duplicate else now + settings["airtime_sent_seconds"]
     purchase_id, optional = uuid.uuid4().hex, (body.get("external_ref"), body.get("callback"))
     what = (purchase_id, body["recipient"], body["network"], amount)
@@ -44,9 +44,9 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     sandbox.database.execute(_INSERT, values)
     sandbox.counters.add("airtime.duplicates" if duplicate else "airtime.purchases")
     if duplicate:
-        _report(sandbox, Subject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
+        _report(sandbox, ReportSubject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
     else:
-        sandbox.alarm.ring_by(now + settings["airtime_sent_seconds"])
+        sandbox.wakeup.set_by(now + settings["airtime_sent_seconds"])
     record = {"id": purchase_id, "recipient": body["recipient"], "status": status, "network": body["network"]}
     record |= {name: body[name] for name in ("external_ref", "callback") if name in body}
     money = {
@@ -59,22 +59,22 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     return record | {"created_datetime": timestamp(now), "meta": meta}
 
 
-def _duplicate(sandbox: Sandbox, recipient: str) -> Fate:
-    return Fate(("duplicate",), reason_of(sandbox.settings["report_seed"], "duplicate", recipient))
+def _duplicate(sandbox: Sandbox, recipient: str) -> Outcome:
+    return Outcome(("duplicate",), reason_of(sandbox.settings["report_seed"], "duplicate", recipient))
 
 
-def _report(sandbox: Sandbox, purchase: Subject, recipient: str, status: str, reason: str | None) -> None:
+def _report(sandbox: Sandbox, purchase: ReportSubject, recipient: str, status: str, reason: str | None) -> None:
     due = sandbox.clock.now() + sandbox.settings["report_delay_seconds"]
-    sandbox.reports.book(purchase, [Notice(recipient, status, due, reason)])
+    sandbox.reports.schedule(purchase, [PlannedReport(recipient, status, due, reason)])
 
 
-def _report_in_flight(sandbox: Sandbox, purchase: Subject, recipient: str, final: float) -> None:
+def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str, final: float) -> None:
     """Report that it was sent; where reports come out of order, after it is final."""
     if not sandbox.settings["report_in_flight"]:
         return
     late = final + sandbox.settings["report_delay_seconds"] + _OVERTAKEN_SECONDS
     due = late if sandbox.reports.disordered(recipient) else sandbox.clock.now()
-    sandbox.reports.book(purchase, [Notice(recipient, IN_FLIGHT, due)])
+    sandbox.reports.schedule(purchase, [PlannedReport(recipient, IN_FLIGHT, due)])
 
 
 def settle(sandbox: Sandbox) -> None:
@@ -82,7 +82,7 @@ def settle(sandbox: Sandbox) -> None:
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
         final = row["created"] + sandbox.settings["airtime_final_seconds"]
-        purchase = Subject("airtime", row["id"], row["external_ref"], row["callback"])
+        purchase = ReportSubject("airtime", row["id"], row["external_ref"], row["callback"])
         if row["status"] == "pending" and now < final:
             _move(sandbox, row, IN_FLIGHT, final)
             _report_in_flight(sandbox, purchase, row["recipient"], final)
@@ -100,4 +100,4 @@ def _move(sandbox: Sandbox, row: Row, status: str, due: float | None) -> None:
     sql = "UPDATE airtime SET status = ?, due = ?, updated = ?, refunded = ? WHERE id = ?"
     sandbox.database.execute(sql, values)
     if due is not None:
-        sandbox.alarm.ring_by(due)
+        sandbox.wakeup.set_by(due)

@@ -48,7 +48,7 @@ def _both(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return {"row": row_json(sandbox, row), "table": table_json(sandbox)}
 
 
-def kept_cells(columns: dict[str, Column], cells: dict[str, Any]) -> dict[str, Any]:
+def stored_cells(columns: dict[str, Column], cells: dict[str, Any]) -> dict[str, Any]:
     """Return valid cells as they are kept."""
     return {id_: stored(columns[id_], value) for id_, value in cells.items()}
 
@@ -56,7 +56,7 @@ def kept_cells(columns: dict[str, Column], cells: dict[str, Any]) -> dict[str, A
 def add_row(sandbox: Sandbox, cells: dict[str, Any], row_id: str | None = None) -> str:
     """Keep a new row of valid cells and return its id."""
     row_id = row_id or uuid.uuid4().hex
-    values = [row_id, json.dumps(kept_cells(sandbox.table.columns, cells)), sandbox.clock.now()]
+    values = [row_id, json.dumps(stored_cells(sandbox.table.columns, cells)), sandbox.clock.now()]
     sandbox.database.execute("INSERT INTO contacts (id, columns, created) VALUES (?, ?, ?)", values)
     return row_id
 
@@ -81,7 +81,7 @@ def create_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer PATCH /lists/contact/rows/{row_id}; cells that are not named are kept."""
     row = _found(sandbox, request.ids[0])
-    cells = json.loads(row["columns"]) | kept_cells(sandbox.table.columns, request.body["columns"])
+    cells = json.loads(row["columns"]) | stored_cells(sandbox.table.columns, request.body["columns"])
     values = [json.dumps(cells), sandbox.clock.now(), row["id"]]
     sandbox.database.execute("UPDATE contacts SET columns = ?, updated = ? WHERE id = ?", values)
     sandbox.counters.add("contacts.updated")

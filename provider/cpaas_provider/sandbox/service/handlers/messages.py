@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sandbox.core.account import Charge, to_amount
 from cpaas_provider.sandbox.core.clock import timestamp
-from cpaas_provider.sandbox.reports.outcomes import fate
-from cpaas_provider.sandbox.reports.schedule import Notice, Subject, notices_of
+from cpaas_provider.sandbox.reports.outcomes import draw_outcome
+from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, plan_reports
 from cpaas_provider.sandbox.service.handlers.text import Size, measure, renderer
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _copies(sandbox: Sandbox, body: dict[str, Any], recipients: list[str]) -> li
     return copies
 
 
-def _keep(
+def _save(
     sandbox: Sandbox, kind: str, body: dict[str, Any], rows: list[tuple[Copy, Size | None, int]]
 ) -> dict[str, Any]:
     """Store the message and its copies, book the delivery reports, and return what both kinds' records share."""
@@ -64,15 +64,15 @@ def _keep(
     sandbox.database.execute(_MESSAGE, values)
     # an email's links need no mark to be followed
     trackable = kind == "email" or body.get("is_trackable", False)
-    deliveries, notices = [], list[Notice]()
+    deliveries, reports = [], list[PlannedReport]()
     for copy, size, charge in rows:
         measured = (size.encoding, size.length, size.pages) if size else (None, None, None)
-        comes = fate(sandbox, kind, copy.recipient, trackable)
+        comes = draw_outcome(sandbox, kind, copy.recipient, trackable)
         shown = (copy.recipient, copy.subject, copy.text, *measured, charge, comes.outcome, comes.reason)
         deliveries.append((message_id, kind, *shown))
-        notices += notices_of(sandbox, copy.recipient, comes)
+        reports += plan_reports(sandbox, copy.recipient, comes)
     sandbox.database.many(_DELIVERY, deliveries)
-    sandbox.reports.book(Subject(kind, message_id, body.get("external_ref"), body.get("callback")), notices)
+    sandbox.reports.schedule(ReportSubject(kind, message_id, body.get("external_ref"), body.get("callback")), reports)
     sandbox.counters.add(f"{kind}.requests", **{f"{kind}__recipients": len(rows)})
     record = {"id": message_id, "recipients": [copy.recipient for copy, _, _ in rows], "sender_id": body["sender_id"]}
     return record | {name: body[name] for name in _SHOWN if name in body} | {"created_datetime": timestamp(now)}
@@ -94,7 +94,7 @@ def send_sms(sandbox: Sandbox, request: Request) -> dict[str, Any]:
         (copy, sizes[copy.text], price * sizes[copy.text].pages) for copy in copies
     ]
     charge = sandbox.account.charge(sum(cost for _, _, cost in rows))
-    record = _keep(sandbox, "sms", body, rows)
+    record = _save(sandbox, "sms", body, rows)
     longest = max(sizes.values(), key=lambda size: (size.pages, size.length))
     meta = _meta(request, charge, encoding=longest.encoding, message_length=longest.length, pages=longest.pages)
     template = sandbox.templates.get(body.get("template_id", ""))
@@ -110,6 +110,6 @@ def send_email(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     copies = _copies(sandbox, body, recipients)
     price = sandbox.account.prices["email"]
     charge = sandbox.account.charge(price * len(copies))
-    record = _keep(sandbox, "email", body, [(copy, None, price) for copy in copies])
+    record = _save(sandbox, "email", body, [(copy, None, price) for copy in copies])
     shown = {"from_name": body["from_name"]} if "from_name" in body else {}
     return record | shown | {"meta": _meta(request, charge)} | left_out
