@@ -17,7 +17,7 @@ from cpaas_provider.sensors._start_log import begins
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.triggers.otp import OtpWatch
+    from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 
 DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
@@ -152,7 +152,7 @@ class OtpStatusSensor(BaseSensorOperator):
 
         try:
             with CpaasHook(self.cpaas_conn_id).get_conn() as client:
-                result = self._watch().evaluate(client.get_otp(self.otp_id), timezone.utcnow())
+                result = self._criteria().evaluate(client.get_otp(self.otp_id), timezone.utcnow())
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None
@@ -169,14 +169,14 @@ class OtpStatusSensor(BaseSensorOperator):
     def _defer(self) -> None:
         from cpaas_provider.triggers.otp import OtpStatusTrigger
 
-        watch = self._watch()
+        criteria = self._criteria()
         self.defer(
             trigger=OtpStatusTrigger(
                 cpaas_conn_id=self.cpaas_conn_id,
                 otp_id=self.otp_id,
                 deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
                 poke_interval=self.poke_interval,
-                expires_in=watch.expires_in,
+                expires_in=criteria.expires_in,
                 success_statuses=None if self.success_statuses is None else list(self.success_statuses),
                 failure_statuses=None if self.failure_statuses is None else list(self.failure_statuses),
             ),
@@ -185,13 +185,13 @@ class OtpStatusSensor(BaseSensorOperator):
             timeout=timedelta(seconds=self.timeout) + _SLACK,
         )
 
-    def _watch(self) -> OtpWatch:
-        from cpaas_provider.triggers.otp import OtpWatch
+    def _criteria(self) -> OtpCriteria:
+        from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 
         minutes = str(self.expires_in).strip() if self.expires_in is not None else ""
         if minutes and not minutes.isdigit():
             raise AirflowFailException("expires_in must be a whole number of minutes.")
-        return OtpWatch(int(minutes) if minutes else None, self.success_statuses, self.failure_statuses)
+        return OtpCriteria(int(minutes) if minutes else None, self.success_statuses, self.failure_statuses)
 
     def _conclude(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a passcode; unless the author wants it, end the task for every one not verified."""

@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import timezone
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 from cpaas_provider.triggers._polling.otp_poller import OtpPoller, OtpWaiter
 from cpaas_provider.triggers._polling.poller import WaitEndedError
-
-if TYPE_CHECKING:
-    from cpaas_provider.api.models.otp import OtpToken
 
 LAST_READ_SECONDS = 5.0
 """Seconds a read may go on past the deadline: the last one begins there."""
 TIMED_OUT = "timed_out"
 ERROR = "error"
-
-
-@dataclass(frozen=True)
-class OtpWatch:
-    """How a passcode is judged, by the sensor and the trigger alike.
-
-    :param expires_in: minutes for which the code is valid, or ``None`` if only the status counts
-    :param success_statuses: values of ``status_desc`` that mean verified, or ``None`` for the usual one
-    :param failure_statuses: values of ``status_desc`` that end the wait, or ``None`` for the usual ones
-    """
-
-    expires_in: int | None = None
-    success_statuses: Sequence[str] | None = None
-    failure_statuses: Sequence[str] | None = None
-
-    def evaluate(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
-        """Return the outcome of the passcode as plain JSON, or ``None`` while it is pending.
-
-        The result is ``{"outcome", "id", "status", "status_desc"}``, with ``"by": "clock"`` if the passcode expired
-        and its status is still pending.
-        """
-        from cpaas_provider.api.models.otp import FAILURE_STATUSES, SUCCESS_STATUSES, OtpOutcome
-
-        success = SUCCESS_STATUSES if self.success_statuses is None else self.success_statuses
-        failure = FAILURE_STATUSES if self.failure_statuses is None else self.failure_statuses
-        outcome = record.outcome(success, failure)
-        result = {"outcome": outcome.value, "id": record.id, "status": record.status, "status_desc": record.status_desc}
-        if outcome is not OtpOutcome.PENDING:
-            return result
-        if self.expires_in is not None and now >= record.expires_at(self.expires_in):
-            return {**result, "outcome": OtpOutcome.EXPIRED.value, "by": "clock"}
-        return None
 
 
 class OtpStatusTrigger(BaseTrigger):
@@ -120,9 +85,9 @@ class OtpStatusTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any] | None:
         """Return the outcome of the passcode, or ``None`` if it is pending at the deadline."""
-        watch = OtpWatch(self.expires_in, self.success_statuses, self.failure_statuses)
+        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses)
         deadline = datetime.fromisoformat(self.deadline)
-        waiter = OtpWaiter(self.otp_id, watch, self.poke_interval, deadline)
+        waiter = OtpWaiter(self.otp_id, criteria, self.poke_interval, deadline)
         with OtpPoller.joined(self.cpaas_conn_id, waiter) as poller:
             with contextlib.suppress(TimeoutError):
                 return await waiter.result(deadline)

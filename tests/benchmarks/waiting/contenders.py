@@ -18,8 +18,9 @@ from cpaas_provider.delivery.tracking.awaited import open_reports
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from cpaas_provider.triggers.otp import LAST_READ_SECONDS, OtpStatusTrigger, OtpWatch
+from cpaas_provider.triggers.otp import LAST_READ_SECONDS, OtpStatusTrigger
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, Messages
 
 OUTLIVES = timedelta(hours=1)
@@ -32,13 +33,13 @@ class OneClientEach(OtpStatusTrigger):
     """A client and a loop for each trigger, as it was before they shared a poller."""
 
     async def _wait(self) -> dict[str, Any] | None:
-        watch = OtpWatch(self.expires_in, self.success_statuses, self.failure_statuses)
+        criteria = OtpCriteria(self.expires_in, self.success_statuses, self.failure_statuses)
         deadline = datetime.fromisoformat(self.deadline)
         async with await CpaasHook(self.cpaas_conn_id).get_async_conn() as client:
             while (left := (deadline - timezone.utcnow()).total_seconds()) > 0:
                 with contextlib.suppress(TimeoutError, CpaasError):
                     async with asyncio.timeout(left + LAST_READ_SECONDS):
-                        result = watch.evaluate(await client.get_otp(self.otp_id), timezone.utcnow())
+                        result = criteria.evaluate(await client.get_otp(self.otp_id), timezone.utcnow())
                         if result is not None:
                             return result
                 await asyncio.sleep(min(self.poke_interval, left))
@@ -49,14 +50,14 @@ class OneQueryEach(DeliveryTrigger):
     """A loop and a query for each trigger. They share connections: PostgreSQL takes a hundred by default."""
 
     async def _wait(self) -> dict[str, Any]:
-        goal, counts = DeliveryCriteria(self.expected, self.min_delivered), Counts()
+        criteria, counts = DeliveryCriteria(self.expected, self.min_delivered), Counts()
         deadline = datetime.fromisoformat(self.deadline)
         while (left := (deadline - timezone.utcnow()).total_seconds()) > 0:
             counts = await asyncio.to_thread(self._counts)
-            if result := goal.evaluate(counts):
+            if result := criteria.evaluate(counts):
                 return result
             await asyncio.sleep(min(self.poke_interval, left))
-        return goal.given_up(counts)
+        return criteria.evaluate_timeout(counts)
 
     def _counts(self) -> Counts:
         with common_store().connect() as connection:

@@ -1,4 +1,4 @@
-"""When a connection's trouble pauses its reads, and how seldom anything is told."""
+"""When failures pause the reads of a connection, and how seldom anything is logged."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ DOWN = CpaasNotSentError("get_otp: down.")
 
 
 def failed(failures: FailureBackoff, clock: Clock, seconds: float = 1.0) -> float:
-    """Let a read begin and fail; return how long nothing is to be read from then on."""
+    """Let a read begin and fail; return how long no read begins from then on."""
     began = clock.now
     clock.now += seconds
     failures.on_failure(DOWN, began)
     return max(0.0, failures.held_until - clock.now)
 
 
-class TestTrouble:
-    def test_one_failure_pauses_nothing_and_further_ones_more_and_more(
+class TestFailureBackoff:
+    def test_first_failure_does_not_pause_reads_and_each_further_one_pauses_longer(
         self, failures: FailureBackoff, clock: Clock
     ) -> None:
         pauses = []
@@ -53,13 +53,13 @@ class TestTrouble:
             clock.now += pauses[-1]
         assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
-    def test_a_read_that_succeeds_ends_it(self, failures: FailureBackoff, clock: Clock) -> None:
+    def test_read_that_succeeds_resets_the_backoff(self, failures: FailureBackoff, clock: Clock) -> None:
         for _ in range(5):
             clock.now += failed(failures, clock)
         failures.on_success()
         assert failed(failures, clock) == 0
 
-    def test_reads_that_were_under_way_together_count_as_one(self, failures: FailureBackoff, clock: Clock) -> None:
+    def test_reads_in_flight_together_count_as_one_failure(self, failures: FailureBackoff, clock: Clock) -> None:
         failed(failures, clock)
         began = clock.now
         clock.now += 1
@@ -67,14 +67,14 @@ class TestTrouble:
             failures.on_failure(DOWN, began)
         assert failures.held_until - clock.now == 0.5
 
-    def test_the_service_s_own_word_counts_and_a_shorter_one_takes_nothing_back(
+    def test_retry_after_sets_the_pause_and_a_shorter_one_does_not_shorten_it(
         self, failures: FailureBackoff, clock: Clock
     ) -> None:
         failures.on_failure(CpaasRateLimitedError("get_otp: later.", retry_after=120.0), clock.now)
         failures.on_failure(CpaasRateLimitedError("get_otp: later.", retry_after=5.0), clock.now)
         assert failures.held_until - clock.now == 120
 
-    def test_it_is_told_once_a_minute_with_how_often_it_was(
+    def test_failures_are_logged_once_a_minute_with_their_count(
         self, failures: FailureBackoff, clock: Clock, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(1200):
@@ -84,33 +84,33 @@ class TestTrouble:
         assert lines[0].startswith("get_otp: down. Sensors on connection 'here' keep waiting.")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage().split(".")[0] for one in caplog.records]
 
 
-class TestRoundLength:
+class TestOverloadReporter:
     @pytest.fixture(autouse=True)
     def seen(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
 
-    def test_nothing_is_told_while_the_rate_keeps_up(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_nothing_is_logged_while_the_rate_is_sufficient(self, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")
         for _ in range(100):
             reporter.on_join(10.0)
             reporter.report(10.0, 8)
         assert caplog.records == []
 
-    def test_beyond_that_it_is_told_at_every_doubling(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    def test_round_length_is_logged_at_every_doubling(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")
         for _ in range(1000):
             clock.now += 60
             reporter.on_join(10.0)
             reporter.report(10.0, 8)
-        assert told(caplog) == [
+        assert logged(caplog) == [
             f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 202, 404, 808)
         ]
 
-    def test_thousands_that_come_within_a_minute_are_told_of_once_then(
+    def test_thousands_of_waiters_that_join_within_a_minute_are_logged_once(
         self, clock: Clock, caplog: pytest.LogCaptureFixture
     ) -> None:
         reporter = OverloadReporter("here")
@@ -121,11 +121,9 @@ class TestRoundLength:
         reporter.report(10.0, 8)
         clock.now += 600
         reporter.report(10.0, 8)
-        assert told(caplog) == [f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 5000)]
+        assert logged(caplog) == [f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 5000)]
 
-    def test_around_the_border_it_is_not_told_again_and_again(
-        self, clock: Clock, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_load_around_the_limit_is_logged_once(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")
         for _ in range(101):
             reporter.on_join(10.0)
@@ -137,7 +135,9 @@ class TestRoundLength:
             reporter.on_join(10.0)
         assert len(caplog.records) == 1
 
-    def test_after_the_rate_has_kept_up_again_it_is_news(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    def test_overload_is_logged_again_after_the_rate_was_sufficient(
+        self, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
         reporter = OverloadReporter("here")
         for _ in range(2):
             clock.now += 60
@@ -149,7 +149,7 @@ class TestRoundLength:
             reporter.report(10.0, 8)
         assert len(caplog.records) == 2
 
-    def test_slow_answers_let_fewer_through_than_the_rate(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_slow_responses_lower_the_rate_and_name_max_concurrency(self, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")
         for _ in range(50):
             reporter.on_join(10.0)
@@ -162,7 +162,7 @@ class TestRoundLength:
             "25 s. To read more often, raise max_concurrency, if the service permits it."
         ]
 
-    def test_one_slow_answer_says_little(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_single_slow_response_logs_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")
         for _ in range(50):
             reporter.on_join(10.0)

@@ -1,4 +1,4 @@
-"""DeliveryTrigger against a real store: one event, plain JSON, and as few queries as promised."""
+"""DeliveryTrigger against a real database: one event, plain JSON, and as few queries as promised."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUND = 0.02
 
 @pytest.fixture
 def store(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """What the trigger reads, too."""
+    """The database that the trigger reads."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sqlite_url)
     with open_database() as opened:
         yield opened
@@ -51,22 +51,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def asked(*words: str) -> Iterator[list[str]]:
-    """Collect the queries that hold all these words, of whatever engine."""
+def queries_with(*words: str) -> Iterator[list[str]]:
+    """Collect the queries of any engine that hold all these words."""
     queries: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def collect(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith("SELECT") and all(word in statement for word in words):
             queries.append(statement)
 
-    event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "before_cursor_execute", collect)
     try:
         yield queries
     finally:
-        event.remove(Engine, "before_cursor_execute", note)
+        event.remove(Engine, "before_cursor_execute", collect)
 
 
-LOOKS, ROUNDS = ("count(CASE", "campaign IN (?"), ("touched >=",)
+FULL_READS, ROUNDS = ("count(CASE", "campaign IN (?"), ("touched >=",)
 
 
 def in_(seconds: float) -> str:
@@ -80,7 +80,7 @@ def trigger(*campaigns: str, **given: Any) -> DeliveryTrigger:
     )  # fmt: skip
 
 
-async def told(one: DeliveryTrigger) -> dict[str, Any]:
+async def event_of(one: DeliveryTrigger) -> dict[str, Any]:
     async with asyncio.timeout(20):
         events = [event.payload async for event in one.run()]
     assert len(events) == 1
@@ -99,7 +99,7 @@ def ended(outcome: str, *figures: int) -> dict[str, Any]:
     return {"outcome": outcome, **dict(zip(names, figures, strict=True))}
 
 
-class TestGoal:
+class TestDeliveryCriteria:
     @pytest.mark.parametrize(
         ("counts", "outcome"),
         [
@@ -112,9 +112,11 @@ class TestGoal:
             (Counts(4, 0, 1), None),
         ],
     )
-    def test_without_a_share_everybody_s_end_is_waited_for(self, counts: Counts, outcome: str | None) -> None:
-        judged = DeliveryCriteria(4).evaluate(counts)
-        assert (judged and judged["outcome"]) == outcome
+    def test_without_a_share_the_wait_ends_once_all_recipients_have_a_final_status(
+        self, counts: Counts, outcome: str | None
+    ) -> None:
+        result = DeliveryCriteria(4).evaluate(counts)
+        assert (result and result["outcome"]) == outcome
 
     @pytest.mark.parametrize(
         ("share", "counts", "outcome"),
@@ -129,18 +131,18 @@ class TestGoal:
             (1.0, Counts(4), "done"),
         ],
     )
-    def test_a_share_ends_it_when_it_is_reached_or_out_of_reach(
+    def test_share_ends_the_wait_once_it_is_reached_or_out_of_reach(
         self, share: float, counts: Counts, outcome: str | None
     ) -> None:
-        judged = DeliveryCriteria(4, share).evaluate(counts)
-        assert (judged and judged["outcome"]) == outcome
+        result = DeliveryCriteria(4, share).evaluate(counts)
+        assert (result and result["outcome"]) == outcome
 
     def test_a_share_of_hundreds_is_not_rounded_up_by_arithmetic(self) -> None:
         assert 0.07 * 100 > 7
-        judged = DeliveryCriteria(100, 0.07).evaluate(Counts(7))
-        assert (judged or {}).get("outcome") == "done"
+        result = DeliveryCriteria(100, 0.07).evaluate(Counts(7))
+        assert (result or {}).get("outcome") == "done"
 
-    def test_figures_add_up_also_where_more_is_reported_on_than_was_surely_sent(self) -> None:
+    def test_figures_add_up_with_more_reported_recipients_than_expected(self) -> None:
         assert list(DeliveryCriteria(5).summary(Counts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
         assert list(DeliveryCriteria(1).summary(Counts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
 
@@ -148,17 +150,17 @@ class TestGoal:
 class TestEvents:
     @pytest.fixture
     def store(self, database: Database, url: str, monkeypatch: pytest.MonkeyPatch) -> Database:
-        """On PostgreSQL, too."""
+        """SQLite and PostgreSQL."""
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
         return database
 
-    async def test_what_is_final_already_is_told_at_once(self, store: Database) -> None:
+    async def test_final_reports_end_the_wait_at_once(self, store: Database) -> None:
         kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "failed", ticket=to(ADA, OBI)))
-        assert await told(trigger(expected=2)) == ended("done", 2, 1, 1, 0, 0)
+        assert await event_of(trigger(expected=2)) == ended("done", 2, 1, 1, 0, 0)
 
-    async def test_reports_that_come_while_it_waits(self, store: Database) -> None:
-        with asked(*ROUNDS) as rounds:
-            waiting = asyncio.create_task(told(trigger(expected=2)))
+    async def test_reports_that_arrive_during_the_wait_end_it(self, store: Database) -> None:
+        with queries_with(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(event_of(trigger(expected=2)))
             await until(lambda: rounds)
             kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
             seen = len(rounds)
@@ -167,52 +169,52 @@ class TestEvents:
             kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
             assert await waiting == ended("done", 2, 2, 0, 0, 0)
 
-    async def test_the_share_of_a_mapped_set_is_reached_before_all_is_final(self, store: Database) -> None:
+    async def test_share_of_several_campaigns_is_reached_before_all_are_final(self, store: Database) -> None:
         names = [f"one{number}" for number in range(3)]
-        waiting = asyncio.create_task(told(trigger(*names, expected=3, min_delivered=0.6)))
+        waiting = asyncio.create_task(event_of(trigger(*names, expected=3, min_delivered=0.6)))
         for name in names[:2]:
             kept(store, report(ADA, "delivered", ticket=to(ADA, campaign=name, reference=name)))
         assert await waiting == ended("done", 3, 2, 0, 0, 1)
 
-    async def test_a_share_out_of_reach_ends_it_early(self, store: Database) -> None:
-        waiting = asyncio.create_task(told(trigger(expected=3, min_delivered=0.9)))
+    async def test_share_out_of_reach_ends_the_wait_early(self, store: Database) -> None:
+        waiting = asyncio.create_task(event_of(trigger(expected=3, min_delivered=0.9)))
         kept(store, report(ADA, "rejected", ticket=to(ADA, OBI, UMA)))
         assert await waiting == ended("missed", 3, 0, 1, 0, 2)
 
-    async def test_what_failed_and_was_delivered_after_all_counts_as_delivered(self, store: Database) -> None:
+    async def test_recipient_reported_failed_and_delivered_counts_as_delivered(self, store: Database) -> None:
         kept(store, report(ADA, "delivered", ticket=to(ADA)), report(ADA, "failed", ticket=to(ADA)))
-        assert await told(trigger(min_delivered=1.0)) == ended("done", 1, 1, 0, 0, 0)
+        assert await event_of(trigger(min_delivered=1.0)) == ended("done", 1, 1, 0, 0, 0)
 
-    async def test_reports_of_requests_of_unknown_outcome_count_once_they_come(self, store: Database) -> None:
+    async def test_reports_of_unknown_requests_count_once_they_arrive(self, store: Database) -> None:
         kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
-        assert await told(trigger(expected=1, deadline=in_(0.2))) == ended("timed_out", 2, 1, 0, 1, 0)
+        assert await event_of(trigger(expected=1, deadline=in_(0.2))) == ended("timed_out", 2, 1, 0, 1, 0)
 
 
 class TestDeadline:
-    async def test_it_tells_how_far_deliveries_are(self, store: Database) -> None:
+    async def test_timeout_event_has_the_delivery_figures(self, store: Database) -> None:
         kept(store, report(ADA, "sent", ticket=to(ADA, OBI, UMA)), report(OBI, "failed", ticket=to(ADA, OBI, UMA)))
-        assert await told(trigger(expected=3, deadline=in_(0.2))) == ended("timed_out", 3, 0, 1, 1, 1)
+        assert await event_of(trigger(expected=3, deadline=in_(0.2))) == ended("timed_out", 3, 0, 1, 1, 1)
 
-    async def test_one_that_is_over_when_the_triggerer_comes_back_looks_once_more(self, store: Database) -> None:
+    async def test_trigger_restarted_past_its_deadline_reads_once_more(self, store: Database) -> None:
         kept(store, report(ADA, "delivered", ticket=to(ADA)))
-        assert await told(trigger(deadline=in_(-3600))) == ended("done", 1, 1, 0, 0, 0)
-        assert await told(trigger(expected=2, deadline=in_(-3600))) == ended("timed_out", 2, 1, 0, 0, 1)
+        assert await event_of(trigger(deadline=in_(-3600))) == ended("done", 1, 1, 0, 0, 0)
+        assert await event_of(trigger(expected=2, deadline=in_(-3600))) == ended("timed_out", 2, 1, 0, 0, 1)
 
-    async def test_what_came_since_the_last_round_is_seen(self, store: Database) -> None:
-        with asked(*ROUNDS) as rounds:
-            waiting = asyncio.create_task(told(trigger(poke_interval=3600, deadline=in_(0.5))))
+    async def test_report_since_the_last_round_is_read_at_the_deadline(self, store: Database) -> None:
+        with queries_with(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(event_of(trigger(poke_interval=3600, deadline=in_(0.5))))
             await until(lambda: rounds)
             kept(store, report(ADA, "delivered", ticket=to(ADA)))
             assert (await waiting)["outcome"] == "done"
         assert len(rounds) == 1
 
-    async def test_a_store_that_cannot_be_read_does_not_push_it_out(
+    async def test_unreadable_database_does_not_delay_the_deadline(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(delivery, "LAST_READ_SECONDS", 0.1)
         (tmp_path / "file").touch()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
-        assert await told(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
+        assert await event_of(trigger(deadline=in_(0.1))) == ended("timed_out", 1, 0, 0, 0, 1)
 
     def test_a_restarted_trigger_is_the_same(self) -> None:
         begun = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
@@ -222,35 +224,39 @@ class TestDeadline:
 
 
 class TestOnePoller:
-    async def test_whoever_waits_is_read_for_by_one_query_a_round(self, store: Database) -> None:
-        with asked(*LOOKS) as looks, asked(*ROUNDS) as rounds, asked("cpaas_deliveries", "count(CASE") as all_of_them:
+    async def test_all_waiters_are_served_by_one_query_a_round(self, store: Database) -> None:
+        with (
+            queries_with(*FULL_READS) as reads,
+            queries_with(*ROUNDS) as rounds,
+            queries_with("cpaas_deliveries", "count(CASE") as counts,
+        ):
             names = [f"one{number}" for number in range(1200)]
-            waiting = [asyncio.create_task(told(trigger(name))) for name in names]
+            waiting = [asyncio.create_task(event_of(trigger(name))) for name in names]
             await until(lambda: len(rounds) >= 5)
             kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=one, reference=one)) for one in names))
             events = await asyncio.gather(*waiting)
         assert events == [ended("done", 1, 1, 0, 0, 0)] * 1200
         # As many statements as SQLite needs for so many names.
-        assert len(looks) <= 4
-        assert len(all_of_them) == len(looks) + len(rounds)
+        assert len(reads) <= 4
+        assert len(counts) == len(reads) + len(rounds)
 
-    async def test_what_others_wait_for_is_nothing_to_those_whom_it_does_not_concern(self, store: Database) -> None:
-        other = asyncio.create_task(told(trigger("summer")))
+    async def test_reports_of_one_campaign_do_not_end_the_wait_for_another(self, store: Database) -> None:
+        other = asyncio.create_task(event_of(trigger("summer")))
         kept(store, report(ADA, "delivered", ticket=to(ADA)))
-        assert (await told(trigger("spring")))["outcome"] == "done"
+        assert (await event_of(trigger("spring")))["outcome"] == "done"
         assert not other.done()
         other.cancel()
 
-    async def test_several_may_wait_for_the_same(self, store: Database) -> None:
-        waiting = [asyncio.create_task(told(trigger(expected=1 + number))) for number in range(2)]
+    async def test_several_waiters_of_one_campaign_each_get_their_result(self, store: Database) -> None:
+        waiting = [asyncio.create_task(event_of(trigger(expected=1 + number))) for number in range(2)]
         kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)))
         assert (await waiting[0])["outcome"] == "done"
         kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
         assert (await waiting[1])["outcome"] == "done"
 
-    async def test_who_is_cancelled_is_waited_for_no_more(self, store: Database) -> None:
-        with asked(*ROUNDS) as rounds:
-            going, staying = (asyncio.create_task(told(trigger(name))) for name in ("spring", "summer"))
+    async def test_campaigns_of_a_cancelled_trigger_are_no_longer_read(self, store: Database) -> None:
+        with queries_with(*ROUNDS) as rounds:
+            going, staying = (asyncio.create_task(event_of(trigger(name))) for name in ("spring", "summer"))
             await until(lambda: rounds)
             (shared,) = [one for one in poller._pollers.values() if isinstance(one, DeliveryPoller)]
             going.cancel()
@@ -263,22 +269,22 @@ class TestOnePoller:
             await asyncio.sleep(5 * ROUND)
             assert len(rounds) == seen
 
-    async def test_the_smallest_interval_of_those_who_wait_counts(self, store: Database) -> None:
-        with asked(*ROUNDS) as rounds:
-            patient = asyncio.create_task(told(trigger("summer", poke_interval=3600)))
+    async def test_smallest_interval_of_all_waiters_counts(self, store: Database) -> None:
+        with queries_with(*ROUNDS) as rounds:
+            patient = asyncio.create_task(event_of(trigger("summer", poke_interval=3600)))
             await until(lambda: rounds)
-            hasty = asyncio.create_task(told(trigger("spring")))
+            hasty = asyncio.create_task(event_of(trigger("spring")))
             await until(lambda: len(rounds) >= 3)
             kept(store, report(ADA, "delivered", ticket=to(ADA, campaign="summer")))
             assert (await patient)["outcome"] == "done"
             hasty.cancel()
 
-    async def test_everything_is_looked_at_again_in_case_a_receiver_s_clock_is_wrong(
+    async def test_all_campaigns_are_read_again_in_case_a_receiver_s_clock_is_wrong(
         self, store: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(delivery_poller, "FULL_READ_SECONDS", 0.1)
-        waiting = asyncio.create_task(told(trigger()))
-        with asked(*ROUNDS) as rounds:
+        waiting = asyncio.create_task(event_of(trigger()))
+        with queries_with(*ROUNDS) as rounds:
             await until(lambda: rounds)
             kept(store, report(ADA, "delivered", ticket=to(ADA)))
             with store.engine.begin() as connection:
@@ -286,14 +292,14 @@ class TestOnePoller:
             assert (await waiting)["outcome"] == "done"
 
 
-class TestTrouble:
-    async def test_a_store_that_fails_meanwhile_is_told_once_and_does_not_end_the_wait(
+class TestDatabaseFailures:
+    async def test_failing_database_is_logged_once_and_does_not_end_the_wait(
         self, store: Database, sqlite_url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept(store, report(ADA, "sent", ticket=to(ADA)))
         # Of all reads: where the table goes away within the first round, those after it begin with another query.
-        with asked("cpaas_deliveries") as reads:
-            waiting = asyncio.create_task(told(trigger()))
+        with queries_with("cpaas_deliveries") as reads:
+            waiting = asyncio.create_task(event_of(trigger()))
             await until(lambda: reads)
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
@@ -307,22 +313,24 @@ class TestTrouble:
         assert len(warnings) == 1
         assert "Delivery sensors keep waiting" in warnings[0].message
 
-    async def test_a_store_without_reports_ends_it(self, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_database_without_reports_ends_the_wait(
+        self, store: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("cpaas_provider.database.schema.REPORT_DIALECTS", ("postgresql",))
-        answer = await told(trigger())
+        answer = await event_of(trigger())
         assert answer["outcome"] == "error"
         assert "SQLite and PostgreSQL" in answer["message"]
 
-    async def test_a_store_that_knows_nothing_of_it_is_told_once_to_the_one_who_waits(
+    async def test_campaign_unknown_to_the_database_is_warned_of_once_in_the_waiting_task_s_log(
         self, store: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         begun(store, "noted")
         noted(store, NotedRequest("noted-pack", 1), campaign="noted")
-        with asked(*ROUNDS) as rounds:
-            waiting = [asyncio.create_task(told(trigger(name))) for name in ("spring", "noted")]
+        with queries_with(*ROUNDS) as rounds:
+            waiting = [asyncio.create_task(event_of(trigger(name))) for name in ("spring", "noted")]
             await until(lambda: len(rounds) >= 3)
             kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=name)) for name in ("spring", "noted")))
             await asyncio.gather(*waiting)
-        strange = [record for record in caplog.records if "do not share one database" in record.message]
-        assert len(strange) == 1
-        assert strange[0].levelno == logging.WARNING
+        warnings = [record for record in caplog.records if "do not share one database" in record.message]
+        assert len(warnings) == 1
+        assert warnings[0].levelno == logging.WARNING

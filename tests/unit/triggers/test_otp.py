@@ -14,7 +14,8 @@ from airflow.sdk._shared.module_loading import import_string
 from cpaas_provider.api import AsyncCpaasClient
 from cpaas_provider.triggers import otp
 from cpaas_provider.triggers._polling import otp_poller, poller
-from cpaas_provider.triggers.otp import OtpStatusTrigger, OtpWatch
+from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+from cpaas_provider.triggers.otp import OtpStatusTrigger
 from tests.sandbox import Sandbox, connection_json
 
 RECIPIENT = "2348030001122"
@@ -27,7 +28,7 @@ def connected(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between two reads, and after failures, that a test can live with."""
+    """Short pauses between two reads and after failures."""
     monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 0.02)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.001)
 
@@ -71,7 +72,7 @@ async def until_read(sandbox: Sandbox, times: int = 1) -> None:
 
 
 class TestEvents:
-    async def test_a_passcode_that_is_verified_while_it_waits(
+    async def test_passcode_verified_during_the_wait_ends_it(
         self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
     ) -> None:
         waiting = asyncio.create_task(event(trigger(otp_id)))
@@ -79,7 +80,7 @@ class TestEvents:
         await client.verify_otp(otp_id, sandbox.inbox("otp")["items"][0]["code"])
         assert await waiting == {"outcome": "verified", "id": otp_id, "status": 2, "status_desc": "VERIFIED"}
 
-    async def test_one_that_is_revoked_while_it_waits(
+    async def test_passcode_revoked_during_the_wait_ends_it(
         self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
     ) -> None:
         waiting = asyncio.create_task(event(trigger(otp_id)))
@@ -87,42 +88,44 @@ class TestEvents:
         await client.revoke_otp(otp_id)
         assert (await waiting)["outcome"] == "revoked"
 
-    async def test_one_that_expires_by_the_service_while_it_waits(self, sandbox: Sandbox, otp_id: str) -> None:
+    async def test_passcode_expired_by_the_service_during_the_wait_ends_it(self, sandbox: Sandbox, otp_id: str) -> None:
         waiting = asyncio.create_task(event(trigger(otp_id)))
         await until_read(sandbox)
         sandbox.control("POST", "clock/advance", {"seconds": 601})
         assert await waiting == {"outcome": "expired", "id": otp_id, "status": 3, "status_desc": "EXPIRED"}
 
-    async def test_one_whose_time_is_over_while_the_service_keeps_saying_sent(
+    async def test_passcode_expires_by_the_clock_while_the_service_reports_sent(
         self, sandbox: Sandbox, client: AsyncCpaasClient
     ) -> None:
         sandbox.control("PUT", "settings", {"otp_status_mode": "sent"})
         sandbox.control("POST", "clock/advance", {"seconds": -601})
         otp_id = (await client.request_otp(f"+{RECIPIENT}")).id
-        told = await event(trigger(otp_id, expires_in=10))
-        assert told == {"outcome": "expired", "by": "clock", "id": otp_id, "status": 1, "status_desc": "SENT"}
+        ended = await event(trigger(otp_id, expires_in=10))
+        assert ended == {"outcome": "expired", "by": "clock", "id": otp_id, "status": 1, "status_desc": "SENT"}
 
-    async def test_one_that_stays_open_until_the_deadline(self, otp_id: str) -> None:
+    async def test_pending_passcode_times_out_at_the_deadline(self, otp_id: str) -> None:
         assert await event(trigger(otp_id, deadline=in_(0.3))) == {"outcome": "timed_out", "id": otp_id}
 
-    async def test_what_ends_a_wait_in_error_is_told_without_key_or_number(self, sandbox: Sandbox) -> None:
-        told = await event(trigger("no_such_passcode"))
-        assert (told["outcome"], told["id"]) == ("error", "no_such_passcode")
-        assert "get_otp" in told["message"]
-        assert sandbox.api_key not in told["message"]
+    async def test_error_event_has_neither_api_key_nor_number(self, sandbox: Sandbox) -> None:
+        ended = await event(trigger("no_such_passcode"))
+        assert (ended["outcome"], ended["id"]) == ("error", "no_such_passcode")
+        assert "get_otp" in ended["message"]
+        assert sandbox.api_key not in ended["message"]
 
-    async def test_no_event_holds_code_or_number(self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str) -> None:
+    async def test_event_has_neither_code_nor_number(
+        self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
+    ) -> None:
         code = sandbox.inbox("otp")["items"][0]["code"]
         await client.verify_otp(otp_id, code)
-        told = json.dumps({**await event(trigger(otp_id)), "id": ""})
-        assert code not in told
-        assert RECIPIENT not in told
+        ended = json.dumps({**await event(trigger(otp_id)), "id": ""})
+        assert code not in ended
+        assert RECIPIENT not in ended
 
 
-class TestTrouble:
+class TestFailures:
     @pytest.mark.usefixtures("impatient")
     @pytest.mark.parametrize("kind", ["error_500", "cut_before", "bad_gateway", "broken_json", "rate_limit"])
-    async def test_passing_trouble_does_not_end_the_wait(
+    async def test_temporary_failures_do_not_end_the_wait(
         self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str, kind: str
     ) -> None:
         params = {"retry_after": 0} if kind == "rate_limit" else {}
@@ -131,19 +134,17 @@ class TestTrouble:
         assert (await event(trigger(otp_id, poke_interval=0)))["outcome"] == "revoked"
         assert reads(sandbox) == 6
 
-    async def test_the_deadline_holds_in_trouble_too(self, sandbox: Sandbox, otp_id: str) -> None:
+    async def test_failures_do_not_delay_the_deadline(self, sandbox: Sandbox, otp_id: str) -> None:
         sandbox.control("POST", "faults", {"operation": "get_otp", "kind": "error_500"})
         assert (await event(trigger(otp_id, deadline=in_(0.3))))["outcome"] == "timed_out"
 
-    async def test_a_service_that_wants_to_be_left_alone_does_not_push_the_deadline_out(
-        self, sandbox: Sandbox, otp_id: str
-    ) -> None:
+    async def test_retry_after_does_not_delay_the_deadline(self, sandbox: Sandbox, otp_id: str) -> None:
         fault = {"operation": "get_otp", "kind": "rate_limit", "retry_after": 3600}
         sandbox.control("POST", "faults", fault)
         async with asyncio.timeout(5):
             assert (await event(trigger(otp_id, deadline=in_(0.5))))["outcome"] == "timed_out"
 
-    async def test_a_service_that_says_nothing_does_not_push_the_deadline_out(
+    async def test_service_that_does_not_respond_does_not_delay_the_deadline(
         self, sandbox: Sandbox, otp_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(otp, "LAST_READ_SECONDS", 0.2)
@@ -154,14 +155,14 @@ class TestTrouble:
 
 class TestWaiting:
     @pytest.mark.parametrize("poke_interval", [0, -5])
-    async def test_it_always_sleeps_between_two_reads(
+    async def test_two_reads_are_at_least_a_second_apart(
         self, sandbox: Sandbox, otp_id: str, poke_interval: float
     ) -> None:
         await event(trigger(otp_id, poke_interval=poke_interval, deadline=in_(1.2)))
         # At once, after a second, and for the last time at the deadline.
         assert reads(sandbox) <= 3
 
-    async def test_it_reads_for_the_last_time_at_the_deadline(
+    async def test_passcode_is_read_a_last_time_at_the_deadline(
         self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str
     ) -> None:
         waiting = asyncio.create_task(event(trigger(otp_id, poke_interval=3600, deadline=in_(1))))
@@ -179,7 +180,7 @@ class TestWaiting:
             assert (await event(again))["outcome"] == "timed_out"
 
 
-class TestWatch:
+class TestOtpCriteria:
     @pytest.mark.parametrize(
         ("description", "outcome"),
         [
@@ -193,11 +194,11 @@ class TestWatch:
             ("FAILED", "failed"),
         ],
     )
-    def test_words_decide_without_regard_to_case(self, description: str, outcome: str | None) -> None:
+    def test_status_desc_decides_without_regard_to_case(self, description: str, outcome: str | None) -> None:
         from cpaas_provider.api.models.otp import OtpToken
 
         record = OtpToken(
             id="1", recipient=RECIPIENT, status=1, status_desc=description, created_datetime="2026-01-31T10:00:00Z"
         )
-        judged = OtpWatch().evaluate(record, timezone.utcnow())
-        assert (judged and judged["outcome"]) == outcome
+        result = OtpCriteria().evaluate(record, timezone.utcnow())
+        assert (result and result["outcome"]) == outcome

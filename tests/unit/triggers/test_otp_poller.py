@@ -1,4 +1,4 @@
-"""Many OtpStatusTriggers of one process against the service: whom they read when, and what ends whose wait."""
+"""Many OtpStatusTriggers of one process against the service: the order of reads, and which error ends which wait."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtpServer]:
-    """The service on the test's own loop; connected to, and left by all at the end."""
+    """The service on the test's own loop; the fixture ends once all pollers have."""
     async with OtpServer() as running:
         monkeypatch.setenv(CONN, connection(running.url))
         yield running
@@ -110,7 +110,7 @@ class TestSharing:
         assert 1 <= server.notes.most_in_flight <= 8
         assert 1 <= server.notes.connections <= 8
 
-    async def test_the_connection_is_read_off_the_loop_and_once_for_all(
+    async def test_connection_is_read_off_the_loop_and_once_for_all_waiters(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server.says = dict.fromkeys(names(50), VERIFIED)
@@ -149,7 +149,7 @@ class TestOrder:
         for task in tasks:
             task.cancel()
 
-    async def test_everybody_is_read_once_a_round_however_many_come(
+    async def test_every_passcode_is_read_once_a_round_however_many_join(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
@@ -166,14 +166,14 @@ class TestOrder:
         for task in tasks:
             task.cancel()
 
-    async def test_nobody_is_read_more_often_than_he_wants(self, server: OtpServer) -> None:
+    async def test_passcode_is_not_read_more_often_than_its_interval(self, server: OtpServer) -> None:
         tasks = begun("often") + begun("seldom", poke_interval=3600)
         await until_reads(server, 20)
         assert server.read.count("seldom") == 1
         for task in tasks:
             task.cancel()
 
-    async def test_a_passcode_s_own_life_counts_where_it_is_known(
+    async def test_expires_in_orders_the_reads_before_the_deadline(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
@@ -196,7 +196,7 @@ class TestLimits:
         for task in tasks:
             task.cancel()
 
-    async def test_the_deadline_is_kept_in_a_round_that_takes_an_hour(
+    async def test_deadline_ends_the_wait_in_a_round_that_takes_an_hour(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, requests_per_second=0.01))
@@ -223,7 +223,7 @@ class TestLimits:
         for task in others:
             task.cancel()
 
-    async def test_how_long_a_round_takes_is_told_once(
+    async def test_length_of_an_overloaded_round_is_logged_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, requests_per_second=5))
@@ -237,7 +237,7 @@ class TestLimits:
             "50 sensors wait for passcodes on connection 'cpaas_default'. At 5 requests per second, "
         )
 
-    async def test_who_asks_to_be_left_alone_is_left_alone_by_all(
+    async def test_retry_after_pauses_the_reads_of_all_waiters(
         self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(sandbox.url, sandbox.api_key, max_concurrency=1))
@@ -249,7 +249,7 @@ class TestLimits:
 
 
 class TestEnds:
-    async def test_what_concerns_one_passcode_ends_that_wait_only(self, server: OtpServer) -> None:
+    async def test_error_of_one_passcode_ends_that_wait_only(self, server: OtpServer) -> None:
         server.says["gone"] = 404
         tasks = begun(*names(10))
         (gone,) = await events("gone")
@@ -258,23 +258,23 @@ class TestEnds:
         server.says |= dict.fromkeys(names(10), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 10
 
-    async def test_words_nobody_can_compare_end_the_wait_they_were_given_for(self, server: OtpServer) -> None:
+    async def test_invalid_success_statuses_end_their_own_wait_only(self, server: OtpServer) -> None:
         tasks = begun("good")
         with pytest.raises(WaitEndedError, match="upper"):
             await event("bad", success_statuses=[7])
         server.says["good"] = VERIFIED
         assert (await tasks[0])["outcome"] == "verified"
 
-    async def test_a_key_that_is_refused_ends_all_waits_of_the_connection(self, server: OtpServer) -> None:
+    async def test_rejected_key_ends_all_waits_of_the_connection(self, server: OtpServer) -> None:
         server.keys = set()
         results = await events(*names(100))
         assert {one["outcome"] for one in results} == {"error"}
         assert all("API key" in one["message"] for one in results)
         assert [one["id"] for one in results] == names(100)
-        # What was under way when the first refusal came.
+        # What was in flight when the first rejection arrived.
         assert len(server.read) <= 8
 
-    async def test_one_that_is_cancelled_makes_room_for_the_next(
+    async def test_cancelled_wait_frees_its_slot_for_the_next_read(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, max_concurrency=1))
@@ -289,7 +289,7 @@ class TestEnds:
         assert (await waiting)["outcome"] == "verified"
         assert server.read == ["stuck", "next"]
 
-    async def test_trouble_is_told_once_and_not_at_every_read(
+    async def test_failures_are_logged_once_and_not_at_every_read(
         self, server: OtpServer, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.says = dict.fromkeys(names(20), 500)
@@ -303,7 +303,7 @@ class TestEnds:
 
 
 class TestConnection:
-    async def test_a_new_key_is_taken_up_when_the_old_one_is_refused(
+    async def test_new_key_is_used_once_the_old_one_is_rejected(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tasks = begun(*names(30))
@@ -313,7 +313,7 @@ class TestConnection:
         server.says = dict.fromkeys(names(30), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 30
 
-    async def test_an_edited_connection_is_noticed_in_time(
+    async def test_edited_connection_is_used_after_the_reload(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0.05)
@@ -325,7 +325,7 @@ class TestConnection:
             assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
             assert sorted(elsewhere.read) == names(5)
 
-    async def test_one_that_cannot_work_ends_the_waits_with_what_is_wrong(
+    async def test_invalid_connection_ends_the_waits_with_the_reason(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(CONN, connection(server.url, timeout="soon"))
@@ -335,7 +335,7 @@ class TestConnection:
         }
         assert server.read == []
 
-    async def test_one_that_is_there_again_after_a_while_ends_nothing(
+    async def test_connection_missing_for_a_while_does_not_end_the_waits(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         there = connection(server.url)
@@ -354,14 +354,16 @@ class TestConnection:
         assert {one["outcome"] for one in await events(*names(5))} == {"verified"}
         assert len(missed) == 3
 
-    async def test_one_that_stays_gone_ends_the_waits(self, server: OtpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_connection_that_stays_missing_ends_the_waits(
+        self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delenv(CONN)
         monkeypatch.setattr(client, "UNREADABLE_GRACE", 0.05)
         results = await asyncio.gather(*(event(name) for name in names(20)), return_exceptions=True)
         assert {type(one) for one in results} == {WaitEndedError}
         assert all("Connection 'cpaas_default' could not be read for 0.05 s" in str(one) for one in results)
 
-    async def test_one_that_cannot_be_read_meanwhile_goes_on_with_what_is_known(
+    async def test_unreadable_connection_is_used_with_its_earlier_settings(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0.02)
@@ -372,7 +374,7 @@ class TestConnection:
         server.says = dict.fromkeys(names(5), VERIFIED)
         assert [(await task)["outcome"] for task in tasks] == ["verified"] * 5
 
-    async def test_connection_unreadable_beyond_all_patience_keeps_its_working_client_and_logs_it_once(
+    async def test_connection_unreadable_beyond_the_grace_keeps_its_working_client_and_is_logged_once(
         self, server: OtpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0)
@@ -410,7 +412,7 @@ class TestConnection:
 
     @staticmethod
     def misses(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-        """Return where the errors are collected that reading the connection ends in."""
+        """Collect the errors of reading the connection."""
         missed: list[Exception] = []
         read = CpaasHook.get_connection_settings
 

@@ -16,7 +16,7 @@ from airflow.sdk import timezone
 from cpaas_provider.triggers._polling import poller
 from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
 
-told_by = contextvars.ContextVar("told_by", default="nobody")
+running_in = contextvars.ContextVar("running_in", default="no task")
 
 
 def in_(seconds: float) -> dt.datetime:
@@ -24,7 +24,7 @@ def in_(seconds: float) -> dt.datetime:
 
 
 class Watched(Poller[Waiter[str]]):
-    """A poller that reads what a test lays out, and counts."""
+    """A poller that counts its rounds and fails as the test says."""
 
     made: ClassVar[list[Watched]] = []
     fails: ClassVar[list[Exception]] = []
@@ -38,7 +38,7 @@ class Watched(Poller[Waiter[str]]):
 
     async def round(self) -> float:
         self.rounds += 1
-        self.context = told_by.get()
+        self.context = running_in.get()
         if self.fails:
             raise self.fails.pop(0)
         for waiter in tuple(self.waiters):
@@ -54,7 +54,7 @@ class Watched(Poller[Waiter[str]]):
 
 
 class Silent(Watched):
-    """One that never has an answer."""
+    """A poller that never sets a result."""
 
     async def round(self) -> float:
         self.rounds += 1
@@ -62,7 +62,7 @@ class Silent(Watched):
 
 
 @pytest.fixture(autouse=True)
-def nothing_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_pollers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Watched, "made", [])
     monkeypatch.setattr(Watched, "fails", [])
     monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
@@ -92,8 +92,8 @@ async def until_rounds(times: int) -> None:
 
 class TestOnePoller:
     async def test_a_thousand_waiters_share_one_round(self) -> None:
-        told = await asyncio.gather(*(waits() for _ in range(1000)))
-        assert set(told) == {"read in round 1"}
+        results = await asyncio.gather(*(waits() for _ in range(1000)))
+        assert set(results) == {"read in round 1"}
         assert [one.rounds for one in Watched.made] == [1]
         await until_over()
 
@@ -102,7 +102,7 @@ class TestOnePoller:
         assert sorted(one.key for one in Watched.made) == ["here", "there"]
         await until_over()
 
-    async def test_it_ends_soon_after_the_last_waiter_and_closes_what_it_held(self) -> None:
+    async def test_poller_ends_soon_after_the_last_waiter_and_closes_its_resources(self) -> None:
         await waits()
         assert [one.closed for one in Watched.made] == [0]
         await until_over()
@@ -111,7 +111,7 @@ class TestOnePoller:
         assert len(Watched.made) == 2
         await until_over()
 
-    async def test_who_comes_while_it_lingers_is_read_for_by_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_waiter_that_joins_an_idle_poller_is_served_by_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(poller, "IDLE_SECONDS", 5)
         await waits()
         assert await waits() == "read in round 2"
@@ -119,15 +119,15 @@ class TestOnePoller:
         Watched.made[0]._task.cancel()
         await until_over()
 
-    async def test_its_log_lines_are_not_those_of_the_first_waiter_s_task(self) -> None:
-        told_by.set("the first task")
+    async def test_log_lines_of_the_poller_are_not_in_the_log_of_the_first_waiter(self) -> None:
+        running_in.set("the first task")
         await waits()
-        assert Watched.made[0].context == "nobody"
+        assert Watched.made[0].context == "no task"
         await until_over()
 
 
 class TestWaiter:
-    async def test_the_deadline_holds_whatever_the_poller_does(self) -> None:
+    async def test_deadline_ends_the_wait_without_a_result(self) -> None:
         with pytest.raises(TimeoutError):
             await waits(Silent, seconds=0.05)
         await until_over(Silent)
@@ -137,7 +137,7 @@ class TestWaiter:
             await waits(Silent, seconds=-3600)
         await until_over(Silent)
 
-    async def test_one_that_is_cancelled_is_forgotten_and_the_others_wait_on(self) -> None:
+    async def test_cancelled_waiter_is_removed_and_the_others_keep_waiting(self) -> None:
         tasks = [asyncio.create_task(waits(Silent)) for _ in range(3)]
         await until_rounds(1)
         (poller,) = Watched.made
@@ -150,7 +150,7 @@ class TestWaiter:
         assert await asyncio.gather(*tasks[1:]) == ["late", "late"]
         await until_over(Silent)
 
-    async def test_only_the_first_answer_counts(self) -> None:
+    async def test_only_the_first_result_counts(self) -> None:
         waiter: Waiter[str] = Waiter()
         waiter.set_result("first")
         waiter.set_result("second")
@@ -170,14 +170,14 @@ class TestFailures:
         assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) == 1
         await until_over()
 
-    async def test_newcomers_do_not_make_a_failing_poller_spin(self) -> None:
+    async def test_new_waiters_do_not_shorten_the_pauses_of_a_failing_poller(self) -> None:
         Watched.fails.extend(OSError("down") for _ in range(3))
         await asyncio.gather(*(waits() for _ in range(200)))
         (poller,) = Watched.made
         assert len(poller.sleeps) == 3
         await until_over()
 
-    async def test_one_that_is_final_ends_all_waits_with_its_cause_and_the_poller_goes_on(self) -> None:
+    async def test_final_error_ends_all_waits_with_its_cause_and_the_poller_continues(self) -> None:
         cause = ValueError("the key is wrong")
         final = WaitEndedError("ended")
         final.__cause__ = cause
@@ -189,7 +189,7 @@ class TestFailures:
         assert await waits() == "read in round 2"
         await until_over()
 
-    async def test_a_poller_that_is_ended_leaves_nobody_waiting(self) -> None:
+    async def test_cancelled_poller_ends_all_waits(self) -> None:
         task = asyncio.create_task(waits(Silent, seconds=3600))
         await until_rounds(1)
         (poller,) = Watched.made
@@ -210,18 +210,18 @@ class TestLoops:
         assert [asyncio.run(waits()) for _ in range(3)] == ["read in round 1"] * 3
         assert [one.closed for one in Watched.made] == [1, 1, 1]
 
-    def test_loops_of_several_threads_do_not_meet(self) -> None:
-        told: list[str | None] = []
+    def test_loops_of_several_threads_have_a_poller_each(self) -> None:
+        results: list[str | None] = []
 
         async def many() -> None:
-            told.extend(await asyncio.gather(*(waits() for _ in range(50))))
+            results.extend(await asyncio.gather(*(waits() for _ in range(50))))
 
         threads = [threading.Thread(target=asyncio.run, args=(many(),)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(20)
-        assert told == ["read in round 1"] * 200
+        assert results == ["read in round 1"] * 200
         assert len(Watched.made) == 4
 
     def test_a_loop_that_was_closed_with_its_poller_in_it_is_forgotten(self) -> None:
@@ -231,7 +231,7 @@ class TestLoops:
         assert asyncio.run(waits()) == "read in round 1"
         assert [place for place in poller._pollers if place[0] is loop] == []
 
-    async def test_telling_thousands_leaves_the_loop_its_turns(self) -> None:
+    async def test_failing_thousands_of_waiters_lets_other_tasks_run(self) -> None:
         tasks = [asyncio.create_task(waits(Silent, seconds=3600)) for _ in range(5000)]
         await until_rounds(1)
         (poller,) = Watched.made

@@ -1,4 +1,4 @@
-"""The order in which many are read: nobody too often, nobody passed over, the soonest expiry first."""
+"""The order in which many items are read: none too often, none left out, the soonest expiry first."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def popped(queue: ReadQueue[str], now: float) -> list[str]:
     return names
 
 
-def test_of_those_due_the_soonest_expiry_is_first_whoever_was_due_first() -> None:
+def test_item_with_the_soonest_expiry_is_popped_first_among_those_due() -> None:
     assert popped(queue_of(("a", 1, 30), ("b", 2, 10), ("c", 3, 20)), now=3) == ["b", "c", "a"]
 
 
-def test_nobody_is_taken_before_he_is_due() -> None:
+def test_item_is_not_popped_before_it_is_due() -> None:
     queue = queue_of(("soon", 5, 10), ("late", 9, 1))
     assert popped(queue, now=4.9) == []
     assert queue.next_due() == 5
@@ -36,7 +36,7 @@ def test_nobody_is_taken_before_he_is_due() -> None:
     assert queue.next_due() == 9
 
 
-def test_who_is_taken_is_not_there_until_he_is_put_again() -> None:
+def test_popped_item_is_gone_until_it_is_pushed_again() -> None:
     queue = queue_of(("a", 0, 1))
     assert popped(queue, now=100) == ["a"]
     assert (len(queue), queue.next_due()) == (0, math.inf)
@@ -44,7 +44,7 @@ def test_who_is_taken_is_not_there_until_he_is_put_again() -> None:
     assert popped(queue, now=200) == ["a"]
 
 
-def test_who_comes_due_during_a_round_waits_for_the_next_one() -> None:
+def test_item_that_becomes_due_during_a_round_waits_for_the_next_one() -> None:
     queue = queue_of(("a", 0, 50), ("b", 0, 60))
     assert queue.pop(0) == "a"
     queue.push("a", 1, 50)
@@ -52,10 +52,10 @@ def test_who_comes_due_during_a_round_waits_for_the_next_one() -> None:
     assert popped(queue, now=1) == ["b", "new", "a"]
 
 
-def test_however_soon_some_expire_nobody_is_passed_over() -> None:
+def test_every_item_is_popped_once_a_round_however_soon_others_expire() -> None:
     queue = queue_of(*((f"soon {n}", 0, n) for n in range(10)), ("late", 0, 10_000))
     order = []
-    # Everybody is due again at once, as where the rate is far too low.
+    # Every item is due again at once, as if the rate is far too low.
     for now in range(33):
         name = queue.pop(now)
         assert name is not None
@@ -64,7 +64,7 @@ def test_however_soon_some_expire_nobody_is_passed_over() -> None:
     assert [order.count(name) for name in sorted(set(order))] == [3] * 11
 
 
-def test_who_is_in_a_hurry_goes_before_all_others() -> None:
+def test_item_pushed_first_is_popped_before_all_others() -> None:
     queue = queue_of(("a", 0, 1), ("b", 0, 2), ("c", 99, 3), ("d", 99, 4))
     assert queue.pop(0) == "a"
     queue.push_first("d", 4)
@@ -73,14 +73,14 @@ def test_who_is_in_a_hurry_goes_before_all_others() -> None:
     assert popped(queue, now=99) == []
 
 
-def test_who_was_dropped_is_not_taken() -> None:
+def test_discarded_item_is_not_popped() -> None:
     queue = queue_of(("a", 0, 1), ("b", 0, 2))
     queue.discard("a")
-    queue.discard("nobody")
+    queue.discard("absent")
     assert popped(queue, now=0) == ["b"]
 
 
-def test_what_was_dropped_is_not_kept_for_ever() -> None:
+def test_stale_entries_of_discarded_items_are_removed() -> None:
     queue = queue_of()
     for number in range(10_000):
         queue.push(str(number), 1e9, 0)
@@ -89,16 +89,16 @@ def test_what_was_dropped_is_not_kept_for_ever() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.booleans()), max_size=40))
-def test_everybody_has_his_turn_once_and_not_before_his_time(people: list[tuple[int, int, bool]]) -> None:
+def test_every_item_is_popped_once_and_not_before_it_is_due(items: list[tuple[int, int, bool]]) -> None:
     queue: ReadQueue[int] = ReadQueue()
-    for number, (due, expiry, _) in enumerate(people):
+    for number, (due, expiry, _) in enumerate(items):
         queue.push(number, due, expiry)
-    for number, (_, _, dropped) in enumerate(people):
+    for number, (_, _, dropped) in enumerate(items):
         if dropped:
             queue.discard(number)
     seen = []
     for now in range(21):
         while (number := queue.pop(now)) is not None:
-            assert people[number][0] <= now
+            assert items[number][0] <= now
             seen.append(number)
-    assert sorted(seen) == [number for number, (_, _, dropped) in enumerate(people) if not dropped]
+    assert sorted(seen) == [number for number, (_, _, dropped) in enumerate(items) if not dropped]

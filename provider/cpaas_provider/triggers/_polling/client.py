@@ -20,16 +20,16 @@ RELOAD_SECONDS = 300.0
 """Seconds after which an edited connection is noticed."""
 RELOAD_TIMEOUT = 20.0
 UNREADABLE_GRACE = 60.0
-"""Seconds until a connection that cannot be read counts as gone, where there is no client that works: it may be that
-only what hands it out is down."""
+"""Seconds until a connection that cannot be read counts as gone, if there is no working client: it may be that only
+the secrets backend is down."""
 
 log = logging.getLogger(__name__)
 
 
 class ReloadingClient:
-    """Gives the client of a connection as it now is. Whoever uses it closes a client that was replaced.
+    """Returns a client with the current settings of a connection. The caller closes a client that was replaced.
 
-    Its clients make one attempt a call: who waits repeats anyway, and knows whom to read first.
+    Its clients make one attempt a call, because the poller repeats reads in its own order.
     """
 
     def __init__(self, conn_id: str) -> None:
@@ -43,19 +43,19 @@ class ReloadingClient:
         self._auth_error: CpaasError | None = None
 
     def on_auth_error(self, client: AsyncCpaasClient, error: CpaasError) -> None:
-        """Take note that the service refuses a client's key; the connection may have a new one already."""
+        """Read the connection again after the service rejected a client's key; it may have a new one already."""
         if client is self._client:
             self._auth_error = error
             self._reload_at = -math.inf
-            # Only from now on is there nothing to go on with.
+            # From now on there is no working client.
             self._failures = 0
 
     async def get(self) -> AsyncCpaasClient:
-        """Return a client, made off the loop where there is none yet or the connection was edited.
+        """Return a client, created off the loop if there is none yet or the connection was edited.
 
-        :raises WaitEndedError: when the connection cannot work as it is, its key is still refused, or it cannot be
-            read for ``UNREADABLE_GRACE`` and there is no client that works
-        :raises Exception: when it could not be read this time and there is no client to go on with
+        :raises WaitEndedError: when the connection is invalid, its key is still rejected, or it cannot be read for
+            ``UNREADABLE_GRACE`` and there is no working client
+        :raises Exception: when it could not be read this time and there is no working client
         """
         if self._client is not None and time.monotonic() < self._reload_at:
             return self._client
@@ -87,7 +87,7 @@ class ReloadingClient:
         return client
 
     def _fall_back(self, error: Exception) -> AsyncCpaasClient | None:
-        """Return the client to go on with for now although the connection could not be read."""
+        """Return the client to use for now although the connection could not be read, or ``None``."""
         now = time.monotonic()
         if not self._failures:
             self._failing_since = now
@@ -105,7 +105,7 @@ class ReloadingClient:
         return None
 
     def _warn(self, error: Exception, now: float) -> None:
-        """Log, now and then, that an edit of the connection would not be noticed."""
+        """Log, once a minute at most, that an edit of the connection would not be noticed."""
         if now - self._warned_at < LOG_INTERVAL:
             return
         self._warned_at = now

@@ -1,4 +1,4 @@
-"""When a wait for deliveries is over; one judgement for the sensor and the trigger."""
+"""When a wait for deliveries is over: one decision for the sensor and the trigger."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCriteria:
-    """What is waited for.
+    """When the wait is over.
 
-    :param expected: to how many was surely sent
-    :param min_delivered: the share of them that must be delivered, above 0 and up to 1; ``None`` to wait until it is
-        known of all of them what became of them, whatever that is
+    :param expected: the number of recipients accepted
+    :param min_delivered: the share of them that must be delivered, above 0 and up to 1; ``None`` to wait until each of
+        them has a final status, delivered or not
     """
 
     expected: int
     min_delivered: float | None = None
 
     def summary(self, counts: Counts) -> dict[str, int]:
-        """Return how far deliveries are, as plain JSON that adds up to ``expected``.
+        """Return the delivery figures, as plain JSON that adds up to ``expected``.
 
-        Nothing is known of the unreported. Recipients of requests of unknown outcome are added to ``expected`` once
-        they are reported on.
+        Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives.
         """
         expected, known = counts.expected(self.expected), counts.known
         return dict(
@@ -43,7 +42,7 @@ class DeliveryCriteria:
         )
 
     def evaluate(self, counts: Counts) -> dict[str, Any] | None:
-        """Return how the wait ended, ``done`` or ``missed``, with the standing; ``None`` while it goes on."""
+        """Return how the wait ended, ``done`` or ``missed``, with the figures; ``None`` while it continues."""
         summary = self.summary(counts)
         outcome = self._outcome(**summary)
         return {"outcome": outcome, **summary} if outcome else None

@@ -1,4 +1,4 @@
-"""Reading for all who wait for deliveries: one query a round, whatever the number of waiters."""
+"""The poller of delivery counts: one query a round, whatever the number of waiters."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 SHORTEST_INTERVAL = 1.0
 FULL_READ_SECONDS = 300.0
-"""Seconds between two looks at everything that is waited for: a receiver's clock may be wrong."""
+"""Seconds between two reads of all awaited campaigns: a receiver's clock may be wrong."""
 
 _JOIN_WINDOW = 0.05
-"""Seconds for which those who come are gathered, as many come together."""
+"""Seconds before a read of new waiters, as many join together."""
 _MIN_PAUSE_RATIO = 1.0
-"""A pause is at least so many times as long as the query before it: counting a million recipients takes a while."""
+"""The pause after a query, in times of its duration, at least: counting a million recipients takes a while."""
 _YIELD_EVERY = 100
 
 log = logging.getLogger(__name__)
 
 
 class DeliveryWaiter(Waiter[dict[str, Any]]):
-    """One who waits until a goal is reached by some campaigns together; answered with how that ended.
+    """Waits until some campaigns together meet the criteria; its result is how the wait ended.
 
     :param interval: seconds between two rounds at most, at least 1
     :param unknown: those of the campaigns that are requests of unknown outcome
@@ -54,11 +54,11 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         self.is_last_read = False
         self._counts: dict[str, Counts] = {}
         self._total = Counts()
-        # The poller has none of its own, and it is this one's task that is to be told.
+        # The poller has none of its own, and the warning belongs in this task's log.
         self._context = contextvars.copy_context()
 
     def update(self, campaign: str, counts: Counts) -> None:
-        """Take note of what a campaign came to."""
+        """Replace the counts of a campaign."""
         if campaign in self._unknown:
             counts = counts.unless_accepted()
         before, total = self._counts.get(campaign, Counts()), self._total
@@ -71,24 +71,24 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         )
 
     def check(self) -> None:
-        """Answer where there is something to tell; before all campaigns were looked at there is nothing."""
+        """Set the result if the wait is over; not before all campaigns were read."""
         if self.was_read and (
             result := self.timeout_result() if self.is_last_read else self.criteria.evaluate(self._total)
         ):
             self.set_result(result)
 
     def timeout_result(self) -> dict[str, Any]:
-        """Return how the wait ended if it ends now."""
+        """Return the result of a wait that ends now."""
         return self.criteria.evaluate_timeout(self._total)
 
     def warn_unknown(self) -> None:
-        """Log that the store knows nothing of what is waited for, in the log of the task that waits."""
+        """Log, in the log of the task that waits, that the database has no record of its campaigns."""
         self._context.run(log.warning, STRANGE)
 
 
 @dataclass
 class _ReadResult:
-    """What was read: of campaigns that were asked for, and of whatever changed."""
+    """What a round read: the counts of requested campaigns, those without a record, and the counts that changed."""
 
     requested: dict[str, Counts] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
@@ -96,9 +96,9 @@ class _ReadResult:
 
 
 class DeliveryPoller(Poller[DeliveryWaiter]):
-    """Asks the store what changed, once a round, and looks at the campaigns of those who came, all of them at once.
+    """Queries once a round what changed in the database, and reads the campaigns of new waiters in one query.
 
-    A round lasts as long as the smallest interval of those who wait.
+    A round lasts as long as the smallest interval of all waiters.
     """
 
     def __init__(self, key: str) -> None:
@@ -113,14 +113,14 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         self._failures = 0
 
     def on_join(self, waiter: DeliveryWaiter) -> None:
-        """Have the waiter's campaigns looked at."""
+        """Have the waiter's campaigns read."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
 
     def on_leave(self, waiter: DeliveryWaiter) -> None:
-        """Look at them no more for this one."""
+        """Stop reading them for this waiter."""
         self._intervals[waiter.interval] -= 1
         self._intervals += Counter()
         self._unread.discard(waiter)
@@ -130,13 +130,13 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 del self._by_campaign[campaign]
 
     def request_last_read(self, waiter: DeliveryWaiter) -> None:
-        """Look at a waiter's campaigns for the last time, and answer then."""
+        """Read a waiter's campaigns for the last time, and set its result then."""
         waiter.is_last_read = True
         self._unread.add(waiter)
         self.wake()
 
     async def round(self) -> float:
-        """Look at the campaigns of those who came; when it is time, ask what changed."""
+        """Read the campaigns of new waiters; when it is time, query what changed."""
         if self._unread:
             await self.sleep(_JOIN_WINDOW)
         now = time.monotonic()
@@ -159,7 +159,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         return max(0.0, self._due() - time.monotonic())
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the database."""
         if self._database is not None:
             await asyncio.to_thread(self._database.close)
 
@@ -169,7 +169,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         )
 
     def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
-        """Read in a thread; there is never more than one at it."""
+        """Read in a thread, never in two at a time."""
         if self._database is None:
             self._database = open_reports()
         found = _ReadResult()
@@ -201,7 +201,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             await _yield_to_loop(number)
 
     async def _back_off(self, error: DatabaseError) -> float:
-        """Let time pass before the store is read again, more each time; say so the first time only."""
+        """Pause before the database is read again, longer each time; log the first failure in a row."""
         self._failures += 1
         if self._failures == 1:
             log.warning("%s Nothing was changed. Delivery sensors keep waiting and read the database again.", error)
@@ -210,6 +210,6 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
 
 
 async def _yield_to_loop(number: int) -> None:
-    """Give the loop a turn after each crowd."""
+    """Let other tasks run after every ``_YIELD_EVERY`` waiters."""
     if number % _YIELD_EVERY == 0:
         await asyncio.sleep(0)

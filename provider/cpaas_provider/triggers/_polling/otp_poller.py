@@ -1,4 +1,4 @@
-"""Reading the passcodes of all who wait on a connection: one client, one rate, one GET each a round."""
+"""The poller of passcodes on one connection: one client, one rate limit, one GET for each passcode a round."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from cpaas_provider.triggers._polling.read_queue import ReadQueue
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.triggers.otp import OtpWatch
+    from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
 
 SHORTEST_INTERVAL = 1.0
 _MAX_CATCH_UP = 0.1
-"""Seconds of lateness that are made good: timers ring late, and the client has the last word on the rate."""
+"""Seconds of lateness that are made up for: timers fire late, and the client enforces the rate."""
 
 
 class OtpWaiter(Waiter[dict[str, Any]]):
-    """One passcode that is waited for; answered with what ``OtpWatch`` says of it, or ``None`` after its last read.
+    """Waits for one passcode; its result is that of ``OtpCriteria.evaluate``, or ``None`` after the last read.
 
-    :param watch: what is judged by
+    :param criteria: when the passcode is final
     :param interval: seconds between two reads, at least 1
     :param deadline: absolute end of the wait
     """
 
-    def __init__(self, otp_id: str, watch: OtpWatch, interval: float, deadline: datetime) -> None:
+    def __init__(self, otp_id: str, criteria: OtpCriteria, interval: float, deadline: datetime) -> None:
         super().__init__()
         self.otp_id = otp_id
-        self.watch = watch
+        self.criteria = criteria
         self.interval = max(interval, SHORTEST_INTERVAL)
         self.deadline = deadline
         self.expiry = deadline.timestamp()
-        if watch.expires_in is not None:
-            self.set_expiry(timezone.utcnow() + timedelta(minutes=watch.expires_in))
+        if criteria.expires_in is not None:
+            self.set_expiry(timezone.utcnow() + timedelta(minutes=criteria.expires_in))
         self.read: asyncio.Task[float] | None = None
         self.is_last_read = False
         self.failures = 0
 
     def set_expiry(self, moment: datetime) -> None:
-        """Take note of when there will be nothing left to wait for."""
+        """Set when the passcode expires, which orders the reads of a round."""
         self.expiry = min(self.deadline, moment).timestamp()
 
     def on_failure(self) -> float:
-        """Take note of a read that failed in passing; return the seconds until the next: few at first, then more."""
+        """Count a read that failed temporarily; return the seconds until the next: few at first, then more."""
         self.failures += 1
         return min(self.interval, backoff(self.failures) + SHORTEST_INTERVAL)
 
@@ -77,17 +77,17 @@ class OtpPoller(Poller[OtpWaiter]):
         self._queue.push(waiter, time.monotonic(), waiter.expiry)
 
     def on_leave(self, waiter: OtpWaiter) -> None:
-        """Read the passcode no more, and end a read that is under way."""
+        """Stop reading the passcode, and cancel a read that is in flight."""
         self._overload.on_leave(waiter.interval)
         self._queue.discard(waiter)
         if waiter.read is not None:
             waiter.read.cancel()
 
     def request_last_read(self, waiter: OtpWaiter, within: float) -> bool:
-        """Have a passcode read for the last time, before all others; a read under way counts as that.
+        """Have a passcode read for the last time, before all others; a read in flight counts as the last.
 
         :param within: seconds it may take
-        :return: whether it can be read by then: the service may have asked to be left alone
+        :return: whether it can be read by then: the service may have asked for a pause
         """
         if self._backoff.held_until > time.monotonic() + within:
             return False
@@ -98,7 +98,7 @@ class OtpPoller(Poller[OtpWaiter]):
         return True
 
     async def round(self) -> float:
-        """Begin all reads that may begin now; those that end, and those who come, begin the next round."""
+        """Begin all reads that may begin now; a read that ends or a waiter that joins begins the next round."""
         client = await self._get_client()
         rate, concurrency = client.settings.requests_per_second, client.settings.max_concurrency
         self._overload.report(rate, concurrency)
@@ -114,7 +114,7 @@ class OtpPoller(Poller[OtpWaiter]):
         return math.inf
 
     async def close(self) -> None:
-        """End the reads that are under way and close the client."""
+        """Cancel the reads in flight and close the client."""
         await self._cancel_reads()
         if self._client is not None:
             await self._client.aclose()
@@ -156,22 +156,22 @@ class OtpPoller(Poller[OtpWaiter]):
             if waiter.is_last_read:
                 waiter.set_result(None)
             return waiter.on_failure()
-        except Exception as error:  # noqa: BLE001 - told to the one whom it concerns
+        except Exception as error:  # noqa: BLE001 - raised in the trigger that waits
             waiter.set_exception(error)
             return 0.0
 
     def _evaluate(self, waiter: OtpWaiter, record: OtpToken) -> float:
         waiter.failures = 0
-        watch = waiter.watch
-        result = watch.evaluate(record, timezone.utcnow())
+        criteria = waiter.criteria
+        result = criteria.evaluate(record, timezone.utcnow())
         if result is not None or waiter.is_last_read:
             waiter.set_result(result)
-        elif watch.expires_in is not None:
-            waiter.set_expiry(record.expires_at(watch.expires_in))
+        elif criteria.expires_in is not None:
+            waiter.set_expiry(record.expires_at(criteria.expires_in))
         return waiter.interval
 
     def _on_read_done(self, waiter: OtpWaiter, read: asyncio.Task[float]) -> None:
-        """Make room for another read, and have the passcode read again where it is still open."""
+        """Free the slot of a read, and have the passcode read again if it is still pending."""
         self._reads.discard(read)
         waiter.read = None
         self.wake()
@@ -180,6 +180,6 @@ class OtpPoller(Poller[OtpWaiter]):
         if waiter.is_last_read:
             self._queue.push_first(waiter, waiter.expiry)
         else:
-            # A read that was ended, because the client was replaced, is made up for at once.
+            # A read that was cancelled because the client was replaced is repeated at once.
             pause = 0.0 if read.cancelled() else read.result()
             self._queue.push(waiter, time.monotonic() + pause, waiter.expiry)

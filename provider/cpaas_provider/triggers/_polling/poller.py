@@ -1,8 +1,8 @@
-"""Triggers that wait for the same thing share one poller: a task that reads for all of them.
+"""Triggers that wait on the same connection or database share one poller: a task that reads for all of them.
 
-A triggerer runs its triggers as tasks of one event loop in one thread; ``dag.test()`` and tests open loops of their
-own, one after another or in several threads. So a poller belongs to the loop it was started on, and nothing but that
-loop's thread ever touches it.
+A triggerer runs its triggers as tasks of one event loop in one thread. ``dag.test()`` and tests open loops of their
+own, one after another or in several threads. So a poller belongs to the loop it was started on, and only that loop's
+thread uses it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ T = TypeVar("T")
 W = TypeVar("W", bound="Waiter[Any]")
 
 MAX_SLEEP_SECONDS = 60.0
-"""Seconds after which a clock is looked at again, because the wall clock may be set meanwhile."""
+"""The longest sleep: the wall clock may be set meanwhile, so it is read again."""
 IDLE_SECONDS = 5.0
-"""Seconds a poller stays after the last waiter has left, as the next one often comes soon."""
+"""Seconds a poller stays after the last waiter has left, as the next one often joins soon."""
 FIRST_BACKOFF = 0.5
 MAX_BACKOFF = 30.0
 _MAX_DOUBLINGS = 16
 _YIELD_EVERY = 100
-"""Waiters that are told at once; the loop gets a turn after each such crowd."""
+"""Waiters that are served before other tasks of the loop run."""
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ _pollers: dict[tuple[asyncio.AbstractEventLoop, type[Poller[Any]], str], Poller[
 
 
 class WaitEndedError(Exception):
-    """The wait cannot come to its answer; ``__cause__`` is what ended it."""
+    """The wait ended without a result; ``__cause__`` is the error that ended it."""
 
 
 class Waiter(Generic[T]):
-    """One who waits, made on the event loop it waits on. Pollers derive theirs, which say what is waited for."""
+    """A future with a deadline, made on the event loop it waits on. Each poller derives its own class of waiters."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
@@ -50,26 +50,26 @@ class Waiter(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether there is an answer, or an error in its place."""
+        """Whether there is a result or an error."""
         return self._future.done()
 
     def set_result(self, result: T | None) -> None:
-        """Give the answer; only the first counts."""
+        """Set the result; only the first counts."""
         if not self._future.done():
             self._future.set_result(result)
 
     def set_exception(self, cause: BaseException) -> None:
-        """End the wait without an answer."""
+        """End the wait with an error."""
         if not self._future.done():
             self._error = cause
             self._future.set_result(None)
 
     async def result(self, until: datetime) -> T | None:
-        """Return the answer as soon as it is there.
+        """Wait for the result and return it.
 
         :param until: how long to wait for it, with a time zone
-        :raises TimeoutError: when it was not there in time; it may be waited for again
-        :raises WaitEndedError: when there will be none
+        :raises TimeoutError: when it was not there in time; the caller may wait again
+        :raises WaitEndedError: when the wait ended with an error
         """
         while not self._future.done():
             left = (until - timezone.utcnow()).total_seconds()
@@ -77,16 +77,16 @@ class Waiter(Generic[T]):
                 raise TimeoutError
             await asyncio.wait((self._future,), timeout=min(left, MAX_SLEEP_SECONDS))
         if self._error is not None:
-            # An error of its own for each: one that thousands raise grows with every raise.
+            # A new error for each waiter: one that thousands raise grows with every raise.
             raise WaitEndedError(str(self._error)) from self._error
         return self._future.result()
 
 
 class Poller(ABC, Generic[W]):
-    """Reads for all who wait on one key, from the first waiter until soon after the last.
+    """Reads for all waiters of one key, from the first waiter until soon after the last.
 
-    A kind of poller says what a round is. Rounds follow one another in one task, so they need no lock. One that fails
-    is logged, the first in a row alone, and repeated, later each time; one that raises ``WaitEndedError`` ends all
+    A subclass defines a round. Rounds follow one another in one task, so they need no lock. A round that fails is
+    repeated, later each time; the first failure in a row is logged. A round that raises ``WaitEndedError`` ends all
     waits with its cause.
 
     :param key: what the waiters have in common, such as the id of a connection; shown in logs
@@ -100,21 +100,21 @@ class Poller(ABC, Generic[W]):
 
     @abstractmethod
     async def round(self) -> float:
-        """Read what is due, tell those whom it answers, and return the seconds until the next round at the latest."""
+        """Read what is due, set the results, and return the seconds until the next round at the latest."""
 
     def on_join(self, waiter: W) -> None:
-        """Take note of a new waiter."""
+        """Add a new waiter."""
 
     def on_leave(self, waiter: W) -> None:
-        """Forget a waiter who was answered, whose time was over, or who was cancelled."""
+        """Remove a waiter that has its result, timed out or was cancelled."""
 
     async def close(self) -> None:
-        """Close what the rounds needed."""
+        """Close what the rounds opened."""
 
     @classmethod
     @contextlib.contextmanager
     def joined(cls, key: str, waiter: W) -> Iterator[Self]:
-        """Have a waiter read for while the block runs, by the poller of the running loop."""
+        """Add a waiter to the poller of the running loop while the block runs."""
         poller = cls._of_running_loop(key)
         poller.waiters.add(waiter)
         poller.on_join(waiter)
@@ -133,17 +133,17 @@ class Poller(ABC, Generic[W]):
         self._wake_up.set()
 
     async def wait_or_wake(self, seconds: float) -> None:
-        """Let time pass until somebody wakes the poller."""
+        """Sleep until ``wake`` is called."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, MAX_SLEEP_SECONDS)):
                 await self._wake_up.wait()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass whatever happens."""
+        """Sleep, whether ``wake`` is called or not."""
         await asyncio.sleep(seconds)
 
     async def fail_all(self, cause: BaseException) -> None:
-        """End all waits there are, without holding the loop up."""
+        """End all waits with an error, and let other tasks of the loop run in between."""
         for number, waiter in enumerate(tuple(self.waiters), 1):
             waiter.set_exception(cause)
             if number % _YIELD_EVERY == 0:
@@ -173,7 +173,7 @@ class Poller(ABC, Generic[W]):
             while await self._has_waiters():
                 failures = await self._run_round(failures)
         finally:
-            # From here on whoever comes gets another poller.
+            # From here on a new waiter gets another poller.
             if _pollers.get(place) is self:
                 del _pollers[place]
             for waiter in tuple(self.waiters):
@@ -188,13 +188,13 @@ class Poller(ABC, Generic[W]):
 
     async def _run_round(self, failures: int) -> int:
         """Carry out a round and the pause after it; return how many have failed in a row."""
-        # The round sees all that came before it.
+        # The round sees all waiters that joined before it.
         self._wake_up.clear()
         try:
             pause = await self.round()
         except WaitEndedError as ended:
             await self.fail_all(ended.__cause__ or ended)
-            # Until they have left, or somebody else came.
+            # Until they have left, or another waiter joins.
             await self.wait_or_wake(MAX_SLEEP_SECONDS)
         except Exception:  # the waiters' deadlines are what ends it
             if not failures:
@@ -207,6 +207,6 @@ class Poller(ABC, Generic[W]):
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to let pass after so many failures in a row (at least 1): twice as many each time, blurred."""
+    """Return the seconds to pause after so many failures in a row, at least 1: exponential, with jitter."""
     longest = min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, _MAX_DOUBLINGS))
     return random.uniform(longest / 2, longest)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""In which order many are read who each want to be read again and again."""
+"""The order in which many items are read that are each read again and again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FEW = 64
 
 
 class ReadQueue(Generic[H]):
-    """Who is to be read next.
+    """A queue of items by due time, and among those due by expiry.
 
-    Two heaps: those whose time is yet to come, by that time, and those who are due, by round and then by expiry. Who
-    comes due while a round is under way belongs to the next one. So within a round the soonest expiry is first, and
-    however many there are, nobody is passed over: everybody has one turn a round. Each step costs the logarithm of
-    their number. What was put elsewhere or dropped stays in its heap until it would have had its turn, or until most
-    of a heap is such.
+    It holds two heaps: items that are not due yet, by their due time, and items that are due, by round and then by
+    expiry. An item that becomes due during a round belongs to the next one. So within a round the soonest expiry is
+    first, and each item has one turn a round, however many there are. Each step costs the logarithm of their number.
+    An item that was pushed again or discarded leaves a stale entry in its heap, until that is popped or most of the
+    entries are stale.
     """
 
     def __init__(self) -> None:
@@ -34,28 +34,28 @@ class ReadQueue(Generic[H]):
         return len(self._entries)
 
     def push(self, item: H, due: float, expiry: float) -> None:
-        """Have somebody read, in place of when he would have been.
+        """Add an item, or move it if it is in the queue.
 
-        :param due: not before this time
-        :param expiry: before all of the same round that expire later
+        :param due: it is not popped before this time
+        :param expiry: it is popped before the items of the same round that expire later
         """
         number = self._entries[item] = next(self._numbers)
         heapq.heappush(self._later, (due, number, expiry, item))
         self._tidy()
 
     def push_first(self, item: H, expiry: float) -> None:
-        """Have somebody read before all others, save those in the same hurry who expire sooner."""
+        """Add or move an item before all others, save those pushed first that expire sooner."""
         number = self._entries[item] = next(self._numbers)
         heapq.heappush(self._due, (0, expiry, number, item))
         self._tidy()
 
     def discard(self, item: H) -> None:
-        """Have somebody read no more; he need not be there."""
+        """Remove an item if it is in the queue."""
         self._entries.pop(item, None)
         self._tidy()
 
     def pop(self, now: float) -> H | None:
-        """Return who is to be read at this time, and forget him; ``None`` when nobody is due."""
+        """Remove and return the next item that is due at this time, or ``None``."""
         while self._later and self._later[0][0] <= now:
             _, number, expiry, item = heapq.heappop(self._later)
             if self._entries.get(item) == number:
