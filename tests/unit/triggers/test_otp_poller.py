@@ -34,6 +34,7 @@ def connection(url: str, key: str = "sk_one", **extra: Any) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(otp_poller, "SHORTEST_INTERVAL", 0.02)
     monkeypatch.setattr(poller, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(poller, "MAX_BACKOFF", 0.05)
     monkeypatch.setattr(poller, "IDLE_SECONDS", 0.05)
     yield
     assert [place for place in poller._pollers if not place[0].is_closed()] == []
