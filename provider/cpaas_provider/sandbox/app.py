@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 
+from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control.app import control_app
+from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.faults import effects
 from cpaas_provider.sandbox.faults.rules import KINDS, Rule, Stage
 from cpaas_provider.sandbox.page import serve_page
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.reports.dispatcher import Dispatcher
 from cpaas_provider.sandbox.service.exchange import Answer
 from cpaas_provider.sandbox.service.openapi import document
 from cpaas_provider.sandbox.service.operations import Operation
@@ -28,6 +31,7 @@ class App:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.service = Service(sandbox)
+        self._dispatcher = Dispatcher(sandbox)
         self._control = control_app(sandbox)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,17 +52,17 @@ class App:
         """Start and end with the server."""
         await receive()
         sandbox = self.sandbox
-        going = [asyncio.create_task(sandbox.run()), asyncio.create_task(sandbox.dispatch.run())]
+        going = [asyncio.create_task(scheduler.run(sandbox)), asyncio.create_task(self._dispatcher.run())]
         for task in going:
             task.add_done_callback(_report_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        sandbox.begin_closing()
+        state.begin_closing(sandbox)
         for task in going:
             task.cancel()
         await asyncio.gather(*going, return_exceptions=True)
-        await sandbox.dispatch.close()
-        sandbox.close()
+        await self._dispatcher.close()
+        state.close(sandbox)
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _handle_control(self, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +128,7 @@ class App:
     ) -> tuple[Answer, bool]:
         """Accept or refuse, in one transaction: what is stored, charged and counted is stored together."""
         sandbox, name = self.sandbox, operation.name
-        sandbox.tick()
+        scheduler.tick(sandbox)
         content_type = wire.header("content-type") or ""
         try:
             with sandbox.database.transaction():

@@ -9,6 +9,7 @@ import uvicorn
 
 from cpaas_provider.sandbox.app import App
 from cpaas_provider.sandbox.core.context import Options, Sandbox
+from cpaas_provider.sandbox.core.state import begin_closing, open_sandbox
 
 _GRACE_SECONDS = 3
 
@@ -22,7 +23,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End stalled answers and pauses first, then the server."""
-        self._sandbox.begin_closing()
+        begin_closing(self._sandbox)
         await super().shutdown(sockets)
 
 
@@ -49,7 +50,7 @@ def url_of(listener: socket.socket) -> str:
 
 def make_server(options: Options, access_log: bool = False) -> Server:
     """Return a server ready to run; its access log, when asked for, shows operations and statuses, nobody's number."""
-    sandbox = Sandbox(options)
+    sandbox = open_sandbox(options)
     if access_log:
         logging.basicConfig(format="%(asctime)s %(message)s")
         logging.getLogger("cpaas_sandbox").setLevel(logging.INFO)

@@ -17,9 +17,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from starlette.exceptions import HTTPException
 
+from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control import inbox
 from cpaas_provider.sandbox.control.environment import Money, add_setting_up, add_time_and_money, one_of
 from cpaas_provider.sandbox.control.reports import add_reporting
+from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.faults import rules
@@ -107,7 +109,7 @@ def control_app(sandbox: Sandbox) -> FastAPI:
 
     @app.middleware("http")
     async def up_to_date(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        sandbox.tick()
+        scheduler.tick(sandbox)
         response = await go_on(request)
         response.headers["cache-control"] = "no-store"
         return response
@@ -226,7 +228,7 @@ def _scene(app: FastAPI, sandbox: Sandbox) -> None:
         rules = [_rule(fault) for fault in scene.faults]
         if scene.settings:
             sandbox.settings.change(scene.settings)
-            sandbox.reload()
+            state.reload(sandbox)
         if scene.balance is not None:
             sandbox.account.set_balance(scene.balance)
         sandbox.faults.replace(rules)

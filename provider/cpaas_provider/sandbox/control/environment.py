@@ -9,7 +9,9 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control.seeding import Seeding, apply_seed
+from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import DEFAULT_PRICES, MAX_MONEY, to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.settings import SETTINGS
@@ -66,7 +68,7 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.post("/_control/reset")
     async def reset(reset: Reset | None = None) -> dict[str, Any]:
-        sandbox.reset(reset.keep_seeding if reset else False)
+        state.reset(sandbox, reset.keep_seeding if reset else False)
         return {"status": "ok", "settings": sandbox.settings.as_json()}
 
     @app.post("/_control/seed")
@@ -86,7 +88,7 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
     @app.put("/_control/settings")
     async def put_settings(settings: dict[str, Any]) -> dict[str, Any]:
         sandbox.settings.change(settings)
-        sandbox.reload()
+        state.reload(sandbox)
         return sandbox.settings.as_json()
 
 
@@ -128,6 +130,6 @@ def add_time_and_money(app: FastAPI, sandbox: Sandbox) -> None:
 
 
 def _time_moved(sandbox: Sandbox) -> dict[str, Any]:
-    sandbox.wake()
-    sandbox.tick()
+    state.wake(sandbox)
+    scheduler.tick(sandbox)
     return sandbox.clock.as_json()

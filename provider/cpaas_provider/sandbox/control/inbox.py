@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cpaas_provider.sandbox.core.account import to_amount
 from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.service.handlers import contacts, otp
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
 
 MAX_LIMIT = 1000
 

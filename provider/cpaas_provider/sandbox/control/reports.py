@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from cpaas_provider.sandbox.control.environment import one_of
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.reports import schedule
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
 from cpaas_provider.sandbox.service.exchange import dump
 
@@ -95,8 +96,8 @@ def add_reporting(app: FastAPI, sandbox: Sandbox) -> None:
     @app.post("/_control/reports", status_code=201)
     async def report_now(report: ReportNow) -> dict[str, Any]:
         try:
-            booked = sandbox.reports.say(
-                report.recipient, report.status, report.reason, report.message_id, report.external_ref
+            booked = schedule.report_now(
+                sandbox, report.recipient, report.status, report.reason, report.message_id, report.external_ref
             )
         except LookupError as error:
             raise HTTPException(404, str(error)) from error

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cpaas_provider.sandbox.core import state
+from cpaas_provider.sandbox.core.context import Column, Sandbox
+from cpaas_provider.sandbox.core.errors import FieldError
+from cpaas_provider.sandbox.core.patterns import MSISDN_PATTERN
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
 from cpaas_provider.sandbox.service import requests
-from cpaas_provider.sandbox.service.cells import COLUMN_TYPES, Column, cell_schema
-from cpaas_provider.sandbox.service.errors import FieldError
+from cpaas_provider.sandbox.service.cells import COLUMN_TYPES, cell_schema
 from cpaas_provider.sandbox.service.handlers import contacts
 from cpaas_provider.sandbox.service.schema import compile_schema
 
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-
 Text = Annotated[str, Field(min_length=1, max_length=200)]
-Number = Annotated[str, Field(pattern=requests.MSISDN_PATTERN)]
+Number = Annotated[str, Field(pattern=MSISDN_PATTERN)]
 
 
 class _Strict(BaseModel):
@@ -110,7 +110,7 @@ def apply_seed(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
         with sandbox.database.transaction():
             _insert(sandbox, seeding, columns)
     finally:
-        sandbox.reload()
+        state.reload(sandbox)
     sown = {name: len(getattr(seeding, name) or []) for name in type(seeding).model_fields}
     return sown | {"outcomes": sum(map(len, seeding.outcomes.values()))}
 
@@ -119,10 +119,10 @@ def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
     database = sandbox.database
     if seeding.columns is not None:
         database.empty(["contacts"])
-        sandbox.save_table(columns, sandbox.clock.now())
-        sandbox.reload()
+        state.save_columns(database, sandbox.clock, columns, sandbox.clock.now())
+        state.reload(sandbox)
     for template in seeding.templates:
-        sandbox.save_template(template.model_dump())
+        state.save_template(database, template.model_dump())
     for row in seeding.rows:
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
             raise ValueError(f"rows: there already is a row {row.id}")

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from cpaas_provider.sandbox.core.database import Database
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 
 UNIT = 10_000
 DEFAULT_BALANCE = 100_000_000.0

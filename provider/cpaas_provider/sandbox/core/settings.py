@@ -10,11 +10,13 @@ from typing import Any
 
 from cpaas_provider.sandbox.core.database import Database
 from cpaas_provider.sandbox.core.hosts import is_loopback
-from cpaas_provider.sandbox.reports.dispatcher import MAX_CONCURRENCY, MAX_TIMEOUT_SECONDS
-from cpaas_provider.sandbox.reports.formats import EVENT_SHAPES, SHAPES
-from cpaas_provider.sandbox.service.requests import URL_PATTERN
+from cpaas_provider.sandbox.core.patterns import URL_PATTERN
 
 MASK = "********"
+MAX_CONCURRENCY = 64
+MAX_TIMEOUT_SECONDS = 30.0
+REPORT_FORMATS = ("status", "status_object", "event", "event_data")
+EVENT_FORMATS = ("event", "event_data")
 _DAY = 86_400
 
 
@@ -120,10 +122,10 @@ SETTINGS: dict[str, Setting] = {
     "airtime_guard_seconds": Setting(300.0, "same amount, same recipient within this time: duplicate", most=86_400),
     "airtime_sent_seconds": Setting(1.0, "seconds until a pending purchase is sent", most=86_400),
     "airtime_final_seconds": Setting(2.0, "seconds from the creation of a purchase until it is final", most=86_400),
-    "callback_shape": Setting("status", "form of the reports to a request's callback", tuple(SHAPES)),
+    "callback_shape": Setting("status", "form of the reports to a request's callback", REPORT_FORMATS),
     "webhook_url": Setting("", "the account's webhook, which gets every final report; empty: none", refuse=_refuse_url),
     "webhook_secret": Setting("", "secret that signs reports to the webhook", refuse=_refuse_secret, secret=True),
-    "webhook_shape": Setting("event", "form of the reports to the webhook", EVENT_SHAPES),
+    "webhook_shape": Setting("event", "form of the reports to the webhook", EVENT_FORMATS),
     "signature_header": Setting("X-Signature", "header that carries the webhook's signature", refuse=_refuse_header),
     "report_delay_seconds": Setting(0.0, "delay of final reports, in seconds", most=_DAY),
     "report_engagement_seconds": Setting(

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from typing import Any
 
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.faults.rules import Rule
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service.exchange import Answer, dump
 from cpaas_provider.sandbox.service.wire import Wire
 

@@ -11,20 +11,15 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import httpx
 
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.hosts import is_loopback
-from cpaas_provider.sandbox.core.wakeup import WakeUp
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.reports.schedule import repeat
 
 ACKNOWLEDGING = (200, 201, 202)
-MAX_CONCURRENCY = 64
-MAX_TIMEOUT_SECONDS = 30.0
 
 # Few enough that who does not answer holds the others up for a while only.
 _ROUND_PER_LANE = 25
@@ -53,14 +48,12 @@ def _in_turn(rows: list[Row]) -> Iterator[list[Row]]:
     yield from together.values()
 
 
-class Dispatch:
+class Dispatcher:
     """The task that sends what is due."""
 
-    def __init__(self, sandbox: Sandbox, allow_remote: bool) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._allow_remote = allow_remote
         self._transports: list[httpx.AsyncHTTPTransport] = []
-        self.wakeup = WakeUp(sandbox.clock)
 
     async def run(self) -> None:
         """Send until the server ends."""
@@ -71,8 +64,8 @@ class Dispatch:
             if rows:
                 await self._send(rows, lanes)
             else:
-                self.wakeup.set((database.row(_NEXT) or {}).get("due"))
-                await self.wakeup.sleep()
+                self._sandbox.report_wakeup.set((database.row(_NEXT) or {}).get("due"))
+                await self._sandbox.report_wakeup.sleep()
 
     async def _send(self, rows: list[Row], lanes: int) -> None:
         """Make one attempt for each, as many at a time as there are lanes."""
@@ -101,7 +94,7 @@ class Dispatch:
                     self._conclude(row, *await self._post(transport, row))
 
     def _objection(self, row: Row) -> str | None:
-        if not (self._allow_remote or is_loopback(row["url"])):
+        if not (self._sandbox.options.allow_remote_callbacks or is_loopback(row["url"])):
             return "not called: the host is not this machine"
         if row["endpoint"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
             return "not called: webhook_secret is no longer set"
@@ -153,7 +146,7 @@ class Dispatch:
             if sandbox.database.execute(_SETTLE, [state, attempts, result, due, sandbox.clock.now(), row["seq"]]):
                 sandbox.counters.add(*counted)
                 if state == "acknowledged":
-                    sandbox.reports.repeat(row)
+                    repeat(sandbox, row)
 
     async def close(self) -> None:
         """Let the connections go."""

@@ -87,15 +87,14 @@ def _event_data(payload: ReportPayload) -> Fields:
     return {"event": event_name(payload.kind, payload.status), "data": _without_gaps(_facts(payload))}
 
 
-SHAPES: dict[str, Callable[[ReportPayload], Fields]] = {
+FORMATS: dict[str, Callable[[ReportPayload], Fields]] = {
     "status": _status,
     "status_object": _status_object,
     "event": _event,
     "event_data": _event_data,
 }
-EVENT_SHAPES = ("event", "event_data")
 
 
-def render(shape: str, payload: ReportPayload) -> str:
+def render(name: str, payload: ReportPayload) -> str:
     """Return the body of a report."""
-    return json.dumps(_without_gaps(SHAPES[shape](payload)), ensure_ascii=False)
+    return json.dumps(_without_gaps(FORMATS[name](payload)), ensure_ascii=False)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.context import Sandbox
 
 IN_FLIGHT = "sent"
 # How good a word is: the best that was said of a message is its outcome.
@@ -77,7 +75,7 @@ def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = 
 
     good = OUTCOMES[kind][0]
     bad, failure_rate = _FAILURES[kind]
-    seeded = sandbox.outcomes(kind).get(recipient)
+    seeded = sandbox.outcomes.get(kind, {}).get(recipient)
     if seeded is not None:
         engaged = seeded in ("opened", "clicked")
         return Outcome((good, seeded) if engaged else (seeded,), reason_of(seed, seeded, recipient))

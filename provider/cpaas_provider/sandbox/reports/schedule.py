@@ -1,6 +1,6 @@
-"""Delivery reports (INTERFACE.md section 6): what is said of whom, to whom and when.
+"""Delivery reports (INTERFACE.md section 6): which status is reported of which recipient, to which URL and when.
 
-They are booked in the transaction that accepts the request and sent off its path, by ``dispatch``. A report goes to
+They are scheduled in the transaction that accepts the request and sent off its path, by ``dispatch``. A report goes to
 the ``callback`` of the request, to the account's webhook, to both or to nobody.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.formats import EVENTS, ReportPayload, render
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, seeded_uniform
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
 
 _BOOK = """
 INSERT INTO reports
@@ -46,7 +44,7 @@ class ReportSubject:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReport:
-    """One thing to be said of a recipient, at a moment at the earliest."""
+    """One status to report of a recipient, at a moment at the earliest."""
 
     recipient: str
     status: str
@@ -65,7 +63,7 @@ class _Target:
 
 
 def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator[PlannedReport]:
-    """Yield all that will be said of one recipient of a message sent now."""
+    """Yield all reports of one recipient of a message sent now."""
     settings, now = sandbox.settings, sandbox.clock.now()
     if settings["report_in_flight"]:
         yield PlannedReport(recipient, IN_FLIGHT, now)
@@ -76,126 +74,128 @@ def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator
         yield PlannedReport(recipient, status, final)
 
 
-class Reports:
-    """The book of delivery reports, in the database."""
+def _targets(sandbox: Sandbox, callback: str | None) -> list[_Target]:
+    settings = sandbox.settings
+    endpoints = [_Target("callback", callback, settings["callback_shape"])] if callback else []
+    if settings["webhook_url"]:
+        endpoints.append(_Target("webhook", settings["webhook_url"], settings["webhook_shape"]))
+    return endpoints
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
 
-    def _targets(self, callback: str | None) -> list[_Target]:
-        settings = self._sandbox.settings
-        endpoints = [_Target("callback", callback, settings["callback_shape"])] if callback else []
-        if settings["webhook_url"]:
-            endpoints.append(_Target("webhook", settings["webhook_url"], settings["webhook_shape"]))
-        return endpoints
+def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[PlannedReport]) -> int:
+    """Schedule each report for each endpoint that takes it; return how many.
 
-    def schedule(self, subject: ReportSubject, reports: Iterable[PlannedReport]) -> int:
-        """Book a report for each notice and each endpoint that takes it; return how many.
+    :param reports: those of one recipient beside each other, in the order in which they become true
+    """
+    endpoints = _targets(sandbox, subject.callback)
+    if not endpoints:
+        return 0
+    now = sandbox.clock.now()
+    rows: list[tuple[Any, ...]] = []
+    for turn, planned in _in_order(sandbox, list(reports)):
+        payload = ReportPayload(
+            subject.kind,
+            subject.message_id,
+            subject.external_ref,
+            planned.recipient,
+            planned.status,
+            planned.reason,
+            planned.due,
+        )
+        about = (subject.kind, subject.message_id, planned.recipient, subject.external_ref, planned.status)
+        for endpoint in endpoints:
+            if not endpoint.takes(subject.kind, planned.status):
+                continue
+            when = (turn, planned.due, planned.due, now)
+            row = (*about, endpoint.url, render(endpoint.shape, payload), *when)
+            rows.append((endpoint.name, "first", *row))
+            rows += [(endpoint.name, "duplicate", *row)] * _more(sandbox, endpoint.name, planned)
+    sandbox.database.many(_BOOK, rows)
+    if rows:
+        sandbox.counters.add(reports__booked=len(rows))
+        sandbox.report_wakeup.set_by(min(row[-2] for row in rows))
+    return len(rows)
 
-        :param notices: those of one recipient beside each other, in the order in which they become true
-        """
-        endpoints = self._targets(subject.callback)
-        if not endpoints:
-            return 0
-        now = self._sandbox.clock.now()
-        rows: list[tuple[Any, ...]] = []
-        for turn, planned in self._in_order(list(reports)):
-            payload = ReportPayload(
-                subject.kind,
-                subject.message_id,
-                subject.external_ref,
-                planned.recipient,
-                planned.status,
-                planned.reason,
-                planned.due,
-            )
-            about = (subject.kind, subject.message_id, planned.recipient, subject.external_ref, planned.status)
-            for endpoint in endpoints:
-                if not endpoint.takes(subject.kind, planned.status):
-                    continue
-                when = (turn, planned.due, planned.due, now)
-                row = (*about, endpoint.url, render(endpoint.shape, payload), *when)
-                rows.append((endpoint.name, "first", *row))
-                rows += [(endpoint.name, "duplicate", *row)] * self._more(endpoint.name, planned)
-        self._sandbox.database.many(_BOOK, rows)
-        if rows:
-            self._sandbox.counters.add(reports__booked=len(rows))
-            self._sandbox.dispatch.wakeup.set_by(min(row[-2] for row in rows))
-        return len(rows)
 
-    def _hit(self, rate: str, purpose: str, recipient: str) -> bool:
-        settings = self._sandbox.settings
-        return bool(settings[rate]) and seeded_uniform(settings["report_seed"], purpose, recipient) < settings[rate]
+def _hit(sandbox: Sandbox, rate: str, purpose: str, recipient: str) -> bool:
+    settings = sandbox.settings
+    return bool(settings[rate]) and seeded_uniform(settings["report_seed"], purpose, recipient) < settings[rate]
 
-    def disordered(self, recipient: str) -> bool:
-        """Tell whether a recipient's reports come out of order."""
-        return self._hit("report_disorder", "disorder", recipient)
 
-    def _more(self, endpoint: str, planned: PlannedReport) -> int:
-        """Return how many times more than once a report is sent."""
-        purpose = f"duplicate {endpoint} {planned.status}"
-        if not self._hit("report_duplicate_rate", purpose, planned.recipient):
-            return 0
-        seed = self._sandbox.settings["report_seed"]
-        return 2 if seeded_uniform(seed, f"thrice {purpose}", planned.recipient) < _THRICE else 1
+def disordered(sandbox: Sandbox, recipient: str) -> bool:
+    """Tell whether a recipient's reports come out of order."""
+    return _hit(sandbox, "report_disorder", "disorder", recipient)
 
-    def _in_order(self, reports: Sequence[PlannedReport]) -> Iterator[tuple[float, PlannedReport]]:
-        """Yield each notice with its turn among those that are due together; as true to life as it is set to be.
 
-        Who is hit by disorder has everything said late, the last first, and at any place among the others.
-        """
-        turn = 0
-        seed = self._sandbox.settings["report_seed"]
-        for recipient, group in groupby(reports, key=lambda planned: planned.recipient):
-            mine = list(group)
-            start = float(turn)
-            turn += len(mine)
-            if self.disordered(recipient):
-                last = max(planned.due for planned in mine)
-                mine = [replace(planned, due=last) for planned in reversed(mine)]
-                start = seeded_uniform(seed, "place", recipient) * len(reports)
-            # less than one apart, so that a recipient's own stay in this order wherever they begin
-            yield from ((start + n / len(mine), planned) for n, planned in enumerate(mine))
+def _more(sandbox: Sandbox, endpoint: str, planned: PlannedReport) -> int:
+    """Return how many times more than once a report is sent."""
+    purpose = f"duplicate {endpoint} {planned.status}"
+    if not _hit(sandbox, "report_duplicate_rate", purpose, planned.recipient):
+        return 0
+    seed = sandbox.settings["report_seed"]
+    return 2 if seeded_uniform(seed, f"thrice {purpose}", planned.recipient) < _THRICE else 1
 
-    def repeat(self, row: Row) -> None:
-        """Book an acknowledged report once more where the settings say so."""
-        purpose = f"again {row['endpoint']} {row['status']}"
-        if row["origin"] != "first" or not self._hit("report_repeat_rate", purpose, row["recipient"]):
-            return
-        now = self._sandbox.clock.now()
-        due = now + self._sandbox.settings["report_interval_seconds"]
-        self._sandbox.database.execute(_REPEAT, [due, due, now, row["seq"]])
-        self._sandbox.counters.add("reports.booked")
-        self._sandbox.dispatch.wakeup.set_by(due)
 
-    def say(
-        self, recipient: str, status: str, reason: str | None, message_id: str | None, external_ref: str | None
-    ) -> int:
-        """Report something of a recipient of a message now; return how many reports were booked.
+def _in_order(sandbox: Sandbox, reports: Sequence[PlannedReport]) -> Iterator[tuple[float, PlannedReport]]:
+    """Yield each report with its turn among those that are due together.
 
-        :raises LookupError: there is no such message to this recipient
-        :raises ValueError: this message cannot have that status, or no URL takes its reports
-        """
-        if (message_id is None) == (external_ref is None):
-            raise ValueError("give either message_id or external_ref")
-        named = "d.message_id = ?" if external_ref is None else "m.external_ref = ?"
-        rows = self._sandbox.database.rows(_MESSAGE + named, [recipient, message_id or external_ref])
-        if not rows:
-            raise LookupError("there is no such message to this recipient")
-        with self._sandbox.database.transaction():
-            booked = sum(self._say(row, status, reason) for row in rows)
-            if not booked:
-                raise ValueError("no URL to report to: give the message a callback, or set webhook_url")
-        return booked
+    A recipient hit by disorder has all reports late, the last first, and at any place among the others.
+    """
+    turn = 0
+    seed = sandbox.settings["report_seed"]
+    for recipient, group in groupby(reports, key=lambda planned: planned.recipient):
+        mine = list(group)
+        start = float(turn)
+        turn += len(mine)
+        if disordered(sandbox, recipient):
+            last = max(planned.due for planned in mine)
+            mine = [replace(planned, due=last) for planned in reversed(mine)]
+            start = seeded_uniform(seed, "place", recipient) * len(reports)
+        # less than one apart, so that a recipient's own stay in this order wherever they begin
+        yield from ((start + n / len(mine), planned) for n, planned in enumerate(mine))
 
-    def _say(self, row: Row, status: str, reason: str | None) -> int:
-        allowed = (IN_FLIGHT, *EVENTS[row["kind"]])
-        if status not in allowed:
-            raise ValueError(f"status: must be one of {', '.join(allowed)}")
-        if status == "clicked" and row["kind"] == "sms" and not row["is_trackable"]:
-            raise ValueError("status: only trackable messages can be clicked")
-        if RANK[status] > RANK[row["outcome"]]:
-            sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
-            self._sandbox.database.execute(sql, [status, reason, row["seq"]])
-        subject = ReportSubject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
-        return self.schedule(subject, [PlannedReport(row["recipient"], status, self._sandbox.clock.now(), reason)])
+
+def repeat(sandbox: Sandbox, row: Row) -> None:
+    """Schedule an acknowledged report once more where the settings say so."""
+    purpose = f"again {row['endpoint']} {row['status']}"
+    if row["origin"] != "first" or not _hit(sandbox, "report_repeat_rate", purpose, row["recipient"]):
+        return
+    now = sandbox.clock.now()
+    due = now + sandbox.settings["report_interval_seconds"]
+    sandbox.database.execute(_REPEAT, [due, due, now, row["seq"]])
+    sandbox.counters.add("reports.booked")
+    sandbox.report_wakeup.set_by(due)
+
+
+def report_now(
+    sandbox: Sandbox, recipient: str, status: str, reason: str | None, message_id: str | None, external_ref: str | None
+) -> int:
+    """Report something of a recipient of a message now; return how many reports were scheduled.
+
+    :raises LookupError: there is no such message to this recipient
+    :raises ValueError: this message cannot have that status, or no URL takes its reports
+    """
+    if (message_id is None) == (external_ref is None):
+        raise ValueError("give either message_id or external_ref")
+    named = "d.message_id = ?" if external_ref is None else "m.external_ref = ?"
+    rows = sandbox.database.rows(_MESSAGE + named, [recipient, message_id or external_ref])
+    if not rows:
+        raise LookupError("there is no such message to this recipient")
+    with sandbox.database.transaction():
+        booked = sum(_report_one(sandbox, row, status, reason) for row in rows)
+        if not booked:
+            raise ValueError("no URL to report to: give the message a callback, or set webhook_url")
+    return booked
+
+
+def _report_one(sandbox: Sandbox, row: Row, status: str, reason: str | None) -> int:
+    allowed = (IN_FLIGHT, *EVENTS[row["kind"]])
+    if status not in allowed:
+        raise ValueError(f"status: must be one of {', '.join(allowed)}")
+    if status == "clicked" and row["kind"] == "sms" and not row["is_trackable"]:
+        raise ValueError("status: only trackable messages can be clicked")
+    if RANK[status] > RANK[row["outcome"]]:
+        sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
+        sandbox.database.execute(sql, [status, reason, row["seq"]])
+    subject = ReportSubject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
+    return schedule(sandbox, subject, [PlannedReport(row["recipient"], status, sandbox.clock.now(), reason)])

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from cpaas_provider.sandbox.core.context import Column
 from cpaas_provider.sandbox.service import requests
 from cpaas_provider.sandbox.service.schema import Schema
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One typed column; ``options`` narrow a SELECT or MULTI SELECT where they are given."""
-
-    id: str
-    name: str
-    type: str
-    options: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, str]:
-        """Return the column as the service shows it."""
-        return {"id": self.id, "name": self.name, "type": self.type}
 
 
 def _choice(options: tuple[str, ...]) -> Schema:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError, invalid_field
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, invalid_field
 
 MAX_BODY = 8 * 1024 * 1024
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.service.operations import OPERATIONS, Operation
 from cpaas_provider.sandbox.service.responses import DELETED, SCHEMAS, enveloped, error_response, ref
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.service import Service
+from cpaas_provider.sandbox.service.service import Service
 
 _RETRY_AFTER = {"schema": {"type": "string"}, "description": "Seconds, or an HTTP date"}
 _CHALLENGE = {"schema": {"type": "string"}}

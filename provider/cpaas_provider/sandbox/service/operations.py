@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.service import requests
 from cpaas_provider.sandbox.service.cells import cell_schema
 from cpaas_provider.sandbox.service.exchange import Request
 from cpaas_provider.sandbox.service.handlers import airtime, contacts, lookup, messages, otp
 from cpaas_provider.sandbox.service.schema import Schema
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
 
 Handler = Callable[["Sandbox", Request], Any]
 # What a body may be depends on the present templates and columns.
@@ -36,6 +34,8 @@ class Operation:
     spends: bool = False
     deprecated: bool = False
     alias: str | None = None
+    deletes: str | None = None
+    """What a DELETE says was done, where it returns a message."""
 
     @property
     def by_id(self) -> bool:
@@ -85,7 +85,10 @@ OPERATIONS: tuple[Operation, ...] = (
         query=_RECIPIENT_QUERY,
     ),
     Operation("get_otp", "GET", "/otp/{id}", "4.6", "Fetch an OTP", otp.get, "Token"),
-    Operation("revoke_otp", "DELETE", "/otp/{id}", "4.8", "Revoke an OTP", otp.revoke, "Deleted"),
+    Operation(
+        "revoke_otp", "DELETE", "/otp/{id}", "4.8", "Revoke an OTP", otp.revoke, "Deleted",
+        deletes="The OTP token was revoked",
+    ),
     Operation(
         "get_contact_table", "GET", "/lists/contact", "4.9", "Fetch the contact table", contacts.get_table,
         "ContactTable",
@@ -104,7 +107,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", "4.13", "Delete a contact row",
-        contacts.delete_row, "Deleted",
+        contacts.delete_row, "Deleted", deletes="The contact row was deleted",
     ),
     Operation(
         "lookup_phone", "GET", "/lookup/phone", "4.14", "Look a phone number up", lookup.look_up, "PhoneLookup",

@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from cpaas_provider.sandbox.core.patterns import EMAIL, EMAIL_PATTERN, MSISDN, MSISDN_PATTERN, URL_PATTERN
 from cpaas_provider.sandbox.service.schema import Schema
 
 NETWORKS = ["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
 CHANNELS = ["sms", "whatsapp"]
 MIN_AIRTIME, MAX_AIRTIME = 50, 500_000
-
-_MSISDN = "[1-9][0-9]{6,14}"
-_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_WORD = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,64}"
-_TOP = "(?:[A-Za-z]{2,63}|xn--[A-Za-z0-9-]{2,59})"
-_EMAIL = f"{_WORD}(?:\\.{_WORD}){{0,8}}@(?:{_LABEL}\\.){{1,8}}{_TOP}"
-_HEX = "[0-9A-Fa-f]{1,4}"
-_IPV6 = f"\\[(?:::1|(?:{_HEX}:){{7}}{_HEX}|(?:{_HEX}:){{1,6}}:{_HEX})\\]"
-_HOST = f"(?:{_LABEL}(?:\\.{_LABEL}){{0,8}}|{_IPV6})"
-_PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-
-MSISDN_PATTERN = f"^{_MSISDN}$"
-EMAIL_PATTERN = f"^{_EMAIL}$"
-URL_PATTERN = f"^https?://{_HOST}(?::{_PORT})?(?:[/?#][!-~]{{0,2000}})?$"
 
 
 def _text(description: str, **more: Any) -> Schema:
@@ -138,7 +125,7 @@ def _with_text(schema: Schema, templates: Iterable[str]) -> Schema:
 def send_sms(templates: Iterable[str]) -> Schema:
     """Return the body of POST /sms/send."""
     numbers = _list_of(
-        _MSISDN,
+        MSISDN,
         "Comma-separated list of numbers, international format without plus sign",
         "2348030000001,2348030000002",
         "must be numbers in international format, 7 to 15 digits without plus sign, separated by commas",
@@ -168,7 +155,7 @@ def send_sms(templates: Iterable[str]) -> Schema:
 def send_email(templates: Iterable[str]) -> Schema:
     """Return the body of POST /email/send."""
     addresses = _list_of(
-        _EMAIL,
+        EMAIL,
         "Comma-separated list of email addresses",
         "ada@example.com,bayo@example.com",
         "must be email addresses separated by commas",

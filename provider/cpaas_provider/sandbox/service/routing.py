@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service.operations import OPERATIONS, Operation
 
 Methods = dict[str, Operation]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from cpaas_provider.sandbox.service.errors import FieldError
+from cpaas_provider.sandbox.core.errors import FieldError
 
 Schema = dict[str, Any]
 Check = Callable[[Any, str, list[FieldError]], None]

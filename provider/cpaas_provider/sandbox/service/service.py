@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError, invalid
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, invalid
 from cpaas_provider.sandbox.service.exchange import Answer, Request, check_content_type, read_json, read_query
 from cpaas_provider.sandbox.service.operations import Operation
 from cpaas_provider.sandbox.service.schema import Check, Schema, compile_schema
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
 
 
 class Service:
@@ -90,9 +88,11 @@ class Service:
     def accept(self, operation: Operation, request: Request) -> Answer:
         """Do what is asked; raise `ServiceError` where it is refused."""
         result = operation.handler(self.sandbox, request)
-        if result is None:
-            return Answer(204)
-        if self.sandbox.settings["envelope"] and operation.result != "Deleted":
+        if operation.deletes:
+            bodies = {"message": {"status": 200, "type": "success", "message": operation.deletes}, "record": result}
+            result = bodies.get(self.sandbox.settings["delete_body"])
+            return Answer(204 if result is None else 200, result)
+        if self.sandbox.settings["envelope"]:
             result = {"status": 200, "type": "success", "message": operation.summary, "data": result}
         return Answer(200, result)
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service.exchange import MAX_BODY, Answer, dump
 
 Message = MutableMapping[str, Any]

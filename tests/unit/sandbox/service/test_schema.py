@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from cpaas_provider.sandbox.core.errors import FieldError
 from cpaas_provider.sandbox.service import cells, requests
 from cpaas_provider.sandbox.service.cells import COLUMN_TYPES, Column
-from cpaas_provider.sandbox.service.errors import FieldError
 from cpaas_provider.sandbox.service.handlers.text import measure, renderer
 from cpaas_provider.sandbox.service.schema import Schema, compile_schema
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cpaas_provider.sandbox.core.account import Charge, to_amount, to_units
 from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
-from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, disordered, schedule
+from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
 
 _REFUNDED = ("failed", "error")
 _OVERTAKEN_SECONDS = 1.0
@@ -30,7 +29,7 @@ WHERE recipient = ? AND amount = ? AND created > ? AND status IN ('pending', 'se
 def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /airtime/buy; the same amount for the same recipient within the guard interval is a duplicate."""
     body, settings, now = request.body, sandbox.settings, sandbox.clock.now()
-    sandbox.refuse_recipients([body["recipient"]], "recipient")
+    refuse_unreachable(sandbox, [body["recipient"]], "recipient")
     amount = to_units(body["amount"])
     since = now - settings["airtime_guard_seconds"]
     duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
@@ -65,7 +64,7 @@ def _duplicate(sandbox: Sandbox, recipient: str) -> Outcome:
 
 def _report(sandbox: Sandbox, purchase: ReportSubject, recipient: str, status: str, reason: str | None) -> None:
     due = sandbox.clock.now() + sandbox.settings["report_delay_seconds"]
-    sandbox.reports.schedule(purchase, [PlannedReport(recipient, status, due, reason)])
+    schedule(sandbox, purchase, [PlannedReport(recipient, status, due, reason)])
 
 
 def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str, final: float) -> None:
@@ -73,8 +72,8 @@ def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str,
     if not sandbox.settings["report_in_flight"]:
         return
     late = final + sandbox.settings["report_delay_seconds"] + _OVERTAKEN_SECONDS
-    due = late if sandbox.reports.disordered(recipient) else sandbox.clock.now()
-    sandbox.reports.schedule(purchase, [PlannedReport(recipient, IN_FLIGHT, due)])
+    due = late if disordered(sandbox, recipient) else sandbox.clock.now()
+    schedule(sandbox, purchase, [PlannedReport(recipient, IN_FLIGHT, due)])
 
 
 def settle(sandbox: Sandbox) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.context import Column, Sandbox
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.service.cells import Column, stored
-from cpaas_provider.sandbox.service.errors import not_found
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.core.errors import not_found
+from cpaas_provider.sandbox.service.cells import stored
+from cpaas_provider.sandbox.service.exchange import Request
 
 
 def _dates(created: float, updated: float | None) -> dict[str, str]:
@@ -26,7 +24,7 @@ def _dates(created: float, updated: float | None) -> dict[str, str]:
 def table_json(sandbox: Sandbox) -> dict[str, Any]:
     """Return the table as the service shows it."""
     table = sandbox.table
-    columns = [column.as_json() for column in table.columns.values()]
+    columns = [{"id": one.id, "name": one.name, "type": one.type} for one in table.columns.values()]
     return {"id": table.id, "columns": columns, **_dates(table.created, table.updated)}
 
 
@@ -88,9 +86,9 @@ def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     return _both(sandbox, _found(sandbox, row["id"]))
 
 
-def delete_row(sandbox: Sandbox, request: Request) -> Any:
+def delete_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer DELETE /lists/contact/rows/{row_id}."""
     row = _found(sandbox, request.ids[0])
     sandbox.database.execute("DELETE FROM contacts WHERE id = ?", [row["id"]])
     sandbox.counters.add("contacts.deleted")
-    return sandbox.deleted("The contact row was deleted", row_json(sandbox, row))
+    return row_json(sandbox, row)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import phonenumbers
 
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.service.exchange import Request
 
 _OPERATORS = {"NG": ("MTN", "Airtel", "Glo", "9mobile"), "GH": ("MTN", "Telecel", "AT"), "KE": ("Safaricom", "Airtel")}
 _ELSEWHERE = ("Mobile One", "Mobile Two", "Mobile Three")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cpaas_provider.sandbox.core.account import Charge, to_amount
 from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.reports.outcomes import draw_outcome
-from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, plan_reports
+from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, plan_reports, schedule
+from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.service.handlers.recipients import read_recipients
 from cpaas_provider.sandbox.service.handlers.text import Size, measure, renderer
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.exchange import Request
 
 _MESSAGE = """
 INSERT INTO messages
@@ -72,7 +71,7 @@ def _save(
         deliveries.append((message_id, kind, *shown))
         reports += plan_reports(sandbox, copy.recipient, comes)
     sandbox.database.many(_DELIVERY, deliveries)
-    sandbox.reports.schedule(ReportSubject(kind, message_id, body.get("external_ref"), body.get("callback")), reports)
+    schedule(sandbox, ReportSubject(kind, message_id, body.get("external_ref"), body.get("callback")), reports)
     sandbox.counters.add(f"{kind}.requests", **{f"{kind}__recipients": len(rows)})
     record = {"id": message_id, "recipients": [copy.recipient for copy, _, _ in rows], "sender_id": body["sender_id"]}
     return record | {name: body[name] for name in _SHOWN if name in body} | {"created_datetime": timestamp(now)}
@@ -86,7 +85,7 @@ def _meta(request: Request, charge: Charge, **estimate: Any) -> dict[str, Any]:
 def send_sms(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /sms/send; the estimate speaks of the longest copy, the charge of all of them."""
     body = dict(request.body)
-    recipients, left_out = sandbox.recipients(body["recipients"])
+    recipients, left_out = read_recipients(sandbox, body["recipients"])
     copies = _copies(sandbox, body, recipients)
     price = sandbox.account.prices[body.get("channel", "sms")]
     sizes = {text: measure(text) for text in {copy.text for copy in copies}}
@@ -106,7 +105,7 @@ def send_sms(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 def send_email(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /email/send."""
     body = dict(request.body)
-    recipients, left_out = sandbox.recipients(body["recipients"])
+    recipients, left_out = read_recipients(sandbox, body["recipients"])
     copies = _copies(sandbox, body, recipients)
     price = sandbox.account.prices["email"]
     charge = sandbox.account.charge(price * len(copies))

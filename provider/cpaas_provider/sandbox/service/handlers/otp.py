@@ -5,15 +5,14 @@ from __future__ import annotations
 import hmac
 import secrets
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cpaas_provider.sandbox.core.clock import timestamp
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.service.errors import FieldError, ServiceError, not_found
-
-if TYPE_CHECKING:
-    from cpaas_provider.sandbox.core.context import Sandbox
-    from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, not_found
+from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
 
 SENT, VERIFIED, EXPIRED, FAILED, REVOKED = 1, 2, 3, 4, 5
 STATUS = {SENT: "SENT", VERIFIED: "VERIFIED", EXPIRED: "EXPIRED", FAILED: "FAILED", REVOKED: "REVOKED"}
@@ -70,7 +69,7 @@ def _change(sandbox: Sandbox, row: Row, status: int, attempts: int | None = None
 def request_token(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer POST /otp/request_token."""
     body = request.body
-    sandbox.refuse_recipients([body["recipient"]], "recipient")
+    refuse_unreachable(sandbox, [body["recipient"]], "recipient")
     length, minutes = int(body.get("length", 4)), body.get("expires_in", 15)
     code = body.get("token") or "".join(secrets.choice("0123456789") for _ in range(length))
     charge = sandbox.account.charge(sandbox.account.prices["otp"]).amount
@@ -116,10 +115,10 @@ def find(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
     return [_record(sandbox, row) for row in rows if not _is_gone(sandbox, row)]
 
 
-def revoke(sandbox: Sandbox, request: Request) -> Any:
+def revoke(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer DELETE /otp/{id}; what is over already stays as it ended."""
     row = _found(sandbox, request.ids[0])
     if present_status(row, sandbox.clock.now()) == SENT:
         row = _change(sandbox, row, REVOKED)
         sandbox.counters.add("otp.revoked")
-    return sandbox.deleted("The OTP token was revoked", _record(sandbox, row))
+    return _record(sandbox, row)

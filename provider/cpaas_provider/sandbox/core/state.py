@@ -1,0 +1,115 @@
+"""Opens, resets and closes a sandbox, and stores what a request does not: the table's columns and the templates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from cpaas_provider.sandbox.core import default_data
+from cpaas_provider.sandbox.core.account import Account
+from cpaas_provider.sandbox.core.clock import Clock
+from cpaas_provider.sandbox.core.context import Column, Options, Sandbox, Table
+from cpaas_provider.sandbox.core.counters import Counters
+from cpaas_provider.sandbox.core.database import SEEDED, TRAFFIC, Database
+from cpaas_provider.sandbox.core.settings import Settings
+from cpaas_provider.sandbox.core.wakeup import WakeUp
+
+
+def open_sandbox(options: Options) -> Sandbox:
+    """Return a sandbox with the state of the database file, or a new one."""
+    database = Database(options.database)
+    clock = Clock(database)
+    settings = Settings(database, options.allow_remote_callbacks)
+    settings.change(options.settings)
+    is_new = database.row("SELECT 1 FROM keep WHERE name = 'table'") is None
+    account = Account(database)
+    if is_new:
+        _set_balance(account, options)
+        _insert_defaults(database, clock)
+    wakeups = (WakeUp(clock), WakeUp(clock))
+    sandbox = Sandbox(options, database, clock, settings, account, Counters(database), *wakeups, _read_table(database))
+    reload(sandbox)
+    return sandbox
+
+
+def _set_balance(account: Account, options: Options) -> None:
+    if options.balance is not None:
+        account.set_balance(options.balance)
+
+
+def _insert_defaults(database: Database, clock: Clock) -> None:
+    """Store the templates and columns of a new sandbox."""
+    save_columns(database, clock, [Column(**column) for column in default_data.COLUMNS])
+    for template in default_data.TEMPLATES:
+        save_template(database, template)
+
+
+def save_columns(database: Database, clock: Clock, columns: list[Column], updated: float | None = None) -> None:
+    """Store the table's columns."""
+    stored = database.row("SELECT value FROM keep WHERE name = 'table'")
+    old = json.loads(stored["value"]) if stored else {"id": uuid.uuid4().hex, "created": clock.now()}
+    shown = [[column.id, column.name, column.type, list(column.options)] for column in columns]
+    value = json.dumps({"id": old["id"], "created": old["created"], "updated": updated, "columns": shown})
+    database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('table', ?)", [value])
+
+
+def save_template(database: Database, template: dict[str, Any]) -> None:
+    """Store a template, replacing one of the same id."""
+    values = [template["id"], template["channel"], template.get("subject"), template["content"]]
+    database.execute("INSERT OR REPLACE INTO templates (id, channel, subject, content) VALUES (?, ?, ?, ?)", values)
+
+
+def _read_table(database: Database) -> Table:
+    table = json.loads((database.row("SELECT value FROM keep WHERE name = 'table'") or {})["value"])
+    columns = [Column(id_, name, type_, tuple(options)) for id_, name, type_, options in table["columns"]]
+    return Table(table["id"], {column.id: column for column in columns}, table["created"], table["updated"])
+
+
+def reload(sandbox: Sandbox) -> None:
+    """Read from the database what handlers ask for at every request; requests are described anew."""
+    sandbox.table = _read_table(sandbox.database)
+    sandbox.templates = {row["id"]: row for row in sandbox.database.rows("SELECT * FROM templates")}
+    sandbox.outcomes = {}
+    for row in sandbox.database.rows("SELECT * FROM outcomes"):
+        sandbox.outcomes.setdefault(row["kind"], {})[row["recipient"]] = row["outcome"]
+    sandbox.version += 1
+    wake(sandbox)
+
+
+def wake(sandbox: Sandbox) -> None:
+    """See to it that whatever is due happens now."""
+    sandbox.wakeup.set_now()
+    sandbox.report_wakeup.set_now()
+
+
+def reset(sandbox: Sandbox, keep_seeding: bool = False) -> None:
+    """Delete all traffic; unless told otherwise also what was seeded, set and priced."""
+    with sandbox.database.transaction():
+        sandbox.database.empty(TRAFFIC)
+        sandbox.faults.clear()
+        sandbox.clock.reset()
+        if not keep_seeding:
+            sandbox.database.empty(SEEDED)
+            sandbox.settings.reset()
+            sandbox.settings.change(sandbox.options.settings)
+        sandbox.account.reset(keep_prices=keep_seeding)
+        _set_balance(sandbox.account, sandbox.options)
+        if not keep_seeding:
+            _insert_defaults(sandbox.database, sandbox.clock)
+    sandbox.cut_off.set()
+    sandbox.cut_off = asyncio.Event()
+    reload(sandbox)
+
+
+def begin_closing(sandbox: Sandbox) -> None:
+    """Wake all that waits: the server ends."""
+    sandbox.closing.set()
+    sandbox.cut_off.set()
+
+
+def close(sandbox: Sandbox) -> None:
+    """End, and close the database."""
+    begin_closing(sandbox)
+    sandbox.database.close()
