@@ -1,1 +1,1 @@
-"""Links from a task to what became of what it did."""
+"""Links from a task to the delivery status of what it sent."""

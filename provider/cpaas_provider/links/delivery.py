@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
 
-MOST = 100
-"""The most references in one link; a URL has a limited length."""
+MAX_REFERENCES = 100
+"""References in one link; the length of a URL is limited."""
 
 
 class DeliveryLink(BaseOperatorLink):
@@ -24,8 +24,8 @@ class DeliveryLink(BaseOperatorLink):
     name = "Delivery"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the page's address as the task recorded it."""
-        link: str = operator.__dict__.get("_delivery_link", "")
+        """Return the page's address, which the operator keeps: Airflow stores it when the task ends."""
+        link: str = getattr(operator, "delivery_link", "")
         return link
 
 
@@ -36,16 +36,10 @@ def page_url(references: Iterable[str]) -> str:
     from airflow.sdk.configuration import conf
 
     base = conf.get("api", "base_url", fallback="") or "/"
-    query = urlencode([("campaign", reference) for reference in list(references)[:MOST]])
+    query = urlencode([("campaign", reference) for reference in list(references)[:MAX_REFERENCES]])
     return f"{base.rstrip('/')}/cpaas/deliveries?{query}" if query else ""
 
 
-def lead(operator: Any, references: Iterable[str]) -> None:
-    """Set a task's link to what it sent; Airflow stores the link when the task succeeds."""
-    operator.__dict__["_delivery_link"] = page_url(references)
-
-
-def lead_at_once(operator: Any, context: Any, references: Iterable[str]) -> None:
-    """Set the link of a long task, and store it at once."""
-    lead(operator, references)
-    context["ti"].xcom_push(key=DeliveryLink().xcom_key, value=operator.__dict__["_delivery_link"])
+def push_link(context: Context, link: str) -> None:
+    """Store the link of a long task while it runs."""
+    context["ti"].xcom_push(key=DeliveryLink().xcom_key, value=link)

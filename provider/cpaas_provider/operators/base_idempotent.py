@@ -59,6 +59,8 @@ class JournaledOperator(CpaasOperator):
 
     operation: ClassVar[str | None] = None
     """The operation as the service reports its delivery, ``None`` where it reports nothing."""
+    delivery_link: str = ""
+    """The address that ``DeliveryLink`` shows; empty without delivery reports."""
 
     def __init__(
         self,
@@ -183,10 +185,10 @@ class JournaledOperator(CpaasOperator):
     def _follow(self, outcome: Outcome, deed: Deed) -> None:
         """Record the accepted requests for delivery tracking."""
         if self.tracking is not None:
-            from cpaas_provider.links.delivery import lead
+            from cpaas_provider.links.delivery import page_url
 
             self.tracking.note_outcome(outcome, deed.recipients)
-            lead(self, [entry.reference for entry in outcome.settled])
+            self.delivery_link = page_url(entry.reference for entry in outcome.settled)
         elif (by_webhook := self.__dict__.get("_by_webhook")) is not None:
             # Without it the receiver could not check on which connection the reports are genuine.
             by_webhook.note_outcome(outcome, deed.recipients)

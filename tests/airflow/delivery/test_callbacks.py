@@ -17,7 +17,7 @@ from cpaas_provider.delivery.callbacks.tokens import Ticket
 from cpaas_provider.delivery.receiver.assembly import assemble
 from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
 from cpaas_provider.hooks._receiver import connection_of_reports
-from cpaas_provider.links.delivery import DeliveryLink, lead
+from cpaas_provider.links.delivery import DeliveryLink, page_url
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
@@ -218,7 +218,7 @@ class TestTheLink:
             task = SendSmsOperator(task_id="send", **SMS)
         (one,) = task.operator_extra_links
         assert one.get_link(task, ti_key=None) == ""
-        lead(task, [f"reference-{number}" for number in range(150)])
+        task.delivery_link = page_url(f"reference-{number}" for number in range(150))
         address = one.get_link(task, ti_key=None)
         assert address.count("campaign=") == 100
         assert "/cpaas/deliveries?campaign=reference-0&campaign=reference-1&" in address

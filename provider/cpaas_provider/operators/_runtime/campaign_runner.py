@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cpaas_provider.links.delivery import lead, lead_at_once
+from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log as task_log
 from cpaas_provider.operators._runtime.campaign_options import message_of, terms_of
 from cpaas_provider.operators._runtime.campaign_partitions import refuse_other_partitions, same_partitions
@@ -185,7 +185,7 @@ class Campaigning:
             # What an earlier try was killed before recording is in the journal.
             accepted = [NotedRequest(*one) for one in campaign.standing.accepted()]
             tracking.note_end(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
-            lead(self._operator, [campaign.reference])
+            self._operator.delivery_link = page_url([campaign.reference])
 
     def _evidence(self) -> Sequence[Evidence]:
         """Return the probes of unknown requests: any delivery report of one proves that it was accepted."""
@@ -276,7 +276,8 @@ class Campaigning:
         if tracking is not None and not self._tracked:
             tracking.begin()
             tracking.note_begin(self._reference())
-            lead_at_once(self._operator, self._context, [self._reference()])
+            self._operator.delivery_link = page_url([self._reference()])
+            push_link(self._context, self._operator.delivery_link)
             self._tracked = True
 
     @contextlib.asynccontextmanager
