@@ -150,7 +150,7 @@ def base(store: Database) -> Iterator[str]:
     keys = ConnectionKeys((TICKET_KEY,), SECRET, HEADER)
     app = receiving(
         lambda conn_id: keys if conn_id == CONN_ID else None,
-        lambda: Desk(Inbox(store).begin),
+        lambda: Desk(Inbox(store).keep),
         guard=None,
         store_name=lambda: store.identity,
         observe=lambda name, value: None,

@@ -30,7 +30,6 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     track,
 )
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, RATE, Messages, recipient
-from tests.unit.delivery.arriving import at_once
 
 READY = "ready"
 
@@ -55,7 +54,7 @@ class Receiver:
 
     async def take(self, arrivals: Iterator[Arrival], rate: float) -> None:
         """Store reports as they come, evenly."""
-        desk, began = Desk(at_once(self.keep)), time.monotonic()
+        desk, began = Desk(self.keep), time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 for number, arrival in enumerate(arrivals):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,21 +26,6 @@ ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
 WHEN = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Durable:
-    """What is durable as soon as it is written."""
-
-    result: list[Kept]
-
-    def finish(self) -> None:
-        """There is nothing left to do."""
-
-
-def at_once(keep: Callable[[Sequence[Arrival]], list[Kept]]) -> Callable[[Sequence[Arrival]], Durable]:
-    """Return what a desk writes with, made of what leaves nothing to finish."""
-    return lambda arrivals: Durable(keep(arrivals))
 
 
 def report(

@@ -22,9 +22,9 @@ from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
 from cpaas_provider.delivery.receiver.app import receiver
-from cpaas_provider.delivery.receiver.received import Arrival
+from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
-from cpaas_provider.delivery.receiver.writer import ROOM, Begun, Desk
+from cpaas_provider.delivery.receiver.writer import ROOM, Desk
 from cpaas_provider.delivery.tracking.report_store import Inbox
 from tests.ports import listening
 
@@ -39,19 +39,19 @@ class Gate:
     """Stands before the inbox, and lets transactions through only while it is open; or fails them."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self._begin = inbox.begin
+        self._keep = inbox.keep
         self.open = threading.Event()
         self.open.set()
         self.error: Exception | None = None
         self.begun = 0
 
-    def begin(self, arrivals: Sequence[Arrival]) -> Begun:
+    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
         self.begun += 1
         if not self.open.wait(PATIENCE):
             raise TimeoutError
         if self.error:
             raise self.error
-        return self._begin(arrivals)
+        return self._keep(arrivals)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Served:
     room: int = ROOM
 
     def open_desk(self) -> Desk:
-        self.desks.append(Desk(self.gate.begin, room=self.room))
+        self.desks.append(Desk(self.gate.keep, room=self.room))
         return self.desks[-1]
 
     def in_hand(self) -> int:

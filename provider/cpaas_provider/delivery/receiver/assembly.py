@@ -142,4 +142,4 @@ class _OpenedOnce:
         from cpaas_provider.delivery.receiver.writer import Desk
         from cpaas_provider.delivery.tracking.report_store import Inbox
 
-        return Desk(Inbox(self.database()).begin)
+        return Desk(Inbox(self.database()).keep)

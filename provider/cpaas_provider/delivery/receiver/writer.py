@@ -8,27 +8,13 @@ import threading
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
-from queue import Empty, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
 
-
-class Begun(Protocol):
-    """Arrivals that were written together, and are not durable yet."""
-
-    @property
-    def result(self) -> list[Kept]:
-        """What became of each, in their order."""
-        ...
-
-    def finish(self) -> None:
-        """Return once they are durable."""
-        ...
-
-
-Begin = Callable[[Sequence[Arrival]], Begun]
+Write = Callable[[Sequence[Arrival]], list[Kept]]
 
 ROOM = 2000
 """Arrivals of one connection in hand; of all, twice as many."""
@@ -56,29 +42,25 @@ class TakesArrivals(Protocol):
 
 
 class Desk:
-    """Takes arrivals from one event loop and stores them in two threads of its own.
+    """Takes arrivals from one event loop and stores them in a thread of its own.
 
-    A transaction begins with the first arrival at once, never waiting for more. While the disk has it, the next one
-    begins: so an arrival waits for one transaction beside its own, and for the disk.
+    A transaction begins with the first arrival, without waiting for more. What arrives before its commit goes into the
+    next one, so an arrival waits for at most two commits. Beginning the next one before it would halve its size,
+    and most of the work is by transaction.
 
-    :param begin: writes arrivals in one transaction
+    :param write: stores arrivals in one transaction, durably, and returns what became of each
     :param room: how many of one connection may be in hand, 1 or more; of all, twice as many
     """
 
-    def __init__(self, begin: Begin, *, room: int = ROOM) -> None:
-        self._begin = begin
+    def __init__(self, write: Write, *, room: int = ROOM) -> None:
+        self._write = write
         self._room = room
         self._in_hand: Counter[str] = Counter()
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        self._unfinished: Queue[tuple[Begun, list[_Waiting]] | None] = Queue()
-        # Daemons, lest a server that is killed waits for them: what was not committed was not acknowledged.
-        self._threads = [
-            threading.Thread(target=work, name=f"cpaas-delivery-{name}", daemon=True)
-            for name, work in (("desk", self._work), ("disk", self._finish))
-        ]
-        for thread in self._threads:
-            thread.start()
+        # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
+        self._thread = threading.Thread(target=self._work, name="cpaas-delivery-writer", daemon=True)
+        self._thread.start()
 
     async def hand_in(self, arrival: Arrival) -> Kept:
         """Return what became of an arrival, once it is stored for good. Giving up waiting does not take it back.
@@ -100,8 +82,7 @@ class Desk:
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
         going_on = True
@@ -114,12 +95,11 @@ class Desk:
             going_on = len(waiting) == len(batch)
             if waiting:
                 self._store(waiting)
-        self._unfinished.put(None)
 
     def _store(self, waiting: list[_Waiting]) -> None:
         """Write them together; where the database rejects one of them, bisect, so that it fails alone."""
         try:
-            begun = self._begin([arrival for arrival, _ in waiting])
+            results = self._write([arrival for arrival, _ in waiting])
         except RejectedDataError as error:
             if len(waiting) == 1:
                 self._wake(waiting, error)
@@ -130,21 +110,7 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
             self._wake(waiting, error)
         else:
-            # One at a time waits for the disk: meanwhile enough arrives for the next to be worth its while.
-            self._unfinished.join()
-            self._unfinished.put((begun, waiting))
-
-    def _finish(self) -> None:
-        while (unfinished := self._unfinished.get()) is not None:
-            begun, waiting = unfinished
-            try:
-                begun.finish()
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
-                self._wake(waiting, error)
-            else:
-                self._wake(waiting, begun.result)
-            finally:
-                self._unfinished.task_done()
+            self._wake(waiting, results)
 
     def _wake(self, waiting: list[_Waiting], outcome: list[Kept] | Exception) -> None:
         futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)

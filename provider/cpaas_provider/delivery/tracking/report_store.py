@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
-from cpaas_provider.database._engine.transactions import WriteTransaction
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
@@ -78,23 +77,12 @@ class Inbox:
         """
         if not arrivals:
             return []
-        written = self.begin(arrivals)
-        written.finish()
-        return written.result
-
-    def begin(self, arrivals: Sequence[Arrival]) -> WriteTransaction[list[Kept]]:
-        """Do the same, but for making it durable, which is left to whoever calls.
-
-        :param arrivals: at least one
-        :raises RejectedDataError: as ``keep``
-        :raises DatabaseError: as ``keep``
-        """
         try:
-            return self._database.begin_write(partial(self._keep, arrivals))
+            return self._database.write(partial(self._keep, arrivals))
         except RejectedDataError:
             if len(arrivals) > 1:
                 raise
-            return self._database.begin_write(partial(self._keep, [_raw(arrivals[0])]))
+            return self._database.write(partial(self._keep, [_raw(arrivals[0])]))
 
     def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
         """Store what callback URLs may bring, and everything from the account's webhook."""

@@ -63,7 +63,7 @@ async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(
     pack = to(OBI, *others)
     guilty = report(OBI, "failed", ticket=pack, reason="forbidden")
     honest = [report(one, "delivered", ticket=pack) for one in others]
-    desk = Desk(Inbox(strict).begin)
+    desk = Desk(Inbox(strict).keep)
     try:
         given = [*honest[:13], guilty, *honest[13:]]
         found = await asyncio.gather(*(desk.hand_in(one) for one in given))
@@ -113,7 +113,7 @@ class TestRejectedTwice:
         return database
 
     async def test_it_alone_fails(self, no_text: Database) -> None:
-        desk = Desk(Inbox(no_text).begin)
+        desk = Desk(Inbox(no_text).keep)
         try:
             given = [report(ADA, "sent", ticket=PACK), report(OBI, "failed", ticket=PACK, reason="forbidden")]
             found = await asyncio.gather(*(desk.hand_in(one) for one in given), return_exceptions=True)

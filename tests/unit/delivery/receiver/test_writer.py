@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -16,7 +15,6 @@ from cpaas_provider.delivery.receiver import writer as desks
 from cpaas_provider.delivery.receiver.received import Arrival, Kept
 from cpaas_provider.delivery.receiver.writer import Desk, DeskFullError, DeskWhenNeeded
 from cpaas_provider.delivery.reports import Report, State
-from tests.unit.delivery.arriving import at_once
 
 PATIENCE = 20.0
 
@@ -57,7 +55,7 @@ def store() -> Store:
 
 @asynccontextmanager
 async def opened(store: Store, room: int = 2000) -> AsyncIterator[Desk]:
-    desk = Desk(at_once(store.keep), room=room)
+    desk = Desk(store.keep, room=room)
     try:
         yield desk
     finally:
@@ -141,7 +139,7 @@ async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(
 
 @pytest.mark.parametrize("wrong", [[], [Kept.NEW] * 2])
 async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[Kept]) -> None:
-    desk = Desk(at_once(lambda _: wrong))
+    desk = Desk(lambda _: wrong)
     with pytest.raises(AssertionError):
         await desk.hand_in(arrival("1"))
     await desk.close()
@@ -174,7 +172,7 @@ async def test_who_gives_up_waiting_is_stored_all_the_same_and_harms_nobody(stor
 
 
 async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) -> None:
-    desk = Desk(at_once(store.keep))
+    desk = Desk(store.keep)
     first = handing(desk, "1")
     await store.has_begun()
     rest = handing(desk, "2", "3")
@@ -199,7 +197,7 @@ class TestWhenNeeded:
 
         def open_desk() -> Desk:
             opening.append(threading.get_ident())
-            return Desk(at_once(store.keep))
+            return Desk(store.keep)
 
         desk = DeskWhenNeeded(open_desk)
         assert opening == []
@@ -216,7 +214,7 @@ class TestWhenNeeded:
         def open_desk() -> Desk:
             if failures:
                 raise failures.pop()
-            return Desk(at_once(store.keep))
+            return Desk(store.keep)
 
         desk = DeskWhenNeeded(open_desk)
         with pytest.raises(DatabaseError, match="No room on the disk"):
@@ -230,7 +228,7 @@ class TestWhenNeeded:
 
         def open_desk() -> Desk:
             assert may_open.wait(PATIENCE)
-            return Desk(at_once(store.keep))
+            return Desk(store.keep)
 
         desk = DeskWhenNeeded(open_desk)
         leaving = asyncio.create_task(desk.hand_in(arrival("1")))
@@ -247,91 +245,3 @@ class TestWhenNeeded:
             raise AssertionError
 
         await DeskWhenNeeded(never).close()
-
-
-class Disk:
-    """Writes at once; what is written is durable when it may be."""
-
-    def __init__(self) -> None:
-        self.written: list[list[str]] = []
-        self.finishing: list[list[str]] = []
-        self.may_finish = threading.Semaphore(0)
-        self.errors: list[Exception] = []
-
-    def begin(self, arrivals: Sequence[Arrival]) -> Spun:
-        self.written.append([one.body for one in arrivals])
-        return Spun(self, self.written[-1])
-
-
-@dataclass
-class Spun:
-    """What waits for the disk."""
-
-    disk: Disk
-    bodies: list[str]
-
-    @property
-    def result(self) -> list[Kept]:
-        return [Kept.NEW] * len(self.bodies)
-
-    def finish(self) -> None:
-        self.disk.finishing.append(self.bodies)
-        assert self.disk.may_finish.acquire(timeout=PATIENCE)
-        if self.disk.errors:
-            raise self.disk.errors.pop()
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not done():  # noqa: ASYNC110 - another thread does it
-            await asyncio.sleep(0.001)
-
-
-class TestWaitingForTheDisk:
-    @pytest.fixture
-    async def disk(self) -> Disk:
-        return Disk()
-
-    @pytest.fixture
-    async def desk(self, disk: Disk) -> AsyncIterator[Desk]:
-        desk = Desk(disk.begin)
-        yield desk
-        disk.may_finish.release(100)
-        await desk.close()
-
-    async def test_next_is_written_meanwhile_and_nobody_is_told_before(self, disk: Disk, desk: Desk) -> None:
-        first = handing(desk, "1")
-        await until(lambda: disk.finishing == [["1"]])
-        second = handing(desk, "2")
-        await until(lambda: disk.written == [["1"], ["2"]])
-        third = handing(desk, "3", "4")
-        await asyncio.sleep(0.05)
-        # One waits for the disk and one behind it; what comes later is gathered.
-        assert (disk.written, disk.finishing) == ([["1"], ["2"]], [["1"]])
-        assert not any(one.done() for one in (*first, *second, *third))
-        disk.may_finish.release()
-        assert await asyncio.gather(*first) == [Kept.NEW]
-        await until(lambda: disk.written == [["1"], ["2"], ["3", "4"]])
-        assert not any(one.done() for one in (*second, *third))
-        disk.may_finish.release(2)
-        assert await asyncio.gather(*second, *third) == [Kept.NEW] * 3
-
-    async def test_that_fails_costs_the_others_nothing(self, disk: Disk, desk: Desk) -> None:
-        first = handing(desk, "1")
-        await until(lambda: disk.finishing == [["1"]])
-        second = handing(desk, "2")
-        disk.errors.append(DatabaseError("The disk is full."))
-        disk.may_finish.release(2)
-        with pytest.raises(DatabaseError, match="full"):
-            await first[0]
-        assert await second[0] is Kept.NEW
-
-    async def test_to_close_waits_for_it(self, disk: Disk, desk: Desk) -> None:
-        (handed,) = handing(desk, "1")
-        await until(lambda: disk.finishing == [["1"]])
-        closing = asyncio.create_task(desk.close())
-        await asyncio.sleep(0.05)
-        assert not closing.done()
-        disk.may_finish.release()
-        await closing
-        assert await handed is Kept.NEW
