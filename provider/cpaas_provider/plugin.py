@@ -27,9 +27,9 @@ class CpaasPlugin(AirflowPlugin):
     @functools.cached_property
     def fastapi_root_middlewares(self) -> list[dict[str, Any]]:  # type: ignore[override]  # as above
         """The middleware that removes callback tokens from the access log, also for requests to other applications."""
-        from cpaas_provider.delivery.receiver.http.access_log import HidesTokens
+        from cpaas_provider.delivery.receiver.http.access_log import TokenHidingMiddleware
 
-        return [{"middleware": HidesTokens, "name": "CPaaS: no callback tokens in the access log"}]
+        return [{"middleware": TokenHidingMiddleware, "name": "CPaaS: no callback tokens in the access log"}]
 
 
 def _receiver() -> Any:
@@ -37,7 +37,7 @@ def _receiver() -> Any:
     from airflow.api_fastapi.core_api.security import get_user
 
     from cpaas_provider.assets.publisher import telling
-    from cpaas_provider.delivery.receiver.assembly import assemble
+    from cpaas_provider.delivery.receiver.assembly import create_app
     from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observer
 
-    return telling(assemble(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections))
+    return telling(create_app(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections))

@@ -17,7 +17,7 @@ from cpaas_provider.sandbox.core.default_data import COLUMNS
 from tests.airflow.harness.examples import EXAMPLES, states, wait_for, xcom
 from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
 from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
-from tests.unit.delivery.arriving import kept, report, to
+from tests.unit.delivery.report_builders import report, save_reports, to
 
 DAG_IDS = {
     "airtime_rewards",
@@ -218,7 +218,7 @@ class TestUnreachableContacts:
         became = {"2348035550050": "undelivered", "2348035550004": "undelivered", "2348035550005": "delivered"}
         reported = to(*became, campaign="spring")
         with open_database() as store:
-            kept(store, *(report(number, state, ticket=reported) for number, state in became.items()))
+            save_reports(store, *(report(number, state, token=reported) for number, state in became.items()))
         done = run_example("unreachable_contacts", campaign="spring")
         assert done.state == "success"
         counts = xcom(done, "mark")
@@ -294,8 +294,8 @@ class TestEmailTheUndelivered:
         return str(file)
 
     def report_on(self, store, **states):
-        ticket = to(*states, campaign="spring")
-        kept(store, *(report(number.removeprefix("n"), state, ticket=ticket) for number, state in states.items()))
+        token = to(*states, campaign="spring")
+        save_reports(store, *(report(number.removeprefix("n"), state, token=token) for number, state in states.items()))
 
     def test_emails_recipients_of_undelivered_sms(self, run_example, sandbox, store, contacts, tmp_path):
         self.report_on(store, **{f"n{DIGITS}": "undelivered", "n2348035550002": "delivered"})

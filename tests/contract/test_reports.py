@@ -18,14 +18,14 @@ from fastapi import FastAPI
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.callbacks.signatures import verify
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
-from cpaas_provider.delivery.receiver.app import receiver as receiving
-from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
-from cpaas_provider.delivery.receiver.writer import Desk
-from cpaas_provider.delivery.reports import State, read_report
-from cpaas_provider.delivery.tracking.counts import recipients_of
-from cpaas_provider.delivery.tracking.report_store import Inbox
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, note_requests
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
+from cpaas_provider.delivery.receiver.app import build_app as receiving
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
+from cpaas_provider.delivery.receiver.writer import ReportWriter
+from cpaas_provider.delivery.reports import DeliveryStatus, read_report
+from cpaas_provider.delivery.tracking.counts import read_recipients
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
 from cpaas_provider.sandbox.server import bind, url_of
 from tests.sandbox import Sandbox
 from tests.unit.sandbox.receiver import Receiver
@@ -35,27 +35,27 @@ PHONE = "2348031234567"
 SECRET = "whsec_of_the_contract"
 HEADER = "X-Hook-Signature"
 CONN_ID = "shop"
-TICKET_KEY = "callback-secret"
+TOKEN_KEY = "callback-secret"
 
-STATES = {
+STATUS_WORDS = {
     "sms": {
-        "sent": State.IN_FLIGHT,
-        "undelivered": State.UNDELIVERED,
-        "delivered": State.DELIVERED,
-        "clicked": State.CLICKED,
+        "sent": DeliveryStatus.IN_FLIGHT,
+        "undelivered": DeliveryStatus.UNDELIVERED,
+        "delivered": DeliveryStatus.DELIVERED,
+        "clicked": DeliveryStatus.CLICKED,
     },
     "email": {
-        "sent": State.IN_FLIGHT,
-        "delivered": State.DELIVERED,
-        "bounced": State.BOUNCED,
-        "opened": State.OPENED,
-        "clicked": State.CLICKED,
+        "sent": DeliveryStatus.IN_FLIGHT,
+        "delivered": DeliveryStatus.DELIVERED,
+        "bounced": DeliveryStatus.BOUNCED,
+        "opened": DeliveryStatus.OPENED,
+        "clicked": DeliveryStatus.CLICKED,
     },
     "airtime": {
-        "sent": State.IN_FLIGHT,
-        "success": State.DELIVERED,
-        "failed": State.UNDELIVERED,
-        "error": State.UNDELIVERED,
+        "sent": DeliveryStatus.IN_FLIGHT,
+        "success": DeliveryStatus.DELIVERED,
+        "failed": DeliveryStatus.UNDELIVERED,
+        "error": DeliveryStatus.UNDELIVERED,
     },
 }
 
@@ -92,7 +92,7 @@ def send(client: CpaasClient, kind: str, callback: str | None) -> str:
 
 
 @pytest.mark.parametrize("shape", ["status", "status_object", "event", "event_data"])
-@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("kind", STATUS_WORDS)
 def test_a_report_is_read_whatever_its_shape(
     sandbox: Sandbox, client: CpaasClient, receiver: Receiver, kind: str, shape: str
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_report_is_read_whatever_its_shape(
     sandbox.control("PUT", "settings", settings)
     sandbox.control("PUT", "clock", {"frozen": True})
     recipient = ADDRESS if kind == "email" else PHONE
-    for outcome in [one for one in STATES[kind] if one != "sent"]:
+    for outcome in [one for one in STATUS_WORDS[kind] if one != "sent"]:
         sandbox.control("POST", "seed", {"outcomes": {kind: {recipient: outcome}}})
         sandbox.control("PUT", "settings", {"airtime_guard_seconds": 0})
         receiver.received.clear()
@@ -110,19 +110,19 @@ def test_a_report_is_read_whatever_its_shape(
         for _ in range(2):
             sandbox.control("POST", "clock/advance", {"seconds": 1})
             all_said(sandbox)
-        states: dict[str, list[State | None]] = {"callback": [], "webhook": []}
+        states: dict[str, list[DeliveryStatus | None]] = {"callback": [], "webhook": []}
         for one in receiver.received:
             door = "webhook" if HEADER.lower() in one.headers else "callback"
             read = read_report(json.loads(one.raw))
             states[door].append(read.state)
             assert (read.message_id, read.reference, read.recipient) == (message_id, "order-1", recipient)
             assert read.kind == kind
-            assert bool(read.reason) or read.state not in (State.UNDELIVERED, State.BOUNCED)
+            assert bool(read.reason) or read.state not in (DeliveryStatus.UNDELIVERED, DeliveryStatus.BOUNCED)
             if door == "webhook":
                 assert verify(one.raw, one.headers[HEADER.lower()], SECRET)
                 assert not verify(one.raw + b" ", one.headers[HEADER.lower()], SECRET)
-        assert states["callback"][0] is State.IN_FLIGHT
-        assert states["callback"][-1] is STATES[kind][outcome]
+        assert states["callback"][0] is DeliveryStatus.IN_FLIGHT
+        assert states["callback"][-1] is STATUS_WORDS[kind][outcome]
         assert states["webhook"] == states["callback"][1:]
 
 
@@ -147,12 +147,12 @@ def store(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def base(store: Database) -> Iterator[str]:
-    keys = ConnectionKeys((TICKET_KEY,), SECRET, HEADER)
+    keys = ConnectionSecrets((TOKEN_KEY,), SECRET, HEADER)
     app = receiving(
         lambda conn_id: keys if conn_id == CONN_ID else None,
-        lambda: Desk(Inbox(store).keep),
+        lambda: ReportWriter(ReportStore(store).keep),
         guard=None,
-        store_name=lambda: store.identity,
+        database_id=lambda: store.identity,
         observe=lambda name, value: None,
     )
     with serving(app) as url:
@@ -174,20 +174,20 @@ def test_what_the_store_says_of_everybody_is_what_became_of_them(
     numbers = [str(2348030000000 + n) for n in range(100)]
     for pack in (0, 1):
         reference, mine = f"pack-{pack}", numbers[pack * 50 : pack * 50 + 50]
-        url = callback_url(base, CONN_ID, TICKET_KEY, Ticket("spring", reference, len(mine)))
+        url = callback_url(base, CONN_ID, TOKEN_KEY, CallbackToken("spring", reference, len(mine)))
         sent = client.send_sms(
             mine, "ACME", "Hello", is_trackable=True, external_ref=reference,
             callback=url if "callback" in doors else None,
         )  # fmt: skip
-        noted = NotedRequest(reference, len(mine), sent.id)
-        store.write(lambda connection, noted=noted: note_requests(connection, "spring", "shop", [noted]))
+        noted = SentRequest(reference, len(mine), sent.id)
+        store.write(lambda connection, noted=noted: record_requests(connection, "spring", "shop", [noted]))
     all_said(sandbox)
     sandbox.control("POST", "clock/advance", {"seconds": 3600})
     counts = all_said(sandbox)
     assert counts["acknowledged"] == counts["booked"] == counts["sent"] > 100 * len(doors)
     answer = sandbox.control("GET", "outcomes/sms?limit=1000")
     with store.connect() as connection:
-        found = {one["recipient"]: one for one in recipients_of(connection, ["spring"])}
+        found = {one["recipient"]: one for one in read_recipients(connection, ["spring"])}
     assert {who: one["outcome"] for who, one in found.items()} == {
         one["recipient"]: one["outcome"] for one in answer["items"]
     }

@@ -11,7 +11,7 @@ import pytest
 from tests.system.killing.strikes import API_SERVER, SUPERVISOR, TASK, Strike
 from tests.system.killing_campaigns.__main__ import MINUTE, plans
 from tests.system.killing_campaigns.campaigns import Campaign
-from tests.system.killing_campaigns.evidence import Arrival, Part, Story
+from tests.system.killing_campaigns.evidence import Part, ReceivedReport, Story
 from tests.system.killing_campaigns.logbook import Logbook
 from tests.system.killing_campaigns.oracle import RETRIES, violations
 from tests.system.killing_campaigns.people import Crowd, Row, Version
@@ -89,9 +89,9 @@ def story(
     counted = {name: outcomes[outcome] for name, outcome in COUNTED.items()}
     told = {**counted, "recipients": sum(counted.values()), "invalid_rows": 0, "duplicates": 0, **report}
     part = Part(campaign, -1, state, tries, 20.0, told, list(lines), Logbook(), list(strikes), "")
-    inbox: dict[str, list[Arrival]] = {}
+    inbox: dict[str, list[ReceivedReport]] = {}
     for who in reached:
-        inbox.setdefault(who, []).append(Arrival("m", text))
+        inbox.setdefault(who, []).append(ReceivedReport("m", text))
     return Story(campaign, [part], inbox)
 
 

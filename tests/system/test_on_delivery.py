@@ -11,10 +11,16 @@ import psutil
 import pytest
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
-from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
 BURST = [f"burst-{number}" for number in range(200)]
@@ -45,16 +51,16 @@ def finish(store, campaigns):
 
     def sent(connection):
         for name in campaigns:
-            note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "send", -1))
-            note_requests(connection, name, "shop", [NotedRequest(to(campaign=name).reference, 2)])
-            note_end(connection, name, 2)
+            record_send_started(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "send", -1))
+            record_requests(connection, name, "shop", [SentRequest(to(campaign=name).reference, 2)])
+            record_send_finished(connection, name, 2)
 
     store.write(sent)
-    tickets = [to(ADA, OBI, campaign=name) for name in campaigns]
-    kept(
+    tokens = [to(ADA, OBI, campaign=name) for name in campaigns]
+    save_reports(
         store,
-        *(report(ADA, "delivered", ticket=one) for one in tickets),
-        *(report(OBI, "failed", ticket=one) for one in tickets),
+        *(report(ADA, "delivered", token=one) for one in tokens),
+        *(report(OBI, "failed", token=one) for one in tokens),
     )
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from cpaas_provider.assets._uri import AssetName
 from cpaas_provider.assets.subscriptions import News
-from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, Happening
+from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, DeliveryEvent
 
 MOST_NAMED = 100
 """Campaigns of a batch that are named; all are counted."""
 
 
-def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
+def news_for(name: AssetName, happenings: Sequence[DeliveryEvent]) -> list[News]:
     """Return the asset events to publish: one for each campaign, or one for each batch.
 
     :param happenings: the delivery events, batches whole, the oldest first
@@ -29,11 +29,11 @@ def news_for(name: AssetName, happenings: Sequence[Happening]) -> list[News]:
     return [_of_batch(str(batch), list(members)) for batch, members in batches]
 
 
-def _common(one: Happening) -> dict[str, Any]:
+def _common(one: DeliveryEvent) -> dict[str, Any]:
     return {"campaign": one.campaign, "connection": one.conn_id}
 
 
-def _of_batch(key: str, members: list[Happening]) -> News:
+def _of_batch(key: str, members: list[DeliveryEvent]) -> News:
     named = {one.campaign: one.facts["recipients"] for one in members if one.campaign}
     extra = {
         "connection": members[0].conn_id,

@@ -29,8 +29,8 @@ from cpaas_provider.assets.subscriptions import (
 )
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.tracking.events import collect, note_told, untold
-from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.tracking.events import detect_events, mark_published, unpublished
+from cpaas_provider.delivery.tracking.report_store import ReportStore
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Teller:
             return None
         database = self._store()
         begun = datetime.now(UTC)
-        collect(database, _since(wanted), self._since_when(begun))
+        detect_events(database, _since(wanted), self._since_when(begun))
         self._looked = begun
         made = self._tell(database, wanted)
         self._tell_missed(all_of_them=self._looked_at_all == begun)
@@ -112,7 +112,7 @@ class Teller:
         made = 0
         while not self._ending.is_set():
             with database.connect() as connection:
-                happenings = untold(connection)
+                happenings = unpublished(connection)
             if not happenings:
                 break
             for subscription in wanted:
@@ -120,7 +120,7 @@ class Teller:
                 if told is None:
                     return made
                 made += told
-            database.write(partial(note_told, told=happenings))
+            database.write(partial(mark_published, told=happenings))
         return made
 
     def _tell_missed(self, *, all_of_them: bool) -> None:
@@ -152,7 +152,7 @@ class Teller:
         if self._database is None:
             opened = open_database()
             try:
-                Inbox(opened)  # which refuses databases that reports cannot be kept in
+                ReportStore(opened)  # which refuses databases that reports cannot be kept in
             except DatabaseError:
                 opened.close()
                 raise

@@ -13,7 +13,7 @@ MAX_REASON = 300
 MAX_RECIPIENT = 254
 
 
-class State(IntEnum):
+class DeliveryStatus(IntEnum):
     """What is known of a recipient, by rank: the greater wins, whatever arrives when."""
 
     IN_FLIGHT = 0
@@ -26,21 +26,23 @@ class State(IntEnum):
     @property
     def final(self) -> bool:
         """Whether something became of it."""
-        return self is not State.IN_FLIGHT
+        return self is not DeliveryStatus.IN_FLIGHT
 
     @property
     def delivered(self) -> bool:
         """Whether it reached the recipient."""
-        return self in (State.DELIVERED, State.OPENED, State.CLICKED)
+        return self in (DeliveryStatus.DELIVERED, DeliveryStatus.OPENED, DeliveryStatus.CLICKED)
 
 
-STATES: dict[str, State] = {
-    **dict.fromkeys(("pending", "queued", "scheduled", "accepted", "submitted", "processing", "sent"), State.IN_FLIGHT),
-    **dict.fromkeys(("undelivered", "failed", "rejected", "expired", "error", "duplicate"), State.UNDELIVERED),
-    **dict.fromkeys(("delivered", "success"), State.DELIVERED),
-    "bounced": State.BOUNCED,
-    "opened": State.OPENED,
-    "clicked": State.CLICKED,
+STATUS_WORDS: dict[str, DeliveryStatus] = {
+    **dict.fromkeys(
+        ("pending", "queued", "scheduled", "accepted", "submitted", "processing", "sent"), DeliveryStatus.IN_FLIGHT
+    ),
+    **dict.fromkeys(("undelivered", "failed", "rejected", "expired", "error", "duplicate"), DeliveryStatus.UNDELIVERED),
+    **dict.fromkeys(("delivered", "success"), DeliveryStatus.DELIVERED),
+    "bounced": DeliveryStatus.BOUNCED,
+    "opened": DeliveryStatus.OPENED,
+    "clicked": DeliveryStatus.CLICKED,
 }
 """Which of the service's words means what."""
 
@@ -76,7 +78,7 @@ class Report(NamedTuple):
     :param kind: ``sms``, ``email`` or ``airtime``, where told
     """
 
-    state: State | None
+    state: DeliveryStatus | None
     status: str = ""
     recipient: str = ""
     message_id: str | None = None
@@ -90,11 +92,11 @@ def read_report(body: Any) -> Report:
     fields = _fields(body)
     family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
     status = _first(_with_status(fields), ("status",), _status)
-    told = happened if happened in STATES else status or happened
+    told = happened if happened in STATUS_WORDS else status or happened
     return Report(
-        state=STATES.get(told),
+        state=STATUS_WORDS.get(told),
         status=told,
-        recipient=_first(fields, _RECIPIENTS, recipient_key) or "",
+        recipient=_first(fields, _RECIPIENTS, normalise_recipient) or "",
         message_id=_first(fields, _IDS, _identifier),
         reference=_first(fields, _REFERENCES, _identifier),
         reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
@@ -102,13 +104,13 @@ def read_report(body: Any) -> Report:
     )
 
 
-def told_at(body: Any) -> datetime | None:
+def reported_at(body: Any) -> datetime | None:
     """Return the time a report gives itself, if it does; one without a zone is UTC."""
     moment: datetime | None = _first(_fields(body), _TIMES, _moment)
     return moment
 
 
-def recipient_key(value: Any) -> str | None:
+def normalise_recipient(value: Any) -> str | None:
     """Return how a recipient is filed: a number's digits alone, an address in lower case, or ``None``."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -138,7 +140,7 @@ def _fields(body: Any) -> Fields:
 def _with_status(fields: Fields) -> Fields:
     """Return the places whose status is the message's: an envelope's own tells only that there is something in it."""
     outer = fields[-1] if fields else {}
-    around = isinstance(outer.get("data"), (dict, list)) and _first((outer,), _RECIPIENTS, recipient_key) is None
+    around = isinstance(outer.get("data"), (dict, list)) and _first((outer,), _RECIPIENTS, normalise_recipient) is None
     return fields[:-1] if around and _status(outer.get("status")) in _ENVELOPE else fields
 
 

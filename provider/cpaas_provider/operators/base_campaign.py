@@ -259,10 +259,10 @@ class CampaignOperator(SendOperator):
             instance: Any = context["ti"]
             tried_again = getattr(error, "retryable", not getattr(error, "for_good", False))
             if not tried_again or instance.try_number > instance.max_tries:
-                campaigning.note_end()
+                campaigning.record_send_finished()
             raise
         else:
-            campaigning.note_end()
+            campaigning.record_send_finished()
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
         """Do nothing: the try logs the begin, because it knows its partition."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.tracking import awaited
-from cpaas_provider.delivery.tracking.awaited import expected_of, noted, open_reports
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
+from cpaas_provider.delivery.tracking.awaited import expected_recipients, known_campaigns, open_report_database
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
 from cpaas_provider.sensors._delivery_results import write_results
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Look:
     """
 
     sent: Sent
-    counts: Counts
+    counts: DeliveryCounts
     is_strange: bool
 
 
@@ -38,13 +38,13 @@ def look(sent: Sent) -> Look:
     :raises ReportsNotSupportedError: when no reports are stored there
     :raises DatabaseError: when it cannot be read this time
     """
-    with open_reports() as database, database.connect() as connection:
+    with open_report_database() as database, database.connect() as connection:
         sent = _with_numbers(connection, sent)
-        found = counts_of(connection, sent.campaigns)
-        is_strange = not found and not noted(connection, sent.campaigns)
+        found = read_counts(connection, sent.campaigns)
+        is_strange = not found and not known_campaigns(connection, sent.campaigns)
     unknown = frozenset(sent.unknown)
-    counts = (one.unless_accepted() if name in unknown else one for name, one in found.items())
-    return Look(sent, sum(counts, Counts()), is_strange)
+    counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
+    return Look(sent, sum(counts, DeliveryCounts()), is_strange)
 
 
 def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
@@ -53,15 +53,15 @@ def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
     :raises OutcomesNotWrittenError: when it could not be written
     :raises DatabaseError: when the database could not be read
     """
-    with open_reports() as database, database.connect() as connection:
-        return write_results(path, recipients_of(connection, campaigns))
+    with open_report_database() as database, database.connect() as connection:
+        return write_results(path, read_recipients(connection, campaigns))
 
 
-def conflicts_of(campaigns: Iterable[str]) -> int | None:
+def count_conflicts(campaigns: Iterable[str]) -> int | None:
     """Return the same number without a file, ``None`` where the database cannot be read: no reason to fail."""
     try:
-        with open_reports() as database, database.connect() as connection:
-            return awaited.conflicts_of(connection, campaigns)
+        with open_report_database() as database, database.connect() as connection:
+            return awaited.count_conflicts(connection, campaigns)
     except DatabaseError:
         return None
 
@@ -69,7 +69,7 @@ def conflicts_of(campaigns: Iterable[str]) -> int | None:
 def _with_numbers(connection: Connection, sent: Sent) -> Sent:
     if not sent.untold:
         return sent
-    found = expected_of(connection, sent.untold)
+    found = expected_recipients(connection, sent.untold)
     if missing := len(set(sent.untold) - found.keys()):
         raise ValueError(
             f"The database has no record of {missing} of {len(sent.campaigns)} references, so the number of recipients "

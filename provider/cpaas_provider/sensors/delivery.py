@@ -206,7 +206,7 @@ class DeliverySensor(BaseSensorOperator):
     def _look(self, context: Context) -> Look | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
-        from cpaas_provider.delivery.tracking.awaited import STRANGE
+        from cpaas_provider.delivery.tracking.awaited import NOT_IN_DATABASE
         from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import look
 
@@ -220,7 +220,7 @@ class DeliverySensor(BaseSensorOperator):
             self._warn_once("store", f"{error} The wait continues.")
             return None
         if self._seen.is_strange and not self._was_rescheduled(context):
-            self._warn_once("strange", STRANGE)
+            self._warn_once("strange", NOT_IN_DATABASE)
         return self._seen
 
     def _read_sent(self) -> Sent:
@@ -266,12 +266,12 @@ class DeliverySensor(BaseSensorOperator):
 
     def _report(self, verdict: Mapping[str, Any]) -> dict[str, Any]:
         from cpaas_provider.sensors._delivery_results import results_file
-        from cpaas_provider.sensors._delivery_status import conflicts_of, write_outcomes
+        from cpaas_provider.sensors._delivery_status import count_conflicts, write_outcomes
         from cpaas_provider.sources.files import place_of
 
         campaigns = self._read_sent().campaigns
         if self.results_path is None:
-            return {**_figures(verdict), "conflicts": conflicts_of(campaigns), "results_path": None}
+            return {**_figures(verdict), "conflicts": count_conflicts(campaigns), "results_path": None}
         path = results_file(self.results_path)
         conflicts = write_outcomes(campaigns, path)
         self.log.info("Results file written: %s.", place_of(path))

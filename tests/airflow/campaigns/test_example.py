@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.delivery.receiver.assembly import assemble
+from cpaas_provider.delivery.receiver.assembly import create_app
 from cpaas_provider.hooks._receiver import connection_of_reports
 from tests.airflow.harness.examples import EXAMPLES, states, xcom
 from tests.ports import listening
 from tests.sandbox import connection_json
 from tests.system.demo_figures import everything_in
-from tests.unit.delivery.receiving import running
+from tests.unit.delivery.running_receiver import running
 
 CSV = EXAMPLES / "data" / "customers.csv"
 PEOPLE = [(f"0803555010{n}", f"person{n}@example.com") for n in range(1, 7)]
@@ -223,7 +223,7 @@ class TestDelivery:
     @pytest.fixture
     def reported(self, sandbox, small_list, tmp_path, monkeypatch):
         """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
-        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        app = create_app(connection_of_reports, guard=None, observe=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
             monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))

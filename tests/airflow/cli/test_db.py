@@ -11,7 +11,7 @@ import pytest
 from cpaas_provider.database import schema
 from cpaas_provider.database.database import open_database
 from tests.airflow.cli.test_commands import airflow as airflow
-from tests.unit.delivery.arriving import ADA, counts, kept, outcomes, report, to
+from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, to
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -43,7 +43,7 @@ def test_a_store_that_cannot_be_used_is_told_in_words(airflow: Call) -> None:
 
 def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> None:
     with open_database(url) as database:
-        kept(database, report(ADA, "delivered", ticket=to()))
+        save_reports(database, report(ADA, "delivered", token=to()))
     pruned = store("prune", "--days", "1")
     assert pruned.returncode == 0, pruned.stderr
     assert "cpaas_reports: 1 row deleted." in pruned.stdout

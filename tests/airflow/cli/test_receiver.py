@@ -18,14 +18,14 @@ import httpx
 import pytest
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.receivers import forking, workers
 
 COMMAND = str(Path(sys.executable).with_name("airflow"))
 CONNECTION = json.dumps({"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_received"})
-TICKET = Ticket("cpaas-alone", "cpaas-alone-1", 10)
+TOKEN = CallbackToken("cpaas-alone", "cpaas-alone-1", 10)
 REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
 PATIENCE = 60.0
 
@@ -42,8 +42,8 @@ class Receiver:
         self.started = Started.start(command, environment, self.log, Path.cwd())
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def callback(self, ticket: Ticket = TICKET, prefix: str = "/cpaas") -> str:
-        return callback_url(self.url + prefix, "cpaas_alone", "sk_test_received", ticket)
+    def callback(self, token: CallbackToken = TOKEN, prefix: str = "/cpaas") -> str:
+        return callback_url(self.url + prefix, "cpaas_alone", "sk_test_received", token)
 
     def get(self, path: str) -> int:
         with suppress(httpx.TransportError):
@@ -104,7 +104,7 @@ class TestReceiver:
             assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "stored"}
             assert [receiver.get(path) for path in ("/cpaas/docs", "/cpaas/openapi.json", "/", "/health")] == [404] * 4
             with open_database(receiver.store) as database:
-                handshake = httpx.post(receiver.callback(Ticket("handshake", "handshake", 1)), trust_env=False)
+                handshake = httpx.post(receiver.callback(CallbackToken("handshake", "handshake", 1)), trust_env=False)
                 assert handshake.json() == {"database": database.identity}
             with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:
                 raw = json.dumps({**REPORT, "id": "m-2"}).encode()
@@ -123,7 +123,7 @@ class TestReceiver:
         said = receiver.log.read_text()
         assert f"at http://127.0.0.1:{receiver.port}/cpaas with 1 worker(s).\nStoring them in {receiver.store}" in said
         assert "POST /cpaas/callback/...\n  POST /cpaas/webhook/...\n" in said
-        for secret in (TICKET.reference, "2348030000001", "sk_test_received"):
+        for secret in (TOKEN.reference, "2348030000001", "sk_test_received"):
             assert secret not in said
 
     def test_several_workers_share_one_store_and_ctrl_c_ends_them_all(self, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ class TestReceiver:
             receiver.signal(signal.SIGINT)
             assert receiver.ended() == 0
         assert len(receiver.bodies()) == 20
-        assert TICKET.reference not in receiver.log.read_text()
+        assert TOKEN.reference not in receiver.log.read_text()
 
 
 @pytest.mark.usefixtures("airflow_db")
@@ -214,7 +214,7 @@ class TestForkedWorkers:
         assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
 
     def path(self) -> str:
-        return callback_url("/cpaas", "cpaas_alone", "sk_test_received", TICKET)
+        return callback_url("/cpaas", "cpaas_alone", "sk_test_received", TOKEN)
 
     def test_one_that_is_killed_is_replaced(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:

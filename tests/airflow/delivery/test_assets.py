@@ -21,8 +21,14 @@ from cpaas_provider.assets import (
 )
 from cpaas_provider.assets._uri import AssetName, read_uri
 from cpaas_provider.database.database import open_database
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
-from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 _numbers = itertools.count()
 
@@ -119,13 +125,15 @@ def runs_of(dag_id):
 def finished(store, *campaigns, conn_id="shop"):
     """Send a campaign to two, one of whom gets it."""
     for name in campaigns:
-        store.write(lambda c, n=name: note_send(c, TrackedSend(n, "send_sms", conn_id, "dag", "run", "send", -1)))
-        request = NotedRequest(to(campaign=name).reference, 2)
-        store.write(lambda c, n=name, one=request: note_requests(c, n, conn_id, [one]))
-        store.write(lambda c, n=name: note_end(c, n, 2))
-    ticket = [to(ADA, OBI, campaign=name) for name in campaigns]
-    kept(store, *(report(ADA, "delivered", ticket=one, conn_id=conn_id) for one in ticket))
-    kept(store, *(report(OBI, "failed", ticket=one, conn_id=conn_id) for one in ticket))
+        store.write(
+            lambda c, n=name: record_send_started(c, TrackedSend(n, "send_sms", conn_id, "dag", "run", "send", -1))
+        )
+        request = SentRequest(to(campaign=name).reference, 2)
+        store.write(lambda c, n=name, one=request: record_requests(c, n, conn_id, [one]))
+        store.write(lambda c, n=name: record_send_finished(c, n, 2))
+    token = [to(ADA, OBI, campaign=name) for name in campaigns]
+    save_reports(store, *(report(ADA, "delivered", token=one, conn_id=conn_id) for one in token))
+    save_reports(store, *(report(OBI, "failed", token=one, conn_id=conn_id) for one in token))
 
 
 class TestTelling:
@@ -160,7 +168,7 @@ class TestTelling:
             scheduled(on_campaign_finished(include_single_messages=True)),
         )
         finished(store, "spring", "alone")
-        store.write(lambda c: note_requests(c, "alone", "shop", [NotedRequest("alone", 2, "m1")]))
+        store.write(lambda c: record_requests(c, "alone", "shop", [SentRequest("alone", 2, "m1")]))
         assert look() == 3
         assert [key for key, _ in runs_of(campaigns)] == ["spring"]
         assert {key for key, _ in runs_of(both)} == {"spring", "alone"}
@@ -175,7 +183,7 @@ class TestTelling:
             raise RuntimeError("killed")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publisher, "note_told", killed)
+            patch.setattr(publisher, "mark_published", killed)
             with pytest.raises(RuntimeError, match="killed"):
                 look()
         assert len(runs_of(dag_id)) == 1
@@ -202,7 +210,7 @@ class TestTelling:
 
     def test_starts_one_run_for_all_that_failed(self, store, scheduled):
         whole, each = scheduled(on_messages_failed()), scheduled(on_messages_failed("shop", by_campaign=True))
-        kept(store, *(report(OBI, "failed", ticket=to(OBI, campaign=name)) for name in ("spring", "summer")))
+        save_reports(store, *(report(OBI, "failed", token=to(OBI, campaign=name)) for name in ("spring", "summer")))
         assert look() == 3
         [(batch, [extra])] = runs_of(whole)
         assert extra == {
@@ -221,9 +229,11 @@ class TestTelling:
 
     def test_starts_dags_on_airtime_and_on_clicks(self, store, scheduled):
         topped_up, clicked = scheduled(on_airtime_succeeded()), scheduled(on_link_clicked())
-        store.write(lambda c: note_send(c, TrackedSend("reward", "buy_airtime", "shop", "dag", "run", "buy", -1)))
-        kept(store, report(ADA, "success", ticket=to(ADA, campaign="reward")))
-        kept(store, report(OBI, "clicked", ticket=to(OBI)))
+        store.write(
+            lambda c: record_send_started(c, TrackedSend("reward", "buy_airtime", "shop", "dag", "run", "buy", -1))
+        )
+        save_reports(store, report(ADA, "success", token=to(ADA, campaign="reward")))
+        save_reports(store, report(OBI, "clicked", token=to(OBI)))
         assert look() == 2
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(topped_up)] == [[{"reward": 1}]]
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(clicked)] == [[{"spring": 1}]]
@@ -232,7 +242,7 @@ class TestTelling:
         every = (on_campaign_finished, on_messages_failed, on_airtime_succeeded, on_link_clicked)
         dag_ids = [scheduled(one()) for one in every]
         finished(store, "spring")
-        kept(store, report(ADA, "clicked", ticket=to(ADA)))
+        save_reports(store, report(ADA, "clicked", token=to(ADA)))
         look()
         said = str([runs_of(one) for one in dag_ids])
         assert "spring" in said
@@ -280,7 +290,7 @@ class TestTelling:
 
     def test_so_it_does_when_the_process_was_started_anew_meanwhile(self, store, scheduled):
         dag_id = scheduled(on_messages_failed(), paused=True)
-        kept(store, report(OBI, "failed", ticket=to(OBI)))
+        save_reports(store, report(OBI, "failed", token=to(OBI)))
         assert look() == 1
         set_paused(False, dag_id)
         assert look() == 0

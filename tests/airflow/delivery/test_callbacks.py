@@ -13,9 +13,9 @@ from sqlalchemy import delete, select
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.callbacks.tokens import Ticket
-from cpaas_provider.delivery.receiver.assembly import assemble
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.receiver.assembly import create_app
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
 from cpaas_provider.hooks._receiver import connection_of_reports
 from cpaas_provider.links.delivery import DeliveryLink, page_url
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
@@ -29,8 +29,8 @@ from tests.airflow.harness.campaigns import digits, rows, small_packs
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.ports import closed_port, listening
-from tests.unit.delivery.arriving import kept, report
-from tests.unit.delivery.receiving import running, until
+from tests.unit.delivery.report_builders import report, save_reports
+from tests.unit.delivery.running_receiver import running, until
 
 TIMEOUT = 0.5
 
@@ -46,7 +46,7 @@ class Received:
     def counts(self, campaign: str) -> tuple[int, int, int]:
         """Return how many are delivered, undelivered and in flight."""
         with self.store.connect() as connection:
-            found = counts_of(connection, [campaign]).get(campaign, Counts())
+            found = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
         return found.delivered, found.undelivered, found.in_flight
 
     def comes_to(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
@@ -55,7 +55,7 @@ class Received:
 
     def recipients(self, campaign: str) -> set[str]:
         with self.store.connect() as connection:
-            return {one["recipient"] for one in recipients_of(connection, [campaign])}
+            return {one["recipient"] for one in read_recipients(connection, [campaign])}
 
     def rows(self, table: Any) -> list[Any]:
         with self.store.connect() as connection:
@@ -67,7 +67,7 @@ def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
-    app = assemble(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
+    app = create_app(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
     with listening() as (listener, url), open_database() as store, running(app, listener):
         stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
         yield Received(url, store, observed)
@@ -145,7 +145,7 @@ class TestASend:
             (reference, "cpaas_default", 2)
         ]
         # Who knows the reference and has another connection's secret changes nothing of it.
-        kept(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
+        save_reports(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
         assert received.counts(reference) == (2, 0, 0)
 
     def test_can_have_its_recipients_noted(self, stage: Stage, received: Received) -> None:
@@ -304,7 +304,7 @@ class TestEvidence:
     ) -> None:
         """Where callbacks went is gone by the time there is something to report."""
         signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
-        app = assemble(connection_of_reports, guard=None, observe=lambda *_: None)
+        app = create_app(connection_of_reports, guard=None, observe=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             place = {"callback_url": url, "callback_secret": "of-callbacks"}
             small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)
@@ -361,9 +361,11 @@ class TestACampaign:
         assert (done.result["sent"], done.result["unknown_recipients"]) == (4, 2)
         assert [(one.expected, one.unknown) for one in received.rows(sends)] == [(4, 2)]
         (lost,) = done.result["unknown_references"]
-        ticket = Ticket(done.result["reference"], lost, 2)
+        token = CallbackToken(done.result["reference"], lost, 2)
         strangers = digits(2, 700)
-        kept(received.store, *(report(one, "delivered", ticket=ticket, conn_id="cpaas_default") for one in strangers))
+        save_reports(
+            received.store, *(report(one, "delivered", token=token, conn_id="cpaas_default") for one in strangers)
+        )
         sensor = DeliverySensor(task_id="delivered", send_result=done.result, min_delivered=0.5)
         assert sensor.poke({}) is False
         assert sensor._seen is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.database.database import open_database
-from cpaas_provider.delivery.receiver.received import Arrival
+from cpaas_provider.delivery.receiver.received import ReceivedReport
 from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
@@ -20,7 +20,7 @@ from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.deeds import AIRTIME
 from tests.airflow.harness.stage import Stage, digits, fault
 from tests.airflow.harness.tries import Run, Try
-from tests.unit.delivery.arriving import WHEN, kept, report, to
+from tests.unit.delivery.report_builders import WHEN, report, save_reports, to
 from tests.unit.sending.model import AtRequest, Plan, World
 
 WHO = digits("somebody")
@@ -32,11 +32,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once_module, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
 
 
-def told(reference: str, status: str, at: dt.datetime | None = None) -> Arrival:
+def told(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
     """Return a report of a request that the service never answered."""
-    ticket = to(WHO, campaign=reference, reference=reference)
-    one = report(WHO, status, ticket=ticket, conn_id="cpaas_default", id="buy-1")
-    return Arrival(one.conn_id, one.door, one.ticket, one.report, one.body, at or dt.datetime.now(dt.UTC))
+    token = to(WHO, campaign=reference, reference=reference)
+    one = report(WHO, status, token=token, conn_id="cpaas_default", id="buy-1")
+    return ReceivedReport(one.conn_id, one.source, one.token, one.report, one.body, at or dt.datetime.now(dt.UTC))
 
 
 def lost(stage: Stage, **given: object) -> tuple[Run, str]:
@@ -51,7 +51,7 @@ def lost(stage: Stage, **given: object) -> tuple[Run, str]:
 def after(stage: Stage, received: Received, *statuses: str) -> tuple[Run, Try]:
     """Return a run, and what became of it when reports with these statuses came."""
     run, reference = lost(stage)
-    kept(received.store, *(told(reference, status) for status in statuses))
+    save_reports(received.store, *(told(reference, status) for status in statuses))
     return run, run.once()
 
 
@@ -103,7 +103,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
 ) -> None:
     entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
-        kept(store, told("pack", status))
+        save_reports(store, told("pack", status))
         evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         if settles:
             assert evidence.find(None, entry) == {"id": "buy-1", "status": status}

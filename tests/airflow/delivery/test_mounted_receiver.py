@@ -12,13 +12,13 @@ import httpx
 import pytest
 import structlog
 
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from tests.ports import listening
-from tests.unit.delivery.receiving import PATIENCE, running, until
+from tests.unit.delivery.running_receiver import PATIENCE, running, until
 
 CONN_ID = "cpaas_hung_up"
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_hung_up"}
-TICKET = Ticket("cpaas-hung-up", "cpaas-hung-up-1", 10)
+TOKEN = CallbackToken("cpaas-hung-up", "cpaas-hung-up-1", 10)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def server(airflow_db: object) -> Iterator[str]:
 
 
 def callback(server: str) -> str:
-    return callback_url(f"{server}/cpaas", CONN_ID, "sk_test_hung_up", TICKET)
+    return callback_url(f"{server}/cpaas", CONN_ID, "sk_test_hung_up", TOKEN)
 
 
 def finished(lines: list[Any]) -> list[Any]:
@@ -84,7 +84,7 @@ def test_token_in_a_url_that_just_misses_stands_in_no_log(server: str, miss: str
         until(lambda: len(finished(lines)) == 2)
     proof = token.rpartition(".")[2]
     assert proof not in str(lines)
-    assert TICKET.reference not in str(lines)
+    assert TOKEN.reference not in str(lines)
 
 
 def test_other_paths_stand_in_the_log_as_they_are(server: str) -> None:

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from cpaas_provider import __version__
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 
 CONN_ID = "cpaas_of_reports"
 CONNECTION = {
@@ -26,7 +26,7 @@ CONNECTION = {
     "password": "sk_test_of_reports",
     "extra": {"webhook_secret": "of-webhooks", "signature_header": "X-Signature", "callback_secret": "new, old"},
 }
-TICKET = Ticket("cpaas-mounted", "cpaas-mounted-1", 10)
+TOKEN = CallbackToken("cpaas-mounted", "cpaas-mounted-1", 10)
 REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
 
 
@@ -49,8 +49,8 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> str:
     return CONN_ID
 
 
-def callback(ticket: Ticket = TICKET, secret: str = "new", conn_id: str = CONN_ID) -> str:
-    return callback_url("/cpaas", conn_id, secret, ticket)
+def callback(token: CallbackToken = TOKEN, secret: str = "new", conn_id: str = CONN_ID) -> str:
+    return callback_url("/cpaas", conn_id, secret, token)
 
 
 def stored() -> list[Any]:
@@ -158,7 +158,9 @@ class TestDoors:
 
     def test_the_handshake_names_the_store_of_the_configuration(self, server: TestClient) -> None:
         with open_database() as database:
-            assert server.post(callback(Ticket("handshake", "handshake", 1))).json() == {"database": database.identity}
+            assert server.post(callback(CallbackToken("handshake", "handshake", 1))).json() == {
+                "database": database.identity
+            }
 
     def test_a_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "AIRFLOW_CONN_CPAAS_ROTATED"
@@ -191,7 +193,7 @@ class TestDoors:
             server.get(callback())
         logged = [line for line in lines if line["event"] == "request finished"]
         assert [line["path"] for line in logged] == [f"/cpaas/callback/{CONN_ID}/..."] * 3
-        assert TICKET.reference not in str(lines)
+        assert TOKEN.reference not in str(lines)
 
     @pytest.mark.usefixtures("airflow_db", "connection")
     def test_what_happens_is_counted_among_airflow_s_metrics(self) -> None:
@@ -227,5 +229,5 @@ class TestDoors:
             server.post(callback(), json={**REPORT, "note": "between us"})
         # The sender is in this process, too, and logs the URL that it calls.
         logged = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("httpx"))
-        for secret in ("between us", "2348030000001", TICKET.reference, "of-webhooks"):
+        for secret in ("between us", "2348030000001", TOKEN.reference, "of-webhooks"):
             assert secret not in logged

@@ -26,21 +26,21 @@ from airflow.sdk.exceptions import (
 from pyarrow import parquet
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.sent_requests import (
-    NotedRequest,
+    SentRequest,
     TrackedSend,
-    note_end,
-    note_requests,
-    note_send,
-    track,
+    record_recipients,
+    record_requests,
+    record_send_finished,
+    record_send_started,
 )
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.harness.stage import Stage, digits, on_stage
 from tests.sandbox import Sandbox
-from tests.unit.delivery.arriving import kept, report
+from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.docs.results import documented_keys
 from tests.unit.triggers.test_delivery import asked
 
@@ -76,33 +76,33 @@ def single(*references: str, recipients: int | None = None, **more: Any) -> dict
     return {"id": "m1", "recipients": number, "references": list(references), "unknown_references": [], **more}
 
 
-def pack(name: str, recipients: int = 1) -> Ticket:
-    return Ticket(name, f"{name}-pack", recipients)
+def pack(name: str, recipients: int = 1) -> CallbackToken:
+    return CallbackToken(name, f"{name}-pack", recipients)
 
 
 def reported(store: Database) -> None:
     """Have reports of everything the scenes wait for."""
-    kept(
+    save_reports(
         store,
-        report(DONE, "delivered", ticket=pack("open", 4)),
-        report(LOST, "failed", ticket=pack("open", 4), description="Unknown subscriber"),
-        report(UNDER_WAY, "sent", ticket=pack("open", 4)),
-        report(DONE, "delivered", ticket=pack("final", 2)),
-        report(LOST, "failed", ticket=pack("final", 2)),
-        report(LOST, "delivered", ticket=pack("final", 2)),
-        *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(3)),
+        report(DONE, "delivered", token=pack("open", 4)),
+        report(LOST, "failed", token=pack("open", 4), description="Unknown subscriber"),
+        report(UNDER_WAY, "sent", token=pack("open", 4)),
+        report(DONE, "delivered", token=pack("final", 2)),
+        report(LOST, "failed", token=pack("final", 2)),
+        report(LOST, "delivered", token=pack("final", 2)),
+        *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(3)),
     )
 
     def note(connection: Any) -> None:
         for name in ("noted", "ended"):
-            note_send(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
-            note_requests(connection, name, "shop", [NotedRequest(pack(name).reference, 1)])
-        note_end(connection, "ended", 1)
+            record_send_started(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
+            record_requests(connection, name, "shop", [SentRequest(pack(name).reference, 1)])
+        record_send_finished(connection, "ended", 1)
 
     store.write(note)
-    kept(store, *(report(DONE, "delivered", ticket=pack(name)) for name in ("noted", "ended")))
-    store.write(lambda connection: track(connection, "erased", "shop", "erased-pack", [DONE, ERASED]))
-    kept(store, report(DONE, "delivered", ticket=pack("erased", 2)))
+    save_reports(store, *(report(DONE, "delivered", token=pack(name)) for name in ("noted", "ended")))
+    store.write(lambda connection: record_recipients(connection, "erased", "shop", "erased-pack", [DONE, ERASED]))
+    save_reports(store, report(DONE, "delivered", token=pack("erased", 2)))
     erase(store, ERASED)
 
 
@@ -335,7 +335,7 @@ class Instance:
 class TestDeferral:
     @pytest.fixture
     def sensor(self, store: Database) -> Iterator[DeliverySensor]:
-        kept(store, report(DONE, "sent", ticket=pack("deferred", 2)))
+        save_reports(store, report(DONE, "sent", token=pack("deferred", 2)))
         with DAG("deferring", schedule=None):
             yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
 
@@ -394,7 +394,7 @@ class TestDeferral:
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
         sensor.send_result = campaign("late", 1)
-        kept(store, report(DONE, "delivered", ticket=pack("late")))
+        save_reports(store, report(DONE, "delivered", token=pack("late")))
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
 
@@ -477,7 +477,7 @@ class TestWhatSendersReturn:
 class TestQueries:
     def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
-        kept(store, *(report(UNDER_WAY, "sent", ticket=pack(name)) for name in names))
+        save_reports(store, *(report(UNDER_WAY, "sent", token=pack(name)) for name in names))
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with asked("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
@@ -521,7 +521,7 @@ class TestTriggerer:
                     await asyncio.sleep(0.05)
                 runner.to_cancel.extend(range(10))
                 await runner.cancel_triggers()
-                kept(store, *(report(DONE, "delivered", ticket=pack(f"one-{number}")) for number in range(30)))
+                save_reports(store, *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(30)))
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             logging.getLogger("cpaas_provider.triggers").removeHandler(bound)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI
 from starlette.requests import Request
 
-CALLBACK = "/callback/{conn_id}/{ticket}"
+CALLBACK = "/callback/{conn_id}/{token}"
 WEBHOOK = "/webhook/{conn_id}"
 
 
@@ -18,7 +18,7 @@ def bare() -> FastAPI:
 
     @app.post(f"/bare{CALLBACK}")
     @app.post(CALLBACK)
-    async def take_callback(conn_id: str, ticket: str, body: Annotated[Any, Body()]) -> dict[str, str]:
+    async def take_callback(conn_id: str, token: str, body: Annotated[Any, Body()]) -> dict[str, str]:
         return {"status": "stored"}
 
     @app.post(f"/bare{WEBHOOK}")
@@ -34,13 +34,13 @@ def singly() -> FastAPI:
 
     from cpaas_provider.database.database import open_database
     from cpaas_provider.delivery.callbacks.signatures import verify
-    from cpaas_provider.delivery.callbacks.tokens import read_ticket
-    from cpaas_provider.delivery.receiver.received import Arrival, Door
+    from cpaas_provider.delivery.callbacks.tokens import verify_token
+    from cpaas_provider.delivery.receiver.received import ReceivedReport, ReportSource
     from cpaas_provider.delivery.reports import read_report
-    from cpaas_provider.delivery.tracking.report_store import Inbox
+    from cpaas_provider.delivery.tracking.report_store import ReportStore
     from cpaas_provider.hooks._receiver import connection_of_reports
 
-    app, inbox = FastAPI(), Inbox(open_database())
+    app, report_store = FastAPI(), ReportStore(open_database())
     connections: dict[str, Any] = {}
 
     def connection_of(conn_id: str) -> Any:
@@ -48,15 +48,17 @@ def singly() -> FastAPI:
             connections[conn_id] = connection_of_reports(conn_id)
         return connections[conn_id]
 
-    async def keep(conn_id: str, door: Door, ticket: Any, request: Request) -> dict[str, str]:
+    async def keep(conn_id: str, source: ReportSource, token: Any, request: Request) -> dict[str, str]:
         raw = await request.body()
-        inbox.keep([Arrival(conn_id, door, ticket, read_report(await request.json()), raw.decode(), datetime.now(UTC))])
+        report_store.save(
+            [ReceivedReport(conn_id, source, token, read_report(await request.json()), raw.decode(), datetime.now(UTC))]
+        )
         return {"status": "stored"}
 
     @app.post(f"/singly{CALLBACK}")
     @app.post(CALLBACK)
-    async def take_callback(conn_id: str, ticket: str, request: Request) -> dict[str, str]:
-        read = read_ticket(conn_id, ticket, connection_of(conn_id).journal_secrets)
+    async def take_callback(conn_id: str, token: str, request: Request) -> dict[str, str]:
+        read = verify_token(conn_id, token, connection_of(conn_id).journal_secrets)
         return await keep(conn_id, "callback", read, request)
 
     @app.post(f"/singly{WEBHOOK}")

@@ -20,8 +20,8 @@ import sqlalchemy
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
-from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, note_send
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
+from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_send_started
 from tests.benchmarks.receiver.bodies import SIGNATURE_HEADER, WEBHOOK_SECRET
 from tests.ports import reserved_ports
 from tests.processes import Started
@@ -87,11 +87,11 @@ def running(home: Path, stores: Path, contender: str, kind: str, mounted: bool, 
     command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log"]
     command += ["--log-level", "warning", *([] if mounted else ["--factory"])]
     paths = home / "paths"
-    tickets = [Ticket(f"campaign-{one % 10}", f"request-{one}", 1000) for one in range(1000)]
-    urls = [callback_url(prefix, "cpaas_bench", "sk_bench", ticket) for ticket in tickets]
+    tokens = [CallbackToken(f"campaign-{one % 10}", f"request-{one}", 1000) for one in range(1000)]
+    urls = [callback_url(prefix, "cpaas_bench", "sk_bench", token) for token in tokens]
     paths.write_text("\n".join([f"{prefix}/webhook/cpaas_bench"] if body == "webhook" else urls))
     with _store(stores, kind) as store:
-        _note_sends(store, {ticket.campaign for ticket in tickets})
+        _note_sends(store, {token.campaign for token in tokens})
         log = home / f"{contender}.log"
         started = Started.start(command, _environment(home, store), log, Path.cwd())
         try:
@@ -106,7 +106,7 @@ def _note_sends(store: str, campaigns: set[str]) -> None:
     with open_database(store) as database:
         for campaign in campaigns:
             send = TrackedSend(campaign, "send_sms", "cpaas_bench", "bench", "run", "send", -1)
-            database.write(partial(note_send, send=send))
+            database.write(partial(record_send_started, send=send))
 
 
 def _environment(home: Path, store: str) -> dict[str, str]:

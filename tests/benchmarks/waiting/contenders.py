@@ -14,8 +14,8 @@ from airflow.triggers.base import BaseTrigger
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.tracking.awaited import open_reports
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of
+from cpaas_provider.delivery.tracking.awaited import open_report_database
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
@@ -50,7 +50,7 @@ class OneQueryEach(DeliveryTrigger):
     """A loop and a query for each trigger. They share connections: PostgreSQL takes a hundred by default."""
 
     async def _wait(self) -> dict[str, Any]:
-        criteria, counts = DeliveryCriteria(self.expected, self.min_delivered), Counts()
+        criteria, counts = DeliveryCriteria(self.expected, self.min_delivered), DeliveryCounts()
         deadline = datetime.fromisoformat(self.deadline)
         while (left := (deadline - timezone.utcnow()).total_seconds()) > 0:
             counts = await asyncio.to_thread(self._counts)
@@ -59,14 +59,14 @@ class OneQueryEach(DeliveryTrigger):
             await asyncio.sleep(min(self.poke_interval, left))
         return criteria.evaluate_timeout(counts)
 
-    def _counts(self) -> Counts:
+    def _counts(self) -> DeliveryCounts:
         with common_store().connect() as connection:
-            return sum(counts_of(connection, self.campaigns).values(), start=Counts())
+            return sum(read_counts(connection, self.campaigns).values(), start=DeliveryCounts())
 
 
 @functools.cache
 def common_store() -> Database:
-    return open_reports()
+    return open_report_database()
 
 
 KINDS: dict[str, tuple[type[OtpStatusTrigger], type[DeliveryTrigger]]] = {

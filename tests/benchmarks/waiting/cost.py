@@ -52,7 +52,7 @@ class Collections:
 
 
 class Counting(logging.Handler):
-    """Counts what the triggers log."""
+    """DeliveryCounts what the triggers log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Counting(logging.Handler):
 
 
 class StoreUse:
-    """Counts the statements that go to the store, and the connections to it that are open at once."""
+    """DeliveryCounts the statements that go to the store, and the connections to it that are open at once."""
 
     def __init__(self) -> None:
         self.statements = self.most_open = self._open = 0

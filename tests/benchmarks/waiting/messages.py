@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cpaas_provider.delivery.callbacks.tokens import Ticket
-from cpaas_provider.delivery.receiver.received import Arrival
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.receiver.received import ReceivedReport
 from cpaas_provider.delivery.reports import read_report
 
 CONN_ID = "cpaas_bench"
@@ -49,12 +49,12 @@ class Messages:
         """The messages that are reported to be delivered meanwhile: they end so many waits."""
         return self.singles[: int(min(_ENDED * self.waiters, self._reports / 2))]
 
-    def earlier(self) -> Iterator[Arrival]:
+    def earlier(self) -> Iterator[ReceivedReport]:
         """Yield as many reports as came within the time that is looked back to."""
         for number in range(int(RATE * LOOKED_BACK)):
             yield _delivered(f"cpaas-e{number:023d}", 1, number)
 
-    def reports(self) -> Iterator[Arrival]:
+    def reports(self) -> Iterator[ReceivedReport]:
         """Yield the reports that come in while it is measured."""
         ended, campaigns, done = self.ended, self.campaigns, 0
         for number in range(self._reports):
@@ -75,12 +75,12 @@ def recipient(number: int) -> str:
     return f"23480{number:08d}"
 
 
-def _delivered(campaign: str, recipients: int, number: int) -> Arrival:
+def _delivered(campaign: str, recipients: int, number: int) -> ReceivedReport:
     now = datetime.now(UTC)
     body = {
         "id": f"msg_{number}", "channel": "sms", "recipient": f"+{recipient(number)}", "status": "delivered",
         "created_datetime": now.isoformat(),
     }  # fmt: skip
-    return Arrival(
-        CONN_ID, "callback", Ticket(campaign, campaign, recipients), read_report(body), json.dumps(body), now
+    return ReceivedReport(
+        CONN_ID, "callback", CallbackToken(campaign, campaign, recipients), read_report(body), json.dumps(body), now
     )

@@ -18,16 +18,16 @@ from sqlalchemy import Connection
 
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.receiver.writer import Desk
-from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReportWriter
+from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import (
-    NotedRequest,
+    SentRequest,
     TrackedSend,
-    note_end,
-    note_requests,
-    note_send,
-    track,
+    record_recipients,
+    record_requests,
+    record_send_finished,
+    record_send_started,
 )
 from tests.benchmarks.waiting.messages import CONN_ID, PEOPLE, RATE, Messages, recipient
 
@@ -41,27 +41,27 @@ class Receiver:
         self.came: dict[str, float] = {}
         """When each report that ends a wait was handed to the store, by the machine's monotonic clock."""
         self.took: list[float] = []
-        self._inbox = Inbox(database)
+        self._report_store = ReportStore(database)
         self._ending = frozenset(ending)
 
-    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+    def keep(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         began = time.monotonic()
-        kept = self._inbox.keep(arrivals)
+        kept = self._report_store.save(incoming)
         self.took.append(time.monotonic() - began)
-        names = (arrival.ticket.campaign for arrival in arrivals if arrival.ticket)
+        names = (arrival.token.campaign for arrival in incoming if arrival.token)
         self.came.update((name, began) for name in names if name in self._ending)
         return kept
 
-    async def take(self, arrivals: Iterator[Arrival], rate: float) -> None:
+    async def take(self, incoming: Iterator[ReceivedReport], rate: float) -> None:
         """Store reports as they come, evenly."""
-        desk, began = Desk(self.keep), time.monotonic()
+        writer, began = ReportWriter(self.keep), time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                for number, arrival in enumerate(arrivals):
+                for number, arrival in enumerate(incoming):
                     await asyncio.sleep(began + number / rate - time.monotonic())
-                    group.create_task(desk.hand_in(arrival))
+                    group.create_task(writer.submit(arrival))
         finally:
-            await desk.close()
+            await writer.close()
 
 
 def note(database: Database, messages: Messages) -> None:
@@ -70,17 +70,17 @@ def note(database: Database, messages: Messages) -> None:
     sent += [(name, [recipient(number) for number in range(PEOPLE)]) for name in messages.campaigns]
     for some in batched(sent):
         database.write(partial(_note, some))
-    inbox = Inbox(database)
-    for arrivals in batched(messages.earlier()):
-        inbox.keep(arrivals)
+    report_store = ReportStore(database)
+    for incoming in batched(messages.earlier()):
+        report_store.save(incoming)
 
 
 def _note(sent: Sequence[tuple[str, Sequence[str]]], connection: Connection) -> None:
     for name, recipients in sent:
-        note_send(connection, TrackedSend(name, "send_sms", CONN_ID, "dag", "run", "send", -1))
-        note_requests(connection, name, CONN_ID, [NotedRequest(name, len(recipients))])
-        track(connection, name, CONN_ID, name, recipients)
-        note_end(connection, name, len(recipients))
+        record_send_started(connection, TrackedSend(name, "send_sms", CONN_ID, "dag", "run", "send", -1))
+        record_requests(connection, name, CONN_ID, [SentRequest(name, len(recipients))])
+        record_recipients(connection, name, CONN_ID, name, recipients)
+        record_send_finished(connection, name, len(recipients))
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import LIFETIME, Ticket
+from cpaas_provider.delivery.callbacks.tokens import LIFETIME, CallbackToken
 from tests.system.attacking.places import HEADER, HONEST, MALLORY, WEBHOOK_SECRET, Place
 
-OWN = Ticket("mallory", "mallory-1", 100_000)
-OTHERS = Ticket("honest", "honest-1", 100_000)
-EXPIRED = Ticket("expired", "mallory-3", 100_000, datetime.now(UTC) - LIFETIME - timedelta(days=1))
+OWN = CallbackToken("mallory", "mallory-1", 100_000)
+OTHERS = CallbackToken("honest", "honest-1", 100_000)
+EXPIRED = CallbackToken("expired", "mallory-3", 100_000, datetime.now(UTC) - LIFETIME - timedelta(days=1))
 PRUNED_AFTER = timedelta(days=30)
-PRUNED = Ticket("pruned", "mallory-4", 100_000, datetime.now(UTC) - PRUNED_AFTER - timedelta(days=1))
+PRUNED = CallbackToken("pruned", "mallory-4", 100_000, datetime.now(UTC) - PRUNED_AFTER - timedelta(days=1))
 REPLAYED = [
     json.dumps({"id": f"pruned-{number}", "recipient": "2348030008888", "status": "failed"}) for number in range(50)
 ]

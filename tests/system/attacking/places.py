@@ -17,7 +17,7 @@ import sqlalchemy
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.retention import prune
 from tests.airflow_home import settings_for, without_airflow
 from tests.ports import reserved_ports
@@ -58,9 +58,9 @@ class Place:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def path(self, ticket: Ticket, conn_id: str = HONEST, secret: str | None = None) -> str:
+    def path(self, token: CallbackToken, conn_id: str = HONEST, secret: str | None = None) -> str:
         """Return the path of a callback URL."""
-        return callback_url("/cpaas", conn_id, secret or SIGNED_BY[conn_id], ticket)
+        return callback_url("/cpaas", conn_id, secret or SIGNED_BY[conn_id], token)
 
     def stored(self, conn_id: str) -> list[str]:
         """Return the bodies in the database that came for a connection."""

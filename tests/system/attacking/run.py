@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from tests.system.attacking.attackers import (
     EXPIRED,
     OTHERS,
@@ -126,7 +126,7 @@ class _Honest:
     def __init__(self, place: Place, seen: Seen) -> None:
         self._place = place
         self._seen = seen
-        self._path = place.path(Ticket("honest", "honest-1", 100_000))
+        self._path = place.path(CallbackToken("honest", "honest-1", 100_000))
         self.acknowledged: set[str] = set()
 
     async def send_at_rate(self, seconds: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from tests.system.attacking.places import HONEST, Place
 
 RATE = 50.0
@@ -83,7 +83,7 @@ class Sender:
     async def send_until(self, over: asyncio.Event) -> None:
         """Send until it is over, and until all of it is acknowledged."""
         begun, running = time.monotonic(), set[asyncio.Task[None]]()
-        path = self.place.path(Ticket("steady", "steady-1", 100_000))
+        path = self.place.path(CallbackToken("steady", "steady-1", 100_000))
         async with httpx.AsyncClient(
             base_url=self.place.url,
             timeout=self.timeout,

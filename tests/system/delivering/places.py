@@ -14,7 +14,7 @@ import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import reports, sends
-from cpaas_provider.delivery.tracking.counts import counts_of, recipients_of
+from cpaas_provider.delivery.tracking.counts import read_counts, read_recipients
 from tests.system.delivering.service import as_key
 
 
@@ -74,11 +74,11 @@ class Stored:
         """Return what is known of everybody."""
         campaigns = self.campaigns()
         with self._database.connect() as connection:
-            return list(recipients_of(connection, campaigns))
+            return list(read_recipients(connection, campaigns))
 
     def counts(self) -> dict[str, int]:
         """Return of how many recipients what is known."""
         campaigns = self.campaigns()
         with self._database.connect() as connection:
-            found = list(counts_of(connection, campaigns).values())
+            found = list(read_counts(connection, campaigns).values())
         return {name: sum(getattr(one, name) for one in found) for name in ("delivered", "undelivered", "in_flight")}

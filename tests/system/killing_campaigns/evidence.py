@@ -19,14 +19,14 @@ from tests.system.killing_campaigns.logbook import Logbook
 PAGE = 1000
 
 
-class Arrival(NamedTuple):
+class ReceivedReport(NamedTuple):
     """One message in the inbox."""
 
     message_id: str
     text: str
 
 
-Inbox = dict[str, list[Arrival]]
+Inbox = dict[str, list[ReceivedReport]]
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Witnesses:
         """Return what everybody got."""
         found: Inbox = {}
         for item in self._items(box):
-            found.setdefault(item["recipient"], []).append(Arrival(str(item["message_id"]), str(item["text"])))
+            found.setdefault(item["recipient"], []).append(ReceivedReport(str(item["message_id"]), str(item["text"])))
         return found
 
     def parts(self, campaign: Campaign, strikes: list[Strike]) -> list[Part]:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_database
-from tests.unit.database.working import Worker
+from tests.unit.database.workers import Worker
 
 POSTGRES = "postgresql+psycopg2://postgres@127.0.0.1:5432/test"
 

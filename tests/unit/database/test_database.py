@@ -22,7 +22,7 @@ from cpaas_provider.database._engine import sqlite_file
 from cpaas_provider.database._engine.transactions import HAS_LOG
 from cpaas_provider.database.database import Database, open_database, set_up_sqlite
 from cpaas_provider.database.errors import DatabaseError
-from tests.unit.database.versions import all_of_them, remove, versions
+from tests.unit.database.table_versions import all_of_them, remove, versions
 
 
 def _mode(path: Path) -> int:

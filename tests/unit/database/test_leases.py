@@ -16,7 +16,7 @@ from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedE
 from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.sending.journal.journal import Journal, Store, TryFacts
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
-from tests.unit.database.working import Worker
+from tests.unit.database.workers import Worker
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -11,7 +11,7 @@ import sqlalchemy
 from cpaas_provider.database import schema
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from tests.unit.database.versions import all_of_them, versions
+from tests.unit.database.table_versions import all_of_them, versions
 
 
 class TestMoved:

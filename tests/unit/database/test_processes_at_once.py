@@ -10,8 +10,8 @@ from cpaas_provider.database import schema
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import CampaignLockedError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from tests.unit.database.versions import all_of_them, remove, versions
-from tests.unit.database.working import Worker
+from tests.unit.database.table_versions import all_of_them, remove, versions
+from tests.unit.database.workers import Worker
 
 
 def test_processes_that_create_it_at_once_find_one_database(url: str, crowd: list[Worker]) -> None:

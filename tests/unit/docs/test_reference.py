@@ -15,8 +15,8 @@ import pytest
 from cpaas_provider.contacts.sync.dispatcher import Counts
 from cpaas_provider.contacts.sync.progress import SyncProgress
 from cpaas_provider.contacts.sync.spool import Outcome
-from cpaas_provider.delivery.receiver.received import Kept
-from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS
 from cpaas_provider.operators._runtime.contact_sync import OF_A_SYNC
@@ -173,7 +173,11 @@ def test_metrics_are_those_that_are_published() -> None:
     synced: dict[str, float] = {}
     SyncProgress(10.0, synced.update).publish(Counts(), 1, 2.0)
     figures |= {f"{metrics.CONTACTS}.{name}" for name in synced}
-    counted = {kept.value for kept in Kept if kept is not Kept.NEW} | {"received", "lag", "refused.<status>"}
+    counted = {result.value for result in StoreResult if result is not StoreResult.NEW} | {
+        "received",
+        "lag",
+        "refused.<status>",
+    }
     table = [metric.name for metric in metrics.METRICS]
     assert set(table) == figures | {f"{metrics.DELIVERY}.{name}" for name in counted}
     assert len(set(table)) == len(table)
@@ -186,11 +190,11 @@ def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
     for column in (*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS):
         assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
     assert set(meanings.COLUMNS) == {*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS}
-    for word in (*(member.name.lower() for member in (*Fate, *State)), *Outcome):
+    for word in (*(member.name.lower() for member in (*Fate, *DeliveryStatus)), *Outcome):
         assert re.search(rf"^\| `{word}` \| \S", text, re.M), word
     assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in Fate}
     assert set(meanings.CONTACT_OUTCOMES) == {*Outcome}
-    assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in State}
+    assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in DeliveryStatus}
 
 
 def test_every_example_dag_is_shown() -> None:

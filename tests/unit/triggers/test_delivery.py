@@ -17,8 +17,8 @@ from airflow.sdk._shared.module_loading import import_string
 from sqlalchemy import Engine, event
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.delivery.tracking.counts import Counts
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.triggers import delivery
 from cpaas_provider.triggers._polling import delivery_poller, poller
 from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
@@ -28,7 +28,7 @@ from tests.unit.database.conftest import database as database
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.database.conftest import sqlite_url as sqlite_url
 from tests.unit.database.conftest import url as url
-from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, kept, noted, report, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, noted, report, save_reports, to
 
 ROUND = 0.02
 
@@ -103,17 +103,17 @@ class TestDeliveryCriteria:
     @pytest.mark.parametrize(
         ("counts", "outcome"),
         [
-            (Counts(), None),
-            (Counts(3, 0, 1), None),
-            (Counts(3, 0, 0), None),
-            (Counts(3, 1, 0), "done"),
-            (Counts(0, 4, 0), "done"),
-            (Counts(4, 1, 0), "done"),
-            (Counts(4, 0, 1), None),
+            (DeliveryCounts(), None),
+            (DeliveryCounts(3, 0, 1), None),
+            (DeliveryCounts(3, 0, 0), None),
+            (DeliveryCounts(3, 1, 0), "done"),
+            (DeliveryCounts(0, 4, 0), "done"),
+            (DeliveryCounts(4, 1, 0), "done"),
+            (DeliveryCounts(4, 0, 1), None),
         ],
     )
     def test_without_a_share_the_wait_ends_once_all_recipients_have_a_final_status(
-        self, counts: Counts, outcome: str | None
+        self, counts: DeliveryCounts, outcome: str | None
     ) -> None:
         result = DeliveryCriteria(4).evaluate(counts)
         assert (result and result["outcome"]) == outcome
@@ -121,30 +121,30 @@ class TestDeliveryCriteria:
     @pytest.mark.parametrize(
         ("share", "counts", "outcome"),
         [
-            (0.5, Counts(2), "done"),
-            (0.5, Counts(1, 2), None),
-            (0.5, Counts(1, 3), "missed"),
-            (0.3, Counts(1), None),
-            (0.3, Counts(2), "done"),
-            (1.0, Counts(3), None),
-            (1.0, Counts(0, 1), "missed"),
-            (1.0, Counts(4), "done"),
+            (0.5, DeliveryCounts(2), "done"),
+            (0.5, DeliveryCounts(1, 2), None),
+            (0.5, DeliveryCounts(1, 3), "missed"),
+            (0.3, DeliveryCounts(1), None),
+            (0.3, DeliveryCounts(2), "done"),
+            (1.0, DeliveryCounts(3), None),
+            (1.0, DeliveryCounts(0, 1), "missed"),
+            (1.0, DeliveryCounts(4), "done"),
         ],
     )
     def test_share_ends_the_wait_once_it_is_reached_or_out_of_reach(
-        self, share: float, counts: Counts, outcome: str | None
+        self, share: float, counts: DeliveryCounts, outcome: str | None
     ) -> None:
         result = DeliveryCriteria(4, share).evaluate(counts)
         assert (result and result["outcome"]) == outcome
 
     def test_a_share_of_hundreds_is_not_rounded_up_by_arithmetic(self) -> None:
         assert 0.07 * 100 > 7
-        result = DeliveryCriteria(100, 0.07).evaluate(Counts(7))
+        result = DeliveryCriteria(100, 0.07).evaluate(DeliveryCounts(7))
         assert (result or {}).get("outcome") == "done"
 
     def test_figures_add_up_with_more_reported_recipients_than_expected(self) -> None:
-        assert list(DeliveryCriteria(5).summary(Counts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
-        assert list(DeliveryCriteria(1).summary(Counts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
+        assert list(DeliveryCriteria(5).summary(DeliveryCounts(1, 1, 1)).values()) == [5, 1, 1, 1, 2]
+        assert list(DeliveryCriteria(1).summary(DeliveryCounts(2, 1, 1)).values()) == [4, 2, 1, 1, 0]
 
 
 class TestEvents:
@@ -155,48 +155,50 @@ class TestEvents:
         return database
 
     async def test_final_reports_end_the_wait_at_once(self, store: Database) -> None:
-        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "failed", ticket=to(ADA, OBI)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
         assert await event_of(trigger(expected=2)) == ended("done", 2, 1, 1, 0, 0)
 
     async def test_reports_that_arrive_during_the_wait_end_it(self, store: Database) -> None:
         with queries_with(*ROUNDS) as rounds:
             waiting = asyncio.create_task(event_of(trigger(expected=2)))
             await until(lambda: rounds)
-            kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+            save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
             seen = len(rounds)
             await until(lambda: len(rounds) > seen + 1)
             assert not waiting.done()
-            kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
+            save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
             assert await waiting == ended("done", 2, 2, 0, 0, 0)
 
     async def test_share_of_several_campaigns_is_reached_before_all_are_final(self, store: Database) -> None:
         names = [f"one{number}" for number in range(3)]
         waiting = asyncio.create_task(event_of(trigger(*names, expected=3, min_delivered=0.6)))
         for name in names[:2]:
-            kept(store, report(ADA, "delivered", ticket=to(ADA, campaign=name, reference=name)))
+            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign=name, reference=name)))
         assert await waiting == ended("done", 3, 2, 0, 0, 1)
 
     async def test_share_out_of_reach_ends_the_wait_early(self, store: Database) -> None:
         waiting = asyncio.create_task(event_of(trigger(expected=3, min_delivered=0.9)))
-        kept(store, report(ADA, "rejected", ticket=to(ADA, OBI, UMA)))
+        save_reports(store, report(ADA, "rejected", token=to(ADA, OBI, UMA)))
         assert await waiting == ended("missed", 3, 0, 1, 0, 2)
 
     async def test_recipient_reported_failed_and_delivered_counts_as_delivered(self, store: Database) -> None:
-        kept(store, report(ADA, "delivered", ticket=to(ADA)), report(ADA, "failed", ticket=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA)), report(ADA, "failed", token=to(ADA)))
         assert await event_of(trigger(min_delivered=1.0)) == ended("done", 1, 1, 0, 0, 0)
 
     async def test_reports_of_unknown_requests_count_once_they_arrive(self, store: Database) -> None:
-        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
         assert await event_of(trigger(expected=1, deadline=in_(0.2))) == ended("timed_out", 2, 1, 0, 1, 0)
 
 
 class TestDeadline:
     async def test_timeout_event_has_the_delivery_figures(self, store: Database) -> None:
-        kept(store, report(ADA, "sent", ticket=to(ADA, OBI, UMA)), report(OBI, "failed", ticket=to(ADA, OBI, UMA)))
+        save_reports(
+            store, report(ADA, "sent", token=to(ADA, OBI, UMA)), report(OBI, "failed", token=to(ADA, OBI, UMA))
+        )
         assert await event_of(trigger(expected=3, deadline=in_(0.2))) == ended("timed_out", 3, 0, 1, 1, 1)
 
     async def test_trigger_restarted_past_its_deadline_reads_once_more(self, store: Database) -> None:
-        kept(store, report(ADA, "delivered", ticket=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA)))
         assert await event_of(trigger(deadline=in_(-3600))) == ended("done", 1, 1, 0, 0, 0)
         assert await event_of(trigger(expected=2, deadline=in_(-3600))) == ended("timed_out", 2, 1, 0, 0, 1)
 
@@ -204,7 +206,7 @@ class TestDeadline:
         with queries_with(*ROUNDS) as rounds:
             waiting = asyncio.create_task(event_of(trigger(poke_interval=3600, deadline=in_(0.5))))
             await until(lambda: rounds)
-            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=to(ADA)))
             assert (await waiting)["outcome"] == "done"
         assert len(rounds) == 1
 
@@ -233,7 +235,9 @@ class TestOnePoller:
             names = [f"one{number}" for number in range(1200)]
             waiting = [asyncio.create_task(event_of(trigger(name))) for name in names]
             await until(lambda: len(rounds) >= 5)
-            kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=one, reference=one)) for one in names))
+            save_reports(
+                store, *(report(ADA, "delivered", token=to(ADA, campaign=one, reference=one)) for one in names)
+            )
             events = await asyncio.gather(*waiting)
         assert events == [ended("done", 1, 1, 0, 0, 0)] * 1200
         # As many statements as SQLite needs for so many names.
@@ -242,16 +246,16 @@ class TestOnePoller:
 
     async def test_reports_of_one_campaign_do_not_end_the_wait_for_another(self, store: Database) -> None:
         other = asyncio.create_task(event_of(trigger("summer")))
-        kept(store, report(ADA, "delivered", ticket=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA)))
         assert (await event_of(trigger("spring")))["outcome"] == "done"
         assert not other.done()
         other.cancel()
 
     async def test_several_waiters_of_one_campaign_each_get_their_result(self, store: Database) -> None:
         waiting = [asyncio.create_task(event_of(trigger(expected=1 + number))) for number in range(2)]
-        kept(store, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)))
         assert (await waiting[0])["outcome"] == "done"
-        kept(store, report(OBI, "delivered", ticket=to(ADA, OBI)))
+        save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
         assert (await waiting[1])["outcome"] == "done"
 
     async def test_campaigns_of_a_cancelled_trigger_are_no_longer_read(self, store: Database) -> None:
@@ -275,7 +279,7 @@ class TestOnePoller:
             await until(lambda: rounds)
             hasty = asyncio.create_task(event_of(trigger("spring")))
             await until(lambda: len(rounds) >= 3)
-            kept(store, report(ADA, "delivered", ticket=to(ADA, campaign="summer")))
+            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign="summer")))
             assert (await patient)["outcome"] == "done"
             hasty.cancel()
 
@@ -286,7 +290,7 @@ class TestOnePoller:
         waiting = asyncio.create_task(event_of(trigger()))
         with queries_with(*ROUNDS) as rounds:
             await until(lambda: rounds)
-            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=to(ADA)))
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("UPDATE cpaas_deliveries SET touched = '2020-01-01 00:00:00.000000'")
             assert (await waiting)["outcome"] == "done"
@@ -296,7 +300,7 @@ class TestDatabaseFailures:
     async def test_failing_database_is_logged_once_and_does_not_end_the_wait(
         self, store: Database, sqlite_url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept(store, report(ADA, "sent", ticket=to(ADA)))
+        save_reports(store, report(ADA, "sent", token=to(ADA)))
         # Of all reads: where the table goes away within the first round, those after it begin with another query.
         with queries_with("cpaas_deliveries") as reads:
             waiting = asyncio.create_task(event_of(trigger()))
@@ -307,7 +311,7 @@ class TestDatabaseFailures:
             await until(lambda: len(reads) > seen + 3)
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
-            kept(store, report(ADA, "delivered", ticket=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=to(ADA)))
             assert (await waiting)["outcome"] == "done"
         warnings = [record for record in caplog.records if "could not be used" in record.message]
         assert len(warnings) == 1
@@ -325,11 +329,13 @@ class TestDatabaseFailures:
         self, store: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         begun(store, "noted")
-        noted(store, NotedRequest("noted-pack", 1), campaign="noted")
+        noted(store, SentRequest("noted-pack", 1), campaign="noted")
         with queries_with(*ROUNDS) as rounds:
             waiting = [asyncio.create_task(event_of(trigger(name))) for name in ("spring", "noted")]
             await until(lambda: len(rounds) >= 3)
-            kept(store, *(report(ADA, "delivered", ticket=to(ADA, campaign=name)) for name in ("spring", "noted")))
+            save_reports(
+                store, *(report(ADA, "delivered", token=to(ADA, campaign=name)) for name in ("spring", "noted"))
+            )
             await asyncio.gather(*waiting)
         warnings = [record for record in caplog.records if "do not share one database" in record.message]
         assert len(warnings) == 1

@@ -84,7 +84,7 @@ def cpaas_receiver(args: Any) -> None:
 def application() -> FastAPI:
     """Return the application of one worker."""
     from cpaas_provider.cli.receiver.orphans import end_with_parent
-    from cpaas_provider.delivery.receiver.assembly import assemble
+    from cpaas_provider.delivery.receiver.assembly import create_app
     from cpaas_provider.hooks._receiver import (
         connection_of_reports,
         expected_connections,
@@ -100,7 +100,7 @@ def application() -> FastAPI:
     # One line for each request that is none would fill the disk.
     logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith("Invalid HTTP request"))
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
-    app = assemble(
+    app = create_app(
         connection_of_reports,
         guard=None,
         observe=observer(),
@@ -129,11 +129,11 @@ def _check(host: str, port: int) -> str:
     """Return where reports go, once they can: better said now than to whoever sends the first."""
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.errors import DatabaseError
-    from cpaas_provider.delivery.tracking.report_store import Inbox
+    from cpaas_provider.delivery.tracking.report_store import ReportStore
 
     try:
         with open_database() as database:
-            Inbox(database)
+            ReportStore(database)
             where = database.redacted_url
         _bind(host, port)
     except DatabaseError as error:

@@ -11,13 +11,13 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 from cpaas_provider.api.transport import SyncTransport
 from cpaas_provider.api.wire import Answer, OutgoingRequest
-from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, Ticket, callback_url
+from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, CallbackToken, callback_url
 
-PATIENCE = 5.0
+TIMEOUT_SECONDS = 5.0
 """Seconds the receiver has to answer; a send waits for it."""
 
-_WAY = ("verify", "proxy", "proxy_password", "allow_http")
-_LONGEST_ANSWER = 10_000
+_NETWORK_OPTIONS = ("verify", "proxy", "proxy_password", "allow_http")
+_MAX_RESPONSE_BYTES = 10_000
 
 
 class HandshakeRefusedError(Exception):
@@ -29,7 +29,7 @@ class ReceiverUnreachableError(Exception):
 
 
 @dataclass(frozen=True)
-class Receiver:
+class ReceiverClient:
     """A receiver as a sender knows it.
 
     :param base: ``callback_url`` of the connection
@@ -44,7 +44,7 @@ class Receiver:
 
     def url(self, campaign: str, reference: str, recipients: int) -> str:
         """Return where the delivery reports of one request go."""
-        return callback_url(self.base, self.conn_id, self.secret, Ticket(campaign, reference, recipients))
+        return callback_url(self.base, self.conn_id, self.secret, CallbackToken(campaign, reference, recipients))
 
     def check(self, store: str, store_for_people: str) -> None:
         """Ask the receiver which store it has.
@@ -75,8 +75,12 @@ class Receiver:
             )
 
     def _ask(self) -> Answer:
-        way = {name: value for name, value in self.options.items() if name in _WAY}
-        bounds = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "max_response_bytes": _LONGEST_ANSWER}
+        way = {name: value for name, value in self.options.items() if name in _NETWORK_OPTIONS}
+        bounds = {
+            "timeout": TIMEOUT_SECONDS,
+            "connect_timeout": TIMEOUT_SECONDS,
+            "max_response_bytes": _MAX_RESPONSE_BYTES,
+        }
         try:
             settings = ClientSettings(self.base, "none", **cast("ClientOptions", {**way, **bounds}))
             transport = SyncTransport(settings)

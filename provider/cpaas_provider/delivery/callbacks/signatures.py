@@ -8,7 +8,7 @@ import hmac
 import re
 from base64 import b64encode
 
-from cpaas_provider.delivery.tracking.hashing import feed
+from cpaas_provider.delivery.tracking.hashing import update_in_chunks
 
 _FORM = re.compile(r"[A-Za-z0-9+/]{86}==")
 
@@ -16,7 +16,7 @@ _FORM = re.compile(r"[A-Za-z0-9+/]{86}==")
 def sign(raw: bytes, secret: str) -> str:
     """Return the signature of a body."""
     hashed = _keyed(secret).copy()
-    feed(hashed, raw)
+    update_in_chunks(hashed, raw)
     return b64encode(hashed.digest()).decode()
 
 

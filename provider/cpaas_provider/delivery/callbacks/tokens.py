@@ -14,25 +14,25 @@ from urllib.parse import quote
 
 MAX_RECIPIENTS = 100_000
 HANDSHAKE = "handshake"
-"""The campaign of tickets that ask the receiver which store it has."""
+"""The campaign of tokens that ask the receiver which store it has."""
 
 LIFETIME = timedelta(days=90)
 """How long a callback URL takes reports, unless the configuration says otherwise: as long as reports are kept."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_TICKET = re.compile(
+_TOKEN = re.compile(
     r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,100})\.([1-9][0-9]{0,5})\.([1-9][0-9]{9})\.([A-Za-z0-9_-]{27})"
 )
 _PURPOSE = b"cpaas callback"
 _MAC_BYTES = 20
 
 
-class BadTicketError(Exception):
+class InvalidTokenError(Exception):
     """The text is not a valid callback token. The error never says which part is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class CallbackToken:
     """What a callback URL says.
 
     :param campaign: what waiters wait for, up to 100 of ``A-Z a-z 0-9 _ -``
@@ -62,7 +62,7 @@ class Ticket:
             raise ValueError(f"A callback token is for 1 to {MAX_RECIPIENTS:,} recipients.")
 
 
-def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
+def callback_url(base: str, conn_id: str, secret: str, token: CallbackToken) -> str:
     """Return the URL that takes the delivery reports of one request. It is a credential: log it nowhere.
 
     :param base: public URL the receiver is mounted at, with its path
@@ -71,40 +71,40 @@ def callback_url(base: str, conn_id: str, secret: str, ticket: Ticket) -> str:
     """
     if not secret:
         raise ValueError("A callback URL needs a signing secret.")
-    issued = int((ticket.issued or datetime.now(UTC)).timestamp())
-    mac = _mac(_canonical(conn_id, ticket, issued), secret)
-    text = f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{issued}.{mac}"
+    issued = int((token.issued or datetime.now(UTC)).timestamp())
+    mac = _mac(_canonical(conn_id, token, issued), secret)
+    text = f"{token.campaign}.{token.reference}.{token.recipients}.{issued}.{mac}"
     return f"{base.rstrip('/')}/callback/{quote(conn_id, safe='')}/{text}"
 
 
-def read_ticket(conn_id: str, text: str, secrets: Sequence[str]) -> Ticket:
+def verify_token(conn_id: str, text: str, secrets: Sequence[str]) -> CallbackToken:
     """Return what the last part of a callback URL says, once one of the secrets proves that we wrote it.
 
-    :param conn_id: the connection in whose name it came; a ticket of another's is bad
-    :raises BadTicketError: when none does
+    :param conn_id: the connection in whose name it came; a token of another's is bad
+    :raises InvalidTokenError: when none does
     """
-    return _proved(conn_id, text, tuple(secrets))
+    return _verified(conn_id, text, tuple(secrets))
 
 
-# All recipients of a request are reported with the same ticket. A bad one is not remembered.
+# All recipients of a request are reported with the same token. A bad one is not remembered.
 @functools.lru_cache(maxsize=10_000)
-def _proved(conn_id: str, text: str, secrets: tuple[str, ...]) -> Ticket:
-    found = _TICKET.fullmatch(text)
+def _verified(conn_id: str, text: str, secrets: tuple[str, ...]) -> CallbackToken:
+    found = _TOKEN.fullmatch(text)
     if found is None or int(found[3]) > MAX_RECIPIENTS:
-        raise BadTicketError("The callback URL is not signed by this provider.")
+        raise InvalidTokenError("The callback URL is not signed by this provider.")
     issued, mac = int(found[4]), found[5]
-    ticket = Ticket(found[1], found[2], int(found[3]), datetime.fromtimestamp(issued, UTC))
-    whole = _canonical(conn_id, ticket, issued)
+    token = CallbackToken(found[1], found[2], int(found[3]), datetime.fromtimestamp(issued, UTC))
+    whole = _canonical(conn_id, token, issued)
     # All are tried, so that the time tells nothing of which.
     proofs = [hmac.compare_digest(mac, _mac(whole, secret)) for secret in secrets if secret]
     if not any(proofs):
-        raise BadTicketError("The callback URL is not signed by this provider.")
-    return ticket
+        raise InvalidTokenError("The callback URL is not signed by this provider.")
+    return token
 
 
-def _canonical(conn_id: str, ticket: Ticket, issued: int) -> bytes:
-    """Return all it says, each part with its length before it, or two different tickets could read the same."""
-    texts = (conn_id, ticket.campaign, ticket.reference, str(ticket.recipients), str(issued))
+def _canonical(conn_id: str, token: CallbackToken, issued: int) -> bytes:
+    """Return all it says, each part with its length before it, or two different tokens could read the same."""
+    texts = (conn_id, token.campaign, token.reference, str(token.recipients), str(issued))
     parts = [text.encode() for text in texts]
     return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 

@@ -15,38 +15,38 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from cpaas_provider import __version__
-from cpaas_provider.delivery.receiver.endpoints import CallbackDoor, Observe, WebhookDoor
+from cpaas_provider.delivery.receiver.endpoints import CallbackEndpoint, Observe, WebhookEndpoint
 from cpaas_provider.delivery.receiver.health import Health
-from cpaas_provider.delivery.receiver.http.responses import ANSWER_SECONDS
-from cpaas_provider.delivery.receiver.openapi import describe_doors
-from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys, KeyRing
-from cpaas_provider.delivery.receiver.single_flight import SharedCall
-from cpaas_provider.delivery.receiver.writer import DeskWhenNeeded, TakesArrivals
+from cpaas_provider.delivery.receiver.http.responses import RESPONSE_TIMEOUT
+from cpaas_provider.delivery.receiver.openapi import endpoint_paths
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
+from cpaas_provider.delivery.receiver.single_flight import SingleFlight
+from cpaas_provider.delivery.receiver.writer import LazyReportWriter, ReportSink
 
 
 class _Receiver(FastAPI):
     """Goes to the doors straight away: what FastAPI puts before a route costs as much as they do."""
 
-    doors: tuple[Route, ...] = ()
+    endpoints: tuple[Route, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or what else a server says."""
         if scope["type"] == "http":
-            for door in self.doors:
-                match, found = door.matches(scope)
+            for source in self.endpoints:
+                match, found = source.matches(scope)
                 if match is not Match.NONE:
                     scope.update(found)
-                    await door.app(scope, receive, send)
+                    await source.app(scope, receive, send)
                     return
         await super().__call__(scope, receive, send)
 
 
-def receiver(
-    keys: Callable[[str], ConnectionKeys | None],
-    desk: Callable[[], TakesArrivals],
+def build_app(
+    secrets: Callable[[str], ConnectionSecrets | None],
+    writer: Callable[[], ReportSink],
     *,
     guard: Callable[..., Any] | None,
-    store_name: Callable[[], str],
+    database_id: Callable[[], str],
     check_database: Callable[[], None] = lambda: None,
     expected: Callable[[], Iterable[str]] = tuple,
     observe: Observe | None,
@@ -55,10 +55,10 @@ def receiver(
 ) -> FastAPI:
     """Return the application. Everything on it but the two doors is behind the guard.
 
-    :param keys: reads what proves the reports of a connection; called in a thread, ``None`` for no such connection
-    :param desk: opens what stores them; called in a thread by the first report
+    :param secrets: reads what proves the reports of a connection; called in a thread, ``None`` for no such connection
+    :param writer: opens what stores them; called in a thread by the first report
     :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
-    :param store_name: names the store that reports go to; called in a thread
+    :param database_id: names the store that reports go to; called in a thread
     :param check_database: raises ``DatabaseError`` where no report could be stored; called in a thread
     :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
         called in a thread
@@ -66,14 +66,14 @@ def receiver(
     :param prefix: path before all others, where nobody mounts it under one
     :param described: publish the description of the doors also without a guard
     """
-    waiting_desk = DeskWhenNeeded(desk)
+    lazy_writer = LazyReportWriter(writer)
 
     @contextlib.asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await waiting_desk.close()
+            await lazy_writer.close()
 
     app = _Receiver(
         title="CPaaS delivery reports",
@@ -84,13 +84,13 @@ def receiver(
         docs_url=None,
         redoc_url=None,
     )
-    ring = KeyRing(keys, expected=expected)
-    name = SharedCall(store_name)
-    callback = CallbackDoor(ring, waiting_desk, observe, lambda: name.within(ANSWER_SECONDS))
+    secrets_cache = SecretsCache(secrets, expected=expected)
+    name = SingleFlight(database_id)
+    callback = CallbackEndpoint(secrets_cache, lazy_writer, observe, lambda: name.result(RESPONSE_TIMEOUT))
     # A connection's id may hold slashes.
-    app.doors = (
-        Route(prefix + "/callback/{conn_id:path}/{ticket}", callback),
-        Route(prefix + "/webhook/{conn_id:path}", WebhookDoor(ring, waiting_desk, observe)),
+    app.endpoints = (
+        Route(prefix + "/callback/{conn_id:path}/{token}", callback),
+        Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, lazy_writer, observe)),
     )
     closed = [] if guard is None else [Depends(guard)]
 
@@ -113,7 +113,7 @@ def receiver(
 
 def _add_description(app: FastAPI, prefix: str, closed: list[Any]) -> None:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    document["paths"] |= describe_doors(prefix)
+    document["paths"] |= endpoint_paths(prefix)
 
     @app.get(prefix + "/openapi.json", dependencies=closed, include_in_schema=False)
     async def description() -> dict[str, Any]:

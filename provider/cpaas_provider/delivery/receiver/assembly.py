@@ -11,22 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cpaas_provider.delivery.receiver.endpoints import Observe
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from cpaas_provider.database.database import Database
-    from cpaas_provider.delivery.receiver.writer import Desk
+    from cpaas_provider.delivery.receiver.writer import ReportWriter
 
 
-complaints = Complaints(logging.getLogger(__name__))
+throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
-WRITE_SECONDS = 5.0
+WRITE_TIMEOUT = 5.0
 """What a transaction of the receiver's may take, the connection to the database included."""
 
 
-class ProvesReports(Protocol):
+class SigningSecrets(Protocol):
     """A connection, as far as reports are proved with it."""
 
     @property
@@ -42,8 +42,8 @@ class ProvesReports(Protocol):
         """The header their signature is in."""
 
 
-def assemble(
-    connections: Callable[[str], ProvesReports | None],
+def create_app(
+    connections: Callable[[str], SigningSecrets | None],
     *,
     guard: Callable[..., Any] | None,
     observe: Observe | None,
@@ -55,27 +55,27 @@ def assemble(
 
     :param connections: reads a connection, which may block; ``None`` where there is no such connection
     :param expected: names connections there are, as far as they can be listed, which may block
-    :param guard: as ``receiver``, like the rest
+    :param guard: as ``build_app``, like the rest
     """
-    from cpaas_provider.delivery.receiver.app import receiver
-    from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
-    from cpaas_provider.delivery.receiver.status_page import add_overview
+    from cpaas_provider.delivery.receiver.app import build_app
+    from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
+    from cpaas_provider.delivery.receiver.status_page import add_status_page
 
-    opened = _OpenedOnce()
+    opened = _LazyDatabase()
 
-    def keys(conn_id: str) -> ConnectionKeys | None:
+    def secrets(conn_id: str) -> ConnectionSecrets | None:
         found = connections(conn_id)
         if found is None:
             return None
-        return ConnectionKeys(
+        return ConnectionSecrets(
             found.journal_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
         )
 
-    app = receiver(
-        keys,
-        opened.desk,
+    app = build_app(
+        secrets,
+        opened.writer,
         guard=guard,
-        store_name=lambda: opened.database().identity,
+        database_id=lambda: opened.database().identity,
         check_database=lambda: opened.database().check(),
         observe=observe,
         expected=partial(_expected, expected, opened.database),
@@ -83,7 +83,7 @@ def assemble(
         described=described,
     )
     if guard is not None:
-        add_overview(app, opened.database, guard, prefix)
+        add_status_page(app, opened.database, guard, prefix)
     return app
 
 
@@ -100,7 +100,9 @@ def callback_lifetime() -> timedelta:
         lifetime = timedelta()
     if lifetime > timedelta():
         return lifetime
-    complaints.say("days", f"[cpaas] callback_days is not a whole number above 0. Using {LIFETIME.days} days instead.")
+    throttled_log.warning(
+        "days", f"[cpaas] callback_days is not a whole number above 0. Using {LIFETIME.days} days instead."
+    )
     return LIFETIME
 
 
@@ -115,7 +117,7 @@ def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Databa
     return found.union(listed())
 
 
-class _OpenedOnce:
+class _LazyDatabase:
     """The store, opened by whoever needs it first, in a process that was forked before."""
 
     def __init__(self) -> None:
@@ -131,15 +133,15 @@ class _OpenedOnce:
 
         with self._lock:
             if self._database is None:
-                self._database = open_database(write_timeout=WRITE_SECONDS)
+                self._database = open_database(write_timeout=WRITE_TIMEOUT)
             return self._database
 
-    def desk(self) -> Desk:
+    def writer(self) -> ReportWriter:
         """Return a desk that stores there.
 
         :raises DatabaseError: when it cannot be opened
         """
-        from cpaas_provider.delivery.receiver.writer import Desk
-        from cpaas_provider.delivery.tracking.report_store import Inbox
+        from cpaas_provider.delivery.receiver.writer import ReportWriter
+        from cpaas_provider.delivery.tracking.report_store import ReportStore
 
-        return Desk(Inbox(self.database()).keep)
+        return ReportWriter(ReportStore(self.database()).keep)

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.receiver.http.responses import ANSWER_SECONDS
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
-from cpaas_provider.delivery.receiver.single_flight import SharedCall
+from cpaas_provider.delivery.receiver.http.responses import RESPONSE_TIMEOUT
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
+from cpaas_provider.delivery.receiver.single_flight import SingleFlight
 
 FRESH_SECONDS = 2.0
 """How long a finding is repeated, so that whoever asks often writes seldom."""
 
-complaints = Complaints(logging.getLogger(__name__))
+throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
 
 class Health:
@@ -24,7 +24,7 @@ class Health:
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
-        self._check = SharedCall(check)
+        self._check = SingleFlight(check)
         self._found = False
         self._until = float("-inf")
 
@@ -37,9 +37,9 @@ class Health:
 
     async def _look(self) -> bool:
         try:
-            await self._check.within(ANSWER_SECONDS)
+            await self._check.result(RESPONSE_TIMEOUT)
         except (TimeoutError, DatabaseError) as error:
-            complaints.say(
+            throttled_log.warning(
                 "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
             )
             return False

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpaas_provider.delivery.receiver.http.responses import BODY_SECONDS, MAX_BODY
+from cpaas_provider.delivery.receiver.http.responses import BODY_TIMEOUT, MAX_BODY
 
-CALLBACK_PATH = "/callback/{conn_id}/{ticket}"
+CALLBACK_PATH = "/callback/{conn_id}/{token}"
 WEBHOOK_PATH = "/webhook/{conn_id}"
 
 _REFUSALS = {
     404: "Unknown connection, unknown or expired URL, or closed endpoint. The response does not say which.",
     405: "The method is not POST.",
-    408: f"The body did not arrive within {BODY_SECONDS:g} s.",
+    408: f"The body did not arrive within {BODY_TIMEOUT:g} s.",
     413: f"The body is larger than {MAX_BODY} bytes.",
     415: "The content type is not JSON, or the body has a content encoding.",
     422: "The body is not JSON in UTF-8.",
@@ -21,10 +21,10 @@ _REFUSALS = {
 _SPENT = {429: "The callback URL has reached the report limit of its request."}
 _UNSIGNED = {401: "The signature is missing or wrong."}
 _CONNECTION = ("conn_id", "Id of the Airflow connection of type cpaas.", ".+")
-_TICKET = ("ticket", "Callback token: created for each request that is sent.", "[^/]+")
+_TOKEN = ("token", "Callback token: created for each request that is sent.", "[^/]+")
 
 
-def describe_doors(prefix: str) -> dict[str, Any]:
+def endpoint_paths(prefix: str) -> dict[str, Any]:
     """Return the paths of both doors.
 
     :param prefix: the path before theirs
@@ -34,7 +34,7 @@ def describe_doors(prefix: str) -> dict[str, Any]:
         "A delivery report to the callback URL of one request",
         "The report is committed before the response. A duplicate changes nothing. For a handshake, the response "
         "names the database that reports go to.",
-        (_CONNECTION, _TICKET),
+        (_CONNECTION, _TOKEN),
         _REFUSALS | _SPENT,
         {"oneOf": [_object("status", const="stored"), _object("database")]},
     )

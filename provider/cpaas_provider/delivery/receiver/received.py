@@ -6,30 +6,30 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.reports import Report
 
-Door = Literal["callback", "webhook"]
+ReportSource = Literal["callback", "webhook"]
 
 
-class Arrival(NamedTuple):
+class ReceivedReport(NamedTuple):
     """An authentic report, as it came.
 
     :param conn_id: the connection it came for
-    :param ticket: what the callback URL says; ``None`` at the account webhook
+    :param token: what the callback URL says; ``None`` at the account webhook
     :param body: the raw JSON text
     :param at: when it came, with its time zone
     """
 
     conn_id: str
-    door: Door
-    ticket: Ticket | None
+    source: ReportSource
+    token: CallbackToken | None
     report: Report
     body: str
     at: datetime
 
 
-class Kept(Enum):
+class StoreResult(Enum):
     """What the store made of it: the first four are kept for good, the others are not stored."""
 
     NEW = "new"

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Found = TypeVar("Found")
 
 
-class SharedCall(Generic[Found]):
+class SingleFlight(Generic[Found]):
     """However many ask, one thread is busy with it. Made for one event loop.
 
     :param work: what is called, in a thread
@@ -20,7 +20,7 @@ class SharedCall(Generic[Found]):
         self._work = work
         self._task: Task[Found] | None = None
 
-    async def within(self, seconds: float) -> Found:
+    async def result(self, seconds: float) -> Found:
         """Return what it returns, or raise what it raises.
 
         :raises TimeoutError: when it takes longer; it goes on, and whoever asks next waits for the same call

@@ -15,14 +15,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import CAMPAIGN_LENGTH, sends
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
 
 PATH = "/deliveries"
 MOST = 100
 """Campaigns one page shows."""
 
 _REFRESH = 5
-_HEAD = ("Campaign", "Task", "Recipients", "Delivered", "Undelivered", "In flight", "Unreported", "State")
+_HEAD = ("Campaign", "Task", "Recipients", "Delivered", "Undelivered", "In flight", "Unreported", "DeliveryStatus")
 _STYLE = (
     "body{font:15px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
     "table{border-collapse:collapse}th,td{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:left}"
@@ -47,7 +47,7 @@ Campaigns = Annotated[
 ]
 
 
-def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..., Any], prefix: str = "") -> None:
+def add_status_page(app: FastAPI, store: Callable[[], Database], guard: Callable[..., Any], prefix: str = "") -> None:
     """Add the page, for whoever is logged in.
 
     :param store: opens the store, which may block
@@ -59,21 +59,21 @@ def add_overview(app: FastAPI, store: Callable[[], Database], guard: Callable[..
         """Show delivery counts as an HTML page, or as JSON with `Accept: application/json`."""
         as_json = "application/json" in request.headers.get("accept", "")
 
-        def told(words: str, status: int) -> Response:
+        def message(words: str, status: int) -> Response:
             if as_json:
                 return JSONResponse({"detail": words}, status)
             return HTMLResponse(_page(f"<p>{html.escape(words)}</p>"), status, headers={"Cache-Control": "no-store"})
 
         if not _is_question(campaigns):
             # Whoever opens the page by hand has asked nothing wrong.
-            return told(_HINT, 422 if as_json or campaigns else 200)
+            return message(_HINT, 422 if as_json or campaigns else 200)
         try:
-            found = await asyncio.to_thread(overview, store, campaigns)
+            found = await asyncio.to_thread(read_statuses, store, campaigns)
         except DatabaseError as error:
-            return told(str(error), 503)
+            return message(str(error), 503)
         if as_json:
             return JSONResponse(found)
-        return HTMLResponse(page_of(found), headers={"Refresh": str(_REFRESH), "Cache-Control": "no-store"})
+        return HTMLResponse(render(found), headers={"Refresh": str(_REFRESH), "Cache-Control": "no-store"})
 
 
 def _is_question(campaigns: Sequence[str]) -> bool:
@@ -82,19 +82,19 @@ def _is_question(campaigns: Sequence[str]) -> bool:
     )
 
 
-def overview(store: Callable[[], Database], campaigns: list[str]) -> list[dict[str, Any]]:
+def read_statuses(store: Callable[[], Database], campaigns: list[str]) -> list[dict[str, Any]]:
     """Return what is known of campaigns, in their order, each once.
 
     :raises DatabaseError: when the store cannot be read
     """
     wanted = list(dict.fromkeys(campaigns))
     with store().connect() as connection:
-        counts = counts_of(connection, wanted)
+        counts = read_counts(connection, wanted)
         noted = {row.campaign: row for row in connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))}
-    return [_line(one, counts.get(one, Counts()), noted.get(one)) for one in wanted]
+    return [_line(one, counts.get(one, DeliveryCounts()), noted.get(one)) for one in wanted]
 
 
-def _line(campaign: str, counts: Counts, send: Any) -> dict[str, Any]:
+def _line(campaign: str, counts: DeliveryCounts, send: Any) -> dict[str, Any]:
     accepted = None if send is None else send.expected
     expected = None if accepted is None else counts.expected(accepted)
     # Until the task has ended, nobody knows to how many it will have sent.
@@ -124,7 +124,7 @@ def _state(send: Any, missing: int) -> str:
     return "waiting for reports" if missing else "all reported"
 
 
-def page_of(lines: list[dict[str, Any]]) -> str:
+def render(lines: list[dict[str, Any]]) -> str:
     """Return the page; whatever a name holds is shown as text."""
     names = ("campaign", "task", "expected", "delivered", "undelivered", "in_flight", "unreported", "state")
     rows = "".join(
@@ -134,7 +134,7 @@ def page_of(lines: list[dict[str, Any]]) -> str:
     heads = "".join(f"<th>{head}</th>" for head in _HEAD)
     return _page(
         f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>Counts of the delivery reports received so far. The page refreshes every {_REFRESH} seconds.</p>"
+        f"<p>DeliveryCounts of the delivery reports received so far. The page refreshes every {_REFRESH} seconds.</p>"
     )
 
 

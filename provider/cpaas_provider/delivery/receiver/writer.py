@@ -12,27 +12,27 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from cpaas_provider.database.errors import RejectedDataError
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
 
-Write = Callable[[Sequence[Arrival]], list[Kept]]
+Write = Callable[[Sequence[ReceivedReport]], list[StoreResult]]
 
-ROOM = 2000
+MAX_PENDING = 2000
 """Arrivals of one connection in hand; of all, twice as many."""
 
-MOST_AT_ONCE = 500
+MAX_BATCH = 500
 """Arrivals in one transaction, so that none takes long."""
 
-_Waiting = tuple[Arrival, "Future[Kept]"]
+_Waiting = tuple[ReceivedReport, "Future[StoreResult]"]
 
 
-class DeskFullError(Exception):
+class BackpressureError(Exception):
     """More reports arrived than can be stored now, or the writer is closed. The report was not stored."""
 
 
-class TakesArrivals(Protocol):
+class ReportSink(Protocol):
     """What stores arrivals for good."""
 
-    async def hand_in(self, arrival: Arrival) -> Kept:
+    async def submit(self, received: ReceivedReport) -> StoreResult:
         """Return once it is stored."""
         ...
 
@@ -41,7 +41,7 @@ class TakesArrivals(Protocol):
         ...
 
 
-class Desk:
+class ReportWriter:
     """Takes arrivals from one event loop and stores them in a thread of its own.
 
     A transaction begins with the first arrival, without waiting for more. What arrives before its commit goes into the
@@ -49,32 +49,34 @@ class Desk:
     and most of the work is by transaction.
 
     :param write: stores arrivals in one transaction, durably, and returns what became of each
-    :param room: how many of one connection may be in hand, 1 or more; of all, twice as many
+    :param max_pending: how many of one connection may be in hand, 1 or more; of all, twice as many
     """
 
-    def __init__(self, write: Write, *, room: int = ROOM) -> None:
+    def __init__(self, write: Write, *, max_pending: int = MAX_PENDING) -> None:
         self._write = write
-        self._room = room
-        self._in_hand: Counter[str] = Counter()
+        self._max_pending = max_pending
+        self._pending: Counter[str] = Counter()
         self._closed = False
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         # A daemon, lest a server that is killed waits for it: what was not committed was not acknowledged.
         self._thread = threading.Thread(target=self._work, name="cpaas-delivery-writer", daemon=True)
         self._thread.start()
 
-    async def hand_in(self, arrival: Arrival) -> Kept:
+    async def submit(self, received: ReceivedReport) -> StoreResult:
         """Return what became of an arrival, once it is stored for good. Giving up waiting does not take it back.
 
-        :raises DeskFullError: when there is no room, or the desk is closed; it was not stored
+        :raises BackpressureError: when there is no room, or the desk is closed; it was not stored
         :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
         :raises DatabaseError: when the transaction failed; nothing of it was stored
         """
-        held = self._in_hand
-        if self._closed or held[arrival.conn_id] >= self._room or held.total() >= 2 * self._room:
-            raise DeskFullError("Too many delivery reports at once. Nothing was stored. Send the report again later.")
-        future: Future[Kept] = asyncio.get_running_loop().create_future()
-        held[arrival.conn_id] += 1
-        self._queue.put((arrival, future))
+        pending = self._pending
+        if self._closed or pending[received.conn_id] >= self._max_pending or pending.total() >= 2 * self._max_pending:
+            raise BackpressureError(
+                "Too many delivery reports at once. Nothing was stored. Send the report again later."
+            )
+        future: Future[StoreResult] = asyncio.get_running_loop().create_future()
+        pending[received.conn_id] += 1
+        self._queue.put((received, future))
         return await future
 
     async def close(self) -> None:
@@ -89,7 +91,7 @@ class Desk:
         while going_on:
             batch = [self._queue.get()]
             with contextlib.suppress(Empty):
-                while batch[-1] is not None and len(batch) < MOST_AT_ONCE:
+                while batch[-1] is not None and len(batch) < MAX_BATCH:
                     batch.append(self._queue.get_nowait())
             waiting = [one for one in batch if one is not None]
             going_on = len(waiting) == len(batch)
@@ -99,7 +101,7 @@ class Desk:
     def _store(self, waiting: list[_Waiting]) -> None:
         """Write them together; where the database rejects one of them, bisect, so that it fails alone."""
         try:
-            results = self._write([arrival for arrival, _ in waiting])
+            results = self._write([received for received, _ in waiting])
         except RejectedDataError as error:
             if len(waiting) == 1:
                 self._wake(waiting, error)
@@ -112,14 +114,16 @@ class Desk:
         else:
             self._wake(waiting, results)
 
-    def _wake(self, waiting: list[_Waiting], outcome: list[Kept] | Exception) -> None:
-        futures, conn_ids = [future for _, future in waiting], Counter(arrival.conn_id for arrival, _ in waiting)
+    def _wake(self, waiting: list[_Waiting], outcome: list[StoreResult] | Exception) -> None:
+        futures, conn_ids = [future for _, future in waiting], Counter(received.conn_id for received, _ in waiting)
         # A loop that is closed has nobody left who waits.
         with contextlib.suppress(RuntimeError):
-            futures[0].get_loop().call_soon_threadsafe(self._tell, futures, conn_ids, outcome)
+            futures[0].get_loop().call_soon_threadsafe(self._resolve, futures, conn_ids, outcome)
 
-    def _tell(self, futures: list[Future[Kept]], conn_ids: Counter[str], outcome: list[Kept] | Exception) -> None:
-        self._in_hand -= conn_ids
+    def _resolve(
+        self, futures: list[Future[StoreResult]], conn_ids: Counter[str], outcome: list[StoreResult] | Exception
+    ) -> None:
+        self._pending -= conn_ids
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("The report writer must return one result for each report.")
         for place, future in enumerate(futures):
@@ -131,40 +135,40 @@ class Desk:
                     future.set_result(outcome[place])
 
 
-class DeskWhenNeeded:
+class LazyReportWriter:
     """A desk that is opened, off the loop, by the first who hands something in.
 
-    :param open_desk: opens the store, which may block; called again by the next arrival when it failed
+    :param open_writer: opens the store, which may block; called again by the next arrival when it failed
     """
 
-    def __init__(self, open_desk: Callable[[], TakesArrivals]) -> None:
-        self._open_desk = open_desk
-        self._opening: Future[TakesArrivals] | None = None
-        self._desk: TakesArrivals | None = None
+    def __init__(self, open_writer: Callable[[], ReportSink]) -> None:
+        self._open_writer = open_writer
+        self._opening: Future[ReportSink] | None = None
+        self._writer: ReportSink | None = None
 
-    async def hand_in(self, arrival: Arrival) -> Kept:
+    async def submit(self, received: ReceivedReport) -> StoreResult:
         """Return what became of an arrival.
 
-        :raises DeskFullError: as ``Desk``
-        :raises DatabaseError: as ``Desk``, and when the store cannot be opened
+        :raises BackpressureError: as ``ReportWriter``
+        :raises DatabaseError: as ``ReportWriter``, and when the store cannot be opened
         """
-        desk = self._desk or await self._opened()
-        return await desk.hand_in(arrival)
+        writer = self._writer or await self._opened()
+        return await writer.submit(received)
 
     async def close(self) -> None:
         """Store what is in hand. The next arrival opens it anew."""
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            await desk.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
 
-    async def _opened(self) -> TakesArrivals:
+    async def _opened(self) -> ReportSink:
         if self._opening is None:
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open_desk))
-            self._opening.add_done_callback(self._take_place)
+            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open_writer))
+            self._opening.add_done_callback(self._install)
         # Shielded: one who gives up must not stop it for the others.
         return await asyncio.shield(self._opening)
 
-    def _take_place(self, opening: Future[TakesArrivals]) -> None:
+    def _install(self, opening: Future[ReportSink]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
-            self._desk = opening.result()
+            self._writer = opening.result()

@@ -11,19 +11,19 @@ from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.tracking.counts import COUNTS
+from cpaas_provider.delivery.tracking.counts import IS_COUNTED
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
 
-STRANGE = (
+NOT_IN_DATABASE = (
     "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "
     "sender, receiver and triggerer do not share one database. Set [cpaas] database to the same database for workers, "
     "API server and triggerer."
 )
 
 
-def open_reports() -> Database:
+def open_report_database() -> Database:
     """Open the store that Airflow's configuration names, to read reports.
 
     :raises ReportsNotSupportedError: when it is a database without reports
@@ -38,7 +38,7 @@ def open_reports() -> Database:
     return database
 
 
-def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
+def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str]:
     """Return which campaigns the store knows to be sent."""
     found: set[str] = set()
     for batch in batched(campaigns):
@@ -46,7 +46,7 @@ def noted(connection: Connection, campaigns: Iterable[str]) -> set[str]:
     return found
 
 
-def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
+def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
     """Return to how many each campaign was sent, as its sender noted; one nobody noted is left out."""
     found: dict[str, int] = {}
     for batch in batched(campaigns):
@@ -57,8 +57,8 @@ def expected_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, i
     return found
 
 
-def conflicts_of(connection: Connection, campaigns: Iterable[str]) -> int:
+def count_conflicts(connection: Connection, campaigns: Iterable[str]) -> int:
     """Return of how many recipients it was reported both that it was delivered and that it was not."""
     rows = deliveries.c
-    both = select(func.count()).where(rows.delivered, rows.failed, COUNTS)
+    both = select(func.count()).where(rows.delivered, rows.failed, IS_COUNTED)
     return sum(connection.execute(both.where(rows.campaign.in_(batch))).scalar_one() for batch in batched(campaigns))

@@ -12,13 +12,13 @@ from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists
 
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.reports import DeliveryStatus
 
-UNSEEN = timedelta(seconds=60)
+COMMIT_LAG = timedelta(seconds=60)
 """For how long what a process has written may not be seen by others yet: its transaction may wait for a lock."""
 
 
-def _number(states: Iterable[State]) -> ColumnElement[int]:
+def _number(states: Iterable[DeliveryStatus]) -> ColumnElement[int]:
     return func.count(case((deliveries.c.state.in_([int(state) for state in states]), 1)))
 
 
@@ -26,9 +26,9 @@ _BY_REQUEST = select(
     deliveries.c.campaign,
     deliveries.c.conn_id,
     deliveries.c.reference,
-    _number(state for state in State if state.delivered).label("delivered"),
-    _number(state for state in State if state.final and not state.delivered).label("undelivered"),
-    _number(state for state in State if not state.final).label("in_flight"),
+    _number(state for state in DeliveryStatus if state.delivered).label("delivered"),
+    _number(state for state in DeliveryStatus if state.final and not state.delivered).label("undelivered"),
+    _number(state for state in DeliveryStatus if not state.final).label("in_flight"),
     func.max(deliveries.c.touched).label("touched"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
@@ -41,7 +41,7 @@ IS_ACCEPTED = exists().where(
 
 _OTHER = deliveries.alias()
 
-COUNTS = or_(
+IS_COUNTED = or_(
     exists().where(
         sends.c.campaign == deliveries.c.campaign,
         sends.c.conn_id == deliveries.c.conn_id,
@@ -52,7 +52,7 @@ COUNTS = or_(
         ~exists().where(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
     ),
 )
-"""Of a recipient: what is known of him is about his campaign, as ``counts_of`` has it."""
+"""Of a recipient: what is known of him is about his campaign, as ``read_counts`` has it."""
 
 _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
     "sqlite": func.json_each,
@@ -62,7 +62,7 @@ _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class DeliveryCounts:
     """Of how many recipients what is known.
 
     :param touched: when that last changed
@@ -93,13 +93,13 @@ class Counts:
         """
         return max(accepted + self.unknown, self.known)
 
-    def unless_accepted(self) -> Counts:
+    def as_unknown(self) -> DeliveryCounts:
         """Return the same for a request of unknown outcome, which is a campaign by itself."""
         return replace(self, unknown=self.known)
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: DeliveryCounts) -> DeliveryCounts:
         """Return what both come to together."""
-        return Counts(
+        return DeliveryCounts(
             self.delivered + other.delivered,
             self.undelivered + other.undelivered,
             self.in_flight + other.in_flight,
@@ -108,20 +108,20 @@ class Counts:
         )
 
 
-def counts_of(connection: Connection, campaigns: Iterable[str]) -> dict[str, Counts]:
+def read_counts(connection: Connection, campaigns: Iterable[str]) -> dict[str, DeliveryCounts]:
     """Return the counts of campaigns; one of which nothing is known is left out.
 
     Reports count on the connection that sent, as its sender noted; where nobody did, on the only one there are any of.
     Who is of a request that nobody knows to be accepted is counted as unknown while such requests may be out; once it
     is certain that there are none, what is reported of one is of an attempt that another took the place of.
     """
-    found: dict[str, Counts] = {}
+    found: dict[str, DeliveryCounts] = {}
     for batch in batched(dict.fromkeys(campaigns)):
         found |= _counted(connection, deliveries.c.campaign.in_(batch))
     return found
 
 
-def touched_since(connection: Connection, since: datetime, wanted: Iterable[str]) -> dict[str, Counts]:
+def counts_changed_since(connection: Connection, since: datetime, wanted: Iterable[str]) -> dict[str, DeliveryCounts]:
     """Return the counts of campaigns of which something became known since, by one query; when that was is left out.
 
     What was written by then and could not be seen yet is counted, too.
@@ -130,13 +130,13 @@ def touched_since(connection: Connection, since: datetime, wanted: Iterable[str]
     """
     # Named to the database: rows that are read only to be passed over take a thread long where the others are busy.
     names: Any = _NAMES[connection.dialect.name](literal(json.dumps(list(wanted)))).table_valued("value")
-    recently = select(deliveries.c.campaign).where(deliveries.c.touched >= since - UNSEEN)
+    recently = select(deliveries.c.campaign).where(deliveries.c.touched >= since - COMMIT_LAG)
     fresh = recently.where(deliveries.c.campaign.in_(select(names.c.value)))
     counted = _counted(connection, deliveries.c.campaign.in_(fresh))
     return {campaign: replace(counts, touched=None) for campaign, counts in counted.items()}
 
 
-def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, Counts]:
+def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, DeliveryCounts]:
     by = _BY_REQUEST.where(which).subquery()
     accepted = requests.c.reference.is_not(None)
     sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight"))
@@ -154,7 +154,7 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, Co
         .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
         .group_by(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted)
     )
-    found: dict[str, Counts] = {}
+    found: dict[str, DeliveryCounts] = {}
     places: dict[str, str] = {}
     ambiguous: set[str] = set()
     for campaign, conn_id, noted, unknown, is_accepted, *numbers, touched in connection.execute(query):
@@ -163,26 +163,26 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, Co
         if noted is not None and unknown == 0 and not is_accepted:
             continue
         delivered, undelivered, in_flight = map(int, numbers)
-        counts = Counts(delivered, undelivered, in_flight, touched)
+        counts = DeliveryCounts(delivered, undelivered, in_flight, touched)
         if noted is not None and not is_accepted:
-            counts = counts.unless_accepted()
-        found[campaign] = found.get(campaign, Counts()) + counts
+            counts = counts.as_unknown()
+        found[campaign] = found.get(campaign, DeliveryCounts()) + counts
     return {campaign: counts for campaign, counts in found.items() if campaign not in ambiguous}
 
 
-def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield what is known of each recipient, campaign by campaign, as plain values.
 
     Each has ``campaign``, ``recipient`` (empty where the service does not name it), ``outcome``, ``status``,
     ``reason``, ``conflict`` (it was both delivered and failed), ``reported``, ``reference`` and ``message_id``.
     """
     for campaign in dict.fromkeys(campaigns):
-        query = select(deliveries).where(deliveries.c.campaign == campaign, COUNTS).order_by(deliveries.c.recipient)
+        query = select(deliveries).where(deliveries.c.campaign == campaign, IS_COUNTED).order_by(deliveries.c.recipient)
         for row in connection.execution_options(yield_per=1000).execute(query):
             yield {
                 "campaign": row.campaign,
                 "recipient": "" if row.recipient.startswith("#") else row.recipient,
-                "outcome": State(row.state).name.lower(),
+                "outcome": DeliveryStatus(row.state).name.lower(),
                 "status": row.status,
                 "reason": row.reason,
                 "conflict": row.delivered and row.failed,
@@ -193,7 +193,7 @@ def recipients_of(connection: Connection, campaigns: Iterable[str]) -> Iterator[
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class StrongestReport:
     """What the strongest report of a request says.
 
     :param at: when it arrived
@@ -204,16 +204,16 @@ class Reported:
     at: datetime
 
 
-def reported(connection: Connection, conn_id: str, reference: str) -> Reported | None:
+def strongest_report(connection: Connection, conn_id: str, reference: str) -> StrongestReport | None:
     """Return what is reported of a request that is a campaign by itself, ``None`` where nothing is."""
     columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported
     theirs = and_(deliveries.c.campaign == reference, deliveries.c.conn_id == conn_id, deliveries.c.status != "")
     query = select(*columns).where(theirs)
     row = connection.execute(query.order_by(deliveries.c.state.desc(), deliveries.c.reported).limit(1)).first()
-    return None if row is None else Reported(row.status, row.message_id, row.reported)
+    return None if row is None else StrongestReport(row.status, row.message_id, row.reported)
 
 
-def carried_out(connection: Connection, conn_id: str, names: Iterable[str]) -> dict[str, str | None]:
+def confirmed_requests(connection: Connection, conn_id: str, names: Iterable[str]) -> dict[str, str | None]:
     """Return the references of a connection's requests known to be carried out, each with the service's id where told.
 
     :param names: of campaigns, for all of their requests of which anything was reported, and of requests: what is

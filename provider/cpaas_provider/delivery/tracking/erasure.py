@@ -14,18 +14,18 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, se
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import deliveries, reports, requests
-from cpaas_provider.delivery.reports import State
-from cpaas_provider.delivery.tracking.membership import NOT_NAMED, nobody
+from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.membership import UNNAMED_PREFIX, unnamed_recipient
 from cpaas_provider.delivery.tracking.mentions import Wanted, find
-from cpaas_provider.delivery.tracking.report_store import ORPHAN
+from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
-AT_ONCE = 5_000
+PAGE_ROWS = 5_000
 """Rows that are read at a time."""
 
 ERASED = "erased"
 """The status of a recipient of whom nothing had been reported."""
 
-_TOLD_TO_NOBODY = 0
+_NOT_PUBLISHED = 0
 _TEXTS = ("status", "reason", "message_id", "reference")
 
 
@@ -76,8 +76,12 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
     changed = _without_name(wanted, row)
     if _is_about(wanted, row):
         changed |= {"recipient": _new_name(connection, row), "reason": None}
-        if row.state == State.IN_FLIGHT:
-            changed |= {"state": int(State.UNDELIVERED), "failed_in": _TOLD_TO_NOBODY, "touched": datetime.now(UTC)}
+        if row.state == DeliveryStatus.IN_FLIGHT:
+            changed |= {
+                "state": int(DeliveryStatus.UNDELIVERED),
+                "failed_in": _NOT_PUBLISHED,
+                "touched": datetime.now(UTC),
+            }
             # A word of the service's is proof that the request was carried out, so it stays.
             changed["status"] = changed.get("status", row.status) or ERASED
     return connection.execute(update(deliveries).where(*_is(deliveries, row)).values(changed)).rowcount
@@ -85,12 +89,12 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
 
 def _new_name(connection: Connection, row: Row[Any]) -> str:
     """Return a name that says nothing: of the only recipient of a request, that of reports which name nobody."""
-    nameless = nobody(row.reference)
+    nameless = unnamed_recipient(row.reference)
     alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
     taken = select(deliveries.c.state).where(*_is(deliveries, row, recipient=nameless))
     if connection.execute(alone).first() is not None and connection.execute(taken).first() is None:
         return nameless
-    return f"{NOT_NAMED}erased-{secrets.token_hex(8)}"
+    return f"{UNNAMED_PREFIX}erased-{secrets.token_hex(8)}"
 
 
 def _is_about(wanted: Wanted, row: Row[Any]) -> bool:
@@ -99,7 +103,7 @@ def _is_about(wanted: Wanted, row: Row[Any]) -> bool:
 
 def _names(wanted: Wanted, campaign: str) -> bool:
     # Other names of campaigns are our own.
-    return campaign.startswith(ORPHAN) and wanted.in_text(campaign)
+    return campaign.startswith(UNTRACKED_PREFIX) and wanted.in_text(campaign)
 
 
 def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def _without_name(wanted: Wanted, row: Row[Any]) -> dict[str, Any]:
     if wanted.in_text(row.status):
         changed["status"] = ERASED
     if _names(wanted, row.campaign):
-        changed["campaign"] = f"{ORPHAN}erased-{secrets.token_hex(8)}"
+        changed["campaign"] = f"{UNTRACKED_PREFIX}erased-{secrets.token_hex(8)}"
     return changed
 
 
@@ -139,7 +143,7 @@ def _pages(database: Database, table: Table, query: Select[Any]) -> Iterator[Seq
     while True:
         page = query if after is None else query.where(_beyond(key, after))
         with database.connect() as connection:
-            rows = connection.execute(page.order_by(*key).limit(AT_ONCE)).all()
+            rows = connection.execute(page.order_by(*key).limit(PAGE_ROWS)).all()
         if not rows:
             return
         after = tuple([getattr(rows[-1], column.name) for column in key])

@@ -98,12 +98,12 @@ class _Contacts:
 
 
 def _plain(found: Any) -> dict[str, Any]:
-    from cpaas_provider.delivery.reports import State
+    from cpaas_provider.delivery.reports import DeliveryStatus
 
     return {
         "recipient": found.recipient,
         "campaign": found.campaign,
-        "outcome": State(found.state).name.lower(),
+        "outcome": DeliveryStatus(found.state).name.lower(),
         "status": found.status,
         "reason": found.reason,
     }
@@ -118,16 +118,16 @@ def _query(key: str) -> Select[Any]:
     from sqlalchemy import and_, or_, select
 
     from cpaas_provider.database.schema import deliveries, has_failed
-    from cpaas_provider.delivery.tracking.counts import COUNTS
+    from cpaas_provider.delivery.tracking.counts import IS_COUNTED
     from cpaas_provider.delivery.tracking.events import BATCHED
 
     if found := _BATCH.fullmatch(key):
         campaign, batch = found[1], int(found[2])
-        who = or_(*(and_(one.who, one.told_in == batch) for one in BATCHED.values()))
+        who = or_(*(and_(one.who, one.published_batch == batch) for one in BATCHED.values()))
         if campaign:
             who = and_(who, deliveries.c.campaign == campaign)
     elif _CAMPAIGN.fullmatch(key):
-        who = and_(deliveries.c.campaign == key, has_failed, COUNTS)
+        who = and_(deliveries.c.campaign == key, has_failed, IS_COUNTED)
     else:
         raise SourceError(
             "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."

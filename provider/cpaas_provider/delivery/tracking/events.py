@@ -30,39 +30,39 @@ from sqlalchemy import (
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
-from cpaas_provider.delivery.tracking.counts import IS_ACCEPTED, UNSEEN, Counts, counts_of
-from cpaas_provider.delivery.tracking.report_store import ORPHAN
+from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"
 AIRTIME_SUCCEEDED: Final = "airtime_succeeded"
 LINK_CLICKED: Final = "link_clicked"
 
-OPEN_AT_MOST = timedelta(hours=72)
+MAX_REPORT_WAIT = timedelta(hours=72)
 """How long after its end a campaign is waited for; then it is finished, with those counted of whom nothing is known."""
 
-UNENDED_AT_MOST = timedelta(days=7)
+MAX_SEND_DURATION = timedelta(days=7)
 """How long after its beginning a campaign is waited for whose task never came to an end."""
 
-GATHERING = timedelta(seconds=60)
+MIN_BATCH_INTERVAL = timedelta(seconds=60)
 """How far batches of one kind are apart on a connection; what happens in between is told together."""
 
 BATCH_SIZE = 20_000
 """Recipients of a batch; more come in the next."""
 
-ADOPTION = timedelta(minutes=10)
+UNTRACKED_GRACE = timedelta(minutes=10)
 """How long the report of a message nobody has noted yet waits for somebody who does."""
 
-FINISHED_AT_ONCE = 500
+MAX_FINISHED = 500
 """Campaigns that are found finished at a time."""
 
-MOST_ROUNDS = 1000
+MAX_ROUNDS = 1000
 """Times that many campaigns of one look; what is left after them is found by the next look at all campaigns."""
 
 NO_BATCH = 0
 
-_COLLECTING = 0x6370616174
-"""What several processes that collect at once wait for; any number will do."""
+_DETECTION_LOCK = 0x6370616174
+"""What several processes that detect_events at once wait for; any number will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Batched:
     """What happens to single recipients, and is told in batches."""
 
     who: ColumnElement[bool]
-    told_in: Column[int]
+    published_batch: Column[int]
 
 
 BATCHED: dict[str, _Batched] = {
@@ -83,7 +83,7 @@ KINDS = (CAMPAIGN_FINISHED, *BATCHED)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class DeliveryEvent:
     """What happened in one campaign.
 
     :param campaign: its reference; empty for messages nobody has noted
@@ -105,7 +105,7 @@ class Happening:
         return f"{self.campaign}.{self.batch}" if self.batch else self.campaign
 
 
-def collect(database: Database, since: Mapping[str, datetime], looked: datetime | None = None) -> None:
+def detect_events(database: Database, since: Mapping[str, datetime], looked: datetime | None = None) -> None:
     """Find what happened, and keep it to be told.
 
     :param since: for each kind somebody wants to know of, from when on; what happened before is told to nobody
@@ -114,35 +114,35 @@ def collect(database: Database, since: Mapping[str, datetime], looked: datetime 
     """
     now = datetime.now(UTC)
     if CAMPAIGN_FINISHED in since:
-        _collect_finished(database, since[CAMPAIGN_FINISHED], now, looked)
+        _detect_finished(database, since[CAMPAIGN_FINISHED], now, looked)
     with database.connect() as connection:
         pending = {kind: _pending(connection, kind, now) for kind in BATCHED if kind in since}
     for kind, conn_ids in pending.items():
         for conn_id in conn_ids:
-            database.write(partial(_keep_batch, kind=kind, conn_id=conn_id, since=since[kind], now=now))
+            database.write(partial(_record_batch, kind=kind, conn_id=conn_id, since=since[kind], now=now))
 
 
-def _collect_finished(database: Database, since: datetime, now: datetime, looked: datetime | None) -> None:
-    for _ in range(MOST_ROUNDS):
+def _detect_finished(database: Database, since: datetime, now: datetime, looked: datetime | None) -> None:
+    for _ in range(MAX_ROUNDS):
         with database.connect() as connection:
             finished = _finished(connection, now, looked)
         if finished:
-            database.write(partial(_keep_finished, finished=finished, since=since, now=now))
-        if len(finished) < FINISHED_AT_ONCE:
+            database.write(partial(_record_finished, finished=finished, since=since, now=now))
+        if len(finished) < MAX_FINISHED:
             return
 
 
-def untold(connection: Connection, limit: int = 200) -> list[Happening]:
+def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]:
     """Return what nobody was told of yet, first what was found first; batches are never torn apart."""
     first = select(events.c.seq).where(events.c.told.is_(None)).order_by(events.c.seq).limit(limit).subquery()
     batches = select(events.c.batch).where(events.c.seq.in_(select(first)), events.c.batch != NO_BATCH)
     query = select(events).where(
         events.c.told.is_(None), or_(events.c.seq.in_(select(first)), events.c.batch.in_(batches))
     )
-    return [_happening(row) for row in connection.execute(query.order_by(events.c.seq))]
+    return [_event_of(row) for row in connection.execute(query.order_by(events.c.seq))]
 
 
-def note_told(connection: Connection, told: Iterable[Happening]) -> None:
+def mark_published(connection: Connection, told: Iterable[DeliveryEvent]) -> None:
     """Note that whoever wants to know of these was told."""
     values = [{"seq_told": one.seq, "at": datetime.now(UTC)} for one in told]
     if values:
@@ -151,8 +151,8 @@ def note_told(connection: Connection, told: Iterable[Happening]) -> None:
         )
 
 
-def _happening(row: Row[Any]) -> Happening:
-    return Happening(row.seq, row.kind, row.campaign, row.batch, row.conn_id, row.made, json.loads(row.facts))
+def _event_of(row: Row[Any]) -> DeliveryEvent:
+    return DeliveryEvent(row.seq, row.kind, row.campaign, row.batch, row.conn_id, row.made, json.loads(row.facts))
 
 
 def _number(*which: ColumnElement[bool]) -> ColumnElement[int]:
@@ -172,29 +172,29 @@ _IS_COMPLETE = and_(
         else_=sends.c.expected + _number(~IS_ACCEPTED) <= _number(_IS_FINAL),
     ),
 )
-"""As ``Counts.expected`` has it."""
+"""As ``DeliveryCounts.expected`` has it."""
 
 
 def _finished(connection: Connection, now: datetime, looked: datetime | None) -> list[Row[Any]]:
     """Return the sends that have come to their end, though nobody has noted it yet."""
     overdue = [
-        sends.c.ended < now - OPEN_AT_MOST,
-        and_(sends.c.ended.is_(None), sends.c.began < now - UNENDED_AT_MOST),
+        sends.c.ended < now - MAX_REPORT_WAIT,
+        and_(sends.c.ended.is_(None), sends.c.began < now - MAX_SEND_DURATION),
     ]
-    query = select(sends).where(sends.c.finished.is_(None), or_(_IS_COMPLETE, *overdue)).limit(FINISHED_AT_ONCE)
+    query = select(sends).where(sends.c.finished.is_(None), or_(_IS_COMPLETE, *overdue)).limit(MAX_FINISHED)
     if looked is not None:
         # One by one, as each has an index: counting all that are open takes long.
         unfinished = select(sends.c.campaign).where(sends.c.finished.is_(None))
-        touched = select(deliveries.c.campaign).where(deliveries.c.touched >= looked - UNSEEN)
-        some = (unfinished.where(one) for one in (sends.c.ended >= looked - UNSEEN, *overdue))
+        touched = select(deliveries.c.campaign).where(deliveries.c.touched >= looked - COMMIT_LAG)
+        some = (unfinished.where(one) for one in (sends.c.ended >= looked - COMMIT_LAG, *overdue))
         query = query.where(sends.c.campaign.in_(union_all(touched, *some)))
     return list(connection.execute(query))
 
 
-def _keep_finished(connection: Connection, finished: list[Row[Any]], since: datetime, now: datetime) -> None:
-    _alone(connection)
+def _record_finished(connection: Connection, finished: list[Row[Any]], since: datetime, now: datetime) -> None:
+    _advisory_lock(connection)
     names = [row.campaign for row in finished]
-    counts = counts_of(connection, names)
+    counts = read_counts(connection, names)
     alone = and_(requests.c.reference.in_(names), requests.c.reference == requests.c.campaign)
     single = set(connection.execute(select(requests.c.reference).where(alone)).scalars())
     kept = select(events.c.campaign).where(events.c.kind == CAMPAIGN_FINISHED, events.c.campaign.in_(names))
@@ -206,24 +206,24 @@ def _keep_finished(connection: Connection, finished: list[Row[Any]], since: date
         # A later try of it may have gone on meanwhile, or another process been quicker.
         if not connection.execute(mine.values(finished=now)).rowcount:
             continue
-        count = counts.get(row.campaign, Counts())
+        count = counts.get(row.campaign, DeliveryCounts())
         if _finished_at(row, count) >= since and row.campaign not in known:
             facts = {**_facts_of(row, count), "single": row.campaign in single}
             rows.append(_event(CAMPAIGN_FINISHED, row.campaign, NO_BATCH, row.conn_id, facts, now))
-    _keep(connection, rows)
+    _insert(connection, rows)
 
 
-def _finished_at(row: Row[Any], count: Counts) -> datetime:
+def _finished_at(row: Row[Any], count: DeliveryCounts) -> datetime:
     began: datetime = row.began
     ended: datetime | None = row.ended
     if ended is None:
-        return began + UNENDED_AT_MOST
+        return began + MAX_SEND_DURATION
     if count.final < count.expected(row.expected):
-        return ended + OPEN_AT_MOST
+        return ended + MAX_REPORT_WAIT
     return max(ended, count.touched or ended)
 
 
-def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
+def _facts_of(row: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
     expected = count.expected(row.expected or 0)
     return {
         "operation": row.operation,
@@ -242,10 +242,10 @@ def _facts_of(row: Row[Any], count: Counts) -> dict[str, Any]:
 def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     """Return who belongs to no batch yet, those aside whom a campaign may still adopt."""
     batched = BATCHED[kind]
-    named = deliveries.c.campaign.startswith(ORPHAN) | (deliveries.c.campaign == deliveries.c.reference)
+    named = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
     noted = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-    theirs = or_(~named, noted, deliveries.c.touched < now - ADOPTION)
-    return and_(batched.who, batched.told_in.is_(None), theirs)
+    theirs = or_(~named, noted, deliveries.c.touched < now - UNTRACKED_GRACE)
+    return and_(batched.who, batched.published_batch.is_(None), theirs)
 
 
 def _pending(connection: Connection, kind: str, now: datetime) -> list[str]:
@@ -256,7 +256,7 @@ def _pending(connection: Connection, kind: str, now: datetime) -> list[str]:
 
 def _is_due(connection: Connection, kind: str, conn_id: str, now: datetime) -> bool:
     newest = select(func.max(events.c.batch)).where(events.c.kind == kind, events.c.conn_id == conn_id)
-    return (connection.execute(newest).scalar() or 0) <= _batch_of(now - GATHERING)
+    return (connection.execute(newest).scalar() or 0) <= _batch_of(now - MIN_BATCH_INTERVAL)
 
 
 def _batch_of(moment: datetime) -> int:
@@ -264,35 +264,35 @@ def _batch_of(moment: datetime) -> int:
     return int(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03}")
 
 
-def _keep_batch(connection: Connection, kind: str, conn_id: str, since: datetime, now: datetime) -> None:
-    _alone(connection)
+def _record_batch(connection: Connection, kind: str, conn_id: str, since: datetime, now: datetime) -> None:
+    _advisory_lock(connection)
     if not _is_due(connection, kind, conn_id, now):
         return
     newest = connection.execute(select(func.max(events.c.batch))).scalar() or 0
-    batch, told_in = max(_batch_of(now), newest + 1), BATCHED[kind].told_in
+    batch, published_batch = max(_batch_of(now), newest + 1), BATCHED[kind].published_batch
     waiting = and_(_waiting(kind, now), deliveries.c.conn_id == conn_id)
-    _put(connection, told_in, NO_BATCH, and_(waiting, deliveries.c.touched < since))
-    _put(connection, told_in, batch, and_(waiting, deliveries.c.touched >= since))
+    _assign_batch(connection, published_batch, NO_BATCH, and_(waiting, deliveries.c.touched < since))
+    _assign_batch(connection, published_batch, batch, and_(waiting, deliveries.c.touched >= since))
     members = (
         select(deliveries.c.campaign, func.count().label("recipients"))
-        .where(BATCHED[kind].who, told_in == batch)
+        .where(BATCHED[kind].who, published_batch == batch)
         .group_by(deliveries.c.campaign)
     )
     found = {row.campaign: row.recipients for row in connection.execute(members)}
     # What another connection sent is of no campaign of this one.
     foreign = select(sends.c.campaign).where(sends.c.campaign.in_(found), sends.c.conn_id != conn_id)
-    of_none = {name for name in found if name.startswith(ORPHAN)} | set(connection.execute(foreign).scalars())
+    of_none = {name for name in found if name.startswith(UNTRACKED_PREFIX)} | set(connection.execute(foreign).scalars())
     counts = {campaign: number for campaign, number in found.items() if campaign not in of_none}
     if orphans := sum(found.values()) - sum(counts.values()):
         counts[""] = orphans
-    _keep(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
+    _insert(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 
-def _put(connection: Connection, told_in: Column[int], batch: int, who: ColumnElement[bool]) -> None:
+def _assign_batch(connection: Connection, published_batch: Column[int], batch: int, who: ColumnElement[bool]) -> None:
     key = tuple(deliveries.primary_key.columns)
     # Who is being written about just now is of the next batch, rather than the cause of a deadlock.
     some = select(*key).where(who).limit(BATCH_SIZE).with_for_update(skip_locked=True)
-    connection.execute(update(deliveries).where(tuple_(*key).in_(some)).values({told_in: batch}))
+    connection.execute(update(deliveries).where(tuple_(*key).in_(some)).values({published_batch: batch}))
 
 
 def _event(
@@ -302,12 +302,12 @@ def _event(
     return {**values, "facts": json.dumps(facts)}
 
 
-def _keep(connection: Connection, rows: list[dict[str, Any]]) -> None:
+def _insert(connection: Connection, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(insert(events), rows)
 
 
-def _alone(connection: Connection) -> None:
+def _advisory_lock(connection: Connection) -> None:
     """Wait until no other process collects; SQLite has one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_COLLECTING)))
+        connection.execute(select(func.pg_advisory_xact_lock(_DETECTION_LOCK)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-PIECE = 2047
+CHUNK = 2047
 """Bytes that Python hashes at a time without letting other threads run."""
 
 
@@ -15,13 +15,13 @@ class Hashed(Protocol):
         """Take in what comes next."""
 
 
-def feed(hashed: Hashed, data: bytes) -> None:
+def update_in_chunks(hashed: Hashed, data: bytes) -> None:
     """Have a hash take in any number of bytes.
 
     For more than a piece Python gives way to other threads, and waits longer for its next turn than the hash takes.
     """
-    if len(data) <= PIECE:
+    if len(data) <= CHUNK:
         hashed.update(data)
         return
-    for start in range(0, len(data), PIECE):
-        hashed.update(data[start : start + PIECE])
+    for start in range(0, len(data), CHUNK):
+        hashed.update(data[start : start + CHUNK])

@@ -39,18 +39,18 @@ from cpaas_provider.database.bulk import insert_many, select_at_once
 from cpaas_provider.database.schema import deliveries, request_counts, requests
 from cpaas_provider.delivery.tracking.recipient_status import (
     Key,
-    inserting,
+    insert_into,
     key_of,
-    united,
-    write_and_find_new,
-    write_deliveries,
+    merge_rows,
+    upsert_and_find_new,
+    upsert_statuses,
 )
 
 Row = dict[str, Any]
 Request = tuple[str, str, str]
 """Campaign, connection and reference."""
 
-NOT_NAMED = "#"
+UNNAMED_PREFIX = "#"
 """Begins what stands for a recipient whose name is not told, or not any more."""
 
 _MOST_ROWS = 1000
@@ -60,9 +60,9 @@ _LOCKS = 0x63706173
 """The space of 256 locks that requests share, as a database has room for some thousand."""
 
 
-def nobody(reference: str) -> str:
+def unnamed_recipient(reference: str) -> str:
     """Return what stands for the one recipient of a request while no report names him."""
-    return f"{NOT_NAMED}{reference}"
+    return f"{UNNAMED_PREFIX}{reference}"
 
 
 def request_of(row: Mapping[str, Any]) -> Request:
@@ -70,22 +70,22 @@ def request_of(row: Mapping[str, Any]) -> Request:
     return row["campaign"], row["conn_id"], row["reference"]
 
 
-def record(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[bool]:
+def record_statuses(connection: Connection, reported: Sequence[tuple[Row, int | None]]) -> list[bool]:
     """Bring the rows of recipients up to date; return for each report whether its recipient is one of the request's.
 
     :param reported: rows as reports name their recipients, each with how many recipients its request has, ``None``
         where that is not known; a name may be empty where that is one
     """
-    lone = [place for place, (_, most) in enumerate(reported) if most == 1]
+    single = [place for place, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
-    for place, named in zip(lone, _name_lone(connection, [reported[place][0] for place in lone]), strict=True):
+    for place, named in zip(single, _resolve_single(connection, [reported[place][0] for place in single]), strict=True):
         rows[place] = named
     most_of: dict[Request, int] = {}
     for row, most in reported:
         if most is not None and most > 1:
             request = request_of(row)
             most_of[request] = max(most, most_of.get(request, 0))
-    written = united(row for row in rows if row is not None)
+    written = merge_rows(row for row in rows if row is not None)
     new, before = _write(connection, written, most_of)
     surplus = _drop_surplus(connection, most_of, [key for key in written if key in new], before)
     return [row is not None and key_of(row) not in surplus for row in rows]
@@ -99,10 +99,10 @@ def _write(
     On SQLite, where nobody else writes meanwhile, that is asked before, and with it how many rows these requests have.
     """
     if not bounded:
-        write_deliveries(connection, rows)
+        upsert_statuses(connection, rows)
         return set(), {}
     if connection.dialect.name != "sqlite":
-        return write_and_find_new(connection, rows), {}
+        return upsert_and_find_new(connection, rows), {}
     new: set[Key] = set()
     numbers: dict[Request, int] = {}
     for some in batched(key for key in rows if key[:3] in bounded):
@@ -112,7 +112,7 @@ def _write(
                 new.add(some[place])
             if number is not None:
                 numbers[some[place][:3]] = number
-    write_deliveries(connection, rows)
+    upsert_statuses(connection, rows)
     return new, numbers
 
 
@@ -164,7 +164,7 @@ def _add(
 
 @functools.cache
 def _counting(dialect: str, anew: bool) -> Any:
-    insert = inserting(dialect, request_counts)
+    insert = insert_into(dialect, request_counts)
     there, more = request_counts.c, insert.excluded
     changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
     key = list(request_counts.primary_key.columns)
@@ -177,7 +177,7 @@ def _set_number(connection: Connection, request: Request, number: int) -> None:
     connection.execute(update(request_counts).where(*same).values(recipients=number))
 
 
-def _name_lone(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
+def _resolve_single(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
     """Return rows of requests to one, each under his name; ``None`` where it is about somebody else."""
     if not rows:
         return []
@@ -191,13 +191,13 @@ def _name_lone(connection: Connection, rows: Sequence[Row]) -> list[Row | None]:
     before = {request: set(names) for request, names in there.items()}
     named = [_own_name(row, there[request_of(row)]) for row in rows]
     # Who the one recipient is may be told by a later report than the first.
-    names = {request: _the_one(request, known) or nobody(request[2]) for request, known in there.items()}
+    names = {request: _known_name(request, known) or unnamed_recipient(request[2]) for request, known in there.items()}
     for request, known in before.items():
-        _move(connection, request, {one for one in known if is_nameless(one, request[2])}, names[request])
+        _move(connection, request, {one for one in known if is_unnamed(one, request[2])}, names[request])
     return [
         None
         if name is None
-        else {**row, "recipient": names[request_of(row)] if is_nameless(name, row["reference"]) else name}
+        else {**row, "recipient": names[request_of(row)] if is_unnamed(name, row["reference"]) else name}
         for row, name in zip(rows, named, strict=True)
     ]
 
@@ -207,26 +207,26 @@ def _own_name(row: Row, there: set[str]) -> str | None:
 
     :param there: the names he has had
     """
-    recipient, nameless = row["recipient"], nobody(row["reference"])
-    known = _the_one(request_of(row), there)
+    recipient, nameless = row["recipient"], unnamed_recipient(row["reference"])
+    known = _known_name(request_of(row), there)
     if known is None:
         there.add(recipient or nameless)
-    elif recipient and recipient not in there and not known.startswith(NOT_NAMED):
+    elif recipient and recipient not in there and not known.startswith(UNNAMED_PREFIX):
         return None
     return recipient if recipient in there else known or nameless
 
 
-def _the_one(request: Request, names: Iterable[str]) -> str | None:
+def _known_name(request: Request, names: Iterable[str]) -> str | None:
     """Return the name of the one recipient, as far as it is known."""
-    return min((name for name in names if not is_nameless(name, request[2])), default=None)
+    return min((name for name in names if not is_unnamed(name, request[2])), default=None)
 
 
-def is_nameless(recipient: str, reference: str) -> bool:
+def is_unnamed(recipient: str, reference: str) -> bool:
     """Tell whether this is nobody's name, but stands for one that was not told."""
-    return recipient in ("", nobody(reference))
+    return recipient in ("", unnamed_recipient(reference))
 
 
-def unite(
+def merge_recipients(
     connection: Connection, campaign: str, conn_id: str, made: Mapping[str, int], known: Collection[str] | None = None
 ) -> None:
     """Have requests that are noted now keep the rows of their own recipients alone, one for each.
@@ -249,22 +249,22 @@ def unite(
         for row in connection.execute(first.order_by(deliveries.c.reported, deliveries.c.recipient)):
             there.setdefault(row.reference, []).append(row.recipient)
     for reference, recipients in there.items():
-        _unite(connection, (campaign, conn_id, reference), recipients, made[reference], known)
+        _merge_recipients(connection, (campaign, conn_id, reference), recipients, made[reference], known)
 
 
-def _unite(
+def _merge_recipients(
     connection: Connection, request: Request, recipients: list[str], most: int, known: Collection[str] | None
 ) -> None:
-    nameless = {one for one in recipients if is_nameless(one, request[2])}
+    nameless = {one for one in recipients if is_unnamed(one, request[2])}
     named = [one for one in recipients if one not in nameless]
-    ours = [one for one in named if known is None or one in known or one.startswith(NOT_NAMED)]
+    ours = [one for one in named if known is None or one in known or one.startswith(UNNAMED_PREFIX)]
     keep = ours if known is not None else ours[:most]
     if dropped := set(named).difference(keep):
         connection.execute(delete(deliveries).where(_is(request), deliveries.c.recipient.in_(dropped)))
     if nameless and most > 1:
         connection.execute(delete(deliveries).where(_is(request), deliveries.c.recipient.in_(nameless)))
     elif nameless:
-        _move(connection, request, nameless, next(iter(keep or known or ()), nobody(request[2])))
+        _move(connection, request, nameless, next(iter(keep or known or ()), unnamed_recipient(request[2])))
 
 
 def _is(request: Request) -> ColumnElement[bool]:
@@ -279,7 +279,7 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
         taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(others)).returning(deliveries)
         now = datetime.now(UTC)
         for row in connection.execute(taken).mappings().all():
-            write_deliveries(connection, united([{**row, "recipient": name, "touched": now}]))
+            upsert_statuses(connection, merge_rows([{**row, "recipient": name, "touched": now}]))
 
 
 def lock(connection: Connection, changing: Iterable[Request]) -> None:

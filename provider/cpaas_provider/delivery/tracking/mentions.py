@@ -16,7 +16,7 @@ import phonenumbers
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.recipients.invisible import without_marks
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-from cpaas_provider.delivery.reports import recipient_key
+from cpaas_provider.delivery.reports import normalise_recipient
 
 SHORTEST_NATIONAL = 7
 """Digits of the shortest number that is found without its country code; a shorter one may be any figure."""
@@ -53,7 +53,7 @@ class UnknownRecipientError(ValueError):
 class Wanted:
     """One recipient, and how to find who it is in a text.
 
-    :param keys: how the recipient may be filed, see ``reports.recipient_key``
+    :param keys: how the recipient may be filed, see ``reports.normalise_recipient``
     :param read_as: what the text given was read as, in words that do not show it
     :param hint: what every form of it holds: a number's digits at home, or the address
     :param in_full: finds an address, or a number with its country code
@@ -128,7 +128,7 @@ def _address(text: str) -> Wanted:
         raise UnknownRecipientError(f"The email address {error}. Nothing was deleted.") from None
     local, _, domain = address.rpartition("@")
     names = {domain, domain.encode("idna").decode() if not domain.isascii() else domain}
-    given = recipient_key(text)
+    given = normalise_recipient(text)
     keys = {f"{local}@{name}" for name in names} | ({given} if given else set())
     either = "|".join(re.escape(name) for name in sorted(names))
     # An apostrophe belongs to an address only where a letter is before it.

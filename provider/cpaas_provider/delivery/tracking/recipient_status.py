@@ -29,7 +29,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
     return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
     strong, weak = (other, one) if other["state"] > one["state"] else (one, other)
     return {
@@ -39,36 +39,36 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def united(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]]:
+def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]]:
     """Return one row for each recipient, in the order they first come in."""
     found: dict[Key, Mapping[str, Any]] = {}
     for row in rows:
         key = key_of(row)
-        found[key] = merged(found[key], row) if key in found else row
+        found[key] = merge(found[key], row) if key in found else row
     return found
 
 
-def write_deliveries(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
+def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
     """Bring what is known of recipients up to date; what is known already is not touched."""
-    insert_many(connection, _merging(connection.dialect.name), [rows[key] for key in sorted(rows)])
+    insert_many(connection, _status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
 
 
-def write_and_find_new(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> set[Key]:
+def upsert_and_find_new(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> set[Key]:
     """Do the same on PostgreSQL, and return those that had no row."""
-    told = insert_many(connection, _telling(connection.dialect.name), [rows[key] for key in sorted(rows)])
+    told = insert_many(connection, _returning_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
     return {row[:-1] for row in told if row[-1]}
 
 
 @functools.cache
-def _telling(dialect: str) -> Any:
+def _returning_upsert(dialect: str) -> Any:
     # A row that was there has been locked before it is changed.
-    return _merging(dialect).returning(*deliveries.primary_key.columns, literal_column("xmax = 0"))
+    return _status_upsert(dialect).returning(*deliveries.primary_key.columns, literal_column("xmax = 0"))
 
 
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.
 @functools.cache
-def _merging(dialect: str) -> Any:
-    insert = inserting(dialect, deliveries)
+def _status_upsert(dialect: str) -> Any:
+    insert = insert_into(dialect, deliveries)
     there, new = deliveries.c, insert.excluded
     # Of whom was only noted that he was sent to, any report says more.
     stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
@@ -84,11 +84,11 @@ def _merging(dialect: str) -> Any:
     )
 
 
-def inserting(dialect: str, table: Table) -> Any:
+def insert_into(dialect: str, table: Table) -> Any:
     """Return an insertion that may say what is to be done where a row is there already."""
     return _INSERTS[dialect](table)
 
 
-def upserting(connection: Connection, table: Table) -> Any:
+def insert_for(connection: Connection, table: Table) -> Any:
     """Return the same for a connection's database."""
-    return inserting(connection.dialect.name, table)
+    return insert_into(connection.dialect.name, table)

@@ -18,14 +18,14 @@ from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema import reports, requests, sends
-from cpaas_provider.delivery.receiver.quotas import MARK, Quotas, mark
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.reports import Report, State
-from cpaas_provider.delivery.tracking.hashing import feed
-from cpaas_provider.delivery.tracking.membership import Row, record
-from cpaas_provider.delivery.tracking.recipient_status import inserting
+from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.reports import DeliveryStatus, Report
+from cpaas_provider.delivery.tracking.hashing import update_in_chunks
+from cpaas_provider.delivery.tracking.membership import Row, record_statuses
+from cpaas_provider.delivery.tracking.recipient_status import insert_into
 
-ORPHAN = "~"
+UNTRACKED_PREFIX = "~"
 """Stands before the id of a message nobody has noted yet, in the place of its campaign."""
 
 # Only the strings of JSON hold any.
@@ -42,7 +42,7 @@ KINDS = {"send_sms": "sms", "send_email": "email", "buy_airtime": "airtime"}
 _KNOWN = select(reports.c.digest).where(reports.c.digest.in_(bindparam("digests", expanding=True)))
 
 
-class _Place(NamedTuple):
+class _Owner(NamedTuple):
     """Whose a report is."""
 
     campaign: str | None = None
@@ -50,7 +50,7 @@ class _Place(NamedTuple):
     recipients: int | None = None
 
 
-class Inbox:
+class ReportStore:
     """Keeps reports for good.
 
     :param database: SQLite or PostgreSQL
@@ -63,7 +63,7 @@ class Inbox:
         self._kinds: dict[str, str] = {}
         self._quotas = Quotas()
 
-    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+    def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         """Store reports in one transaction, durable when this returns; say for each what became of it.
 
         A repeat changes nothing but its count. What a recipient's state is goes by the rank of the reports, whatever
@@ -75,54 +75,56 @@ class Inbox:
             is stored then
         :raises DatabaseError: when that cannot be done; nothing of it is stored then
         """
-        if not arrivals:
+        if not incoming:
             return []
         try:
-            return self._database.write(partial(self._keep, arrivals))
+            return self._database.write(partial(self._save, incoming))
         except RejectedDataError:
-            if len(arrivals) > 1:
+            if len(incoming) > 1:
                 raise
-            return self._database.write(partial(self._keep, [_raw(arrivals[0])]))
+            return self._database.write(partial(self._save, [_as_raw(incoming[0])]))
 
-    def _keep(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
+    def _save(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
         """Store what callback URLs may bring, and everything from the account's webhook."""
-        refused = self._quotas.refused(connection, arrivals)
+        refused = self._quotas.refused(connection, incoming)
         if not refused:
-            return self._store(arrivals, connection)
+            return self._store(incoming, connection)
         # One that is stored already takes no room, and whoever repeats it is told so.
-        tickets = {place: arrivals[place].ticket for place in refused}
+        tokens = {place: incoming[place].token for place in refused}
         digests = {
-            place: _digest(arrivals[place], _Place(reference=ticket.reference))
-            for place, ticket in tickets.items()
-            if ticket is not None
+            place: _digest(incoming[place], _Owner(reference=token.reference))
+            for place, token in tokens.items()
+            if token is not None
         }
         stored = _known(connection, digests.values())
-        for place in [one for one, digest in digests.items() if digest in stored and refused[one] is Kept.TOO_MANY]:
+        for place in [
+            one for one, digest in digests.items() if digest in stored and refused[one] is StoreResult.TOO_MANY
+        ]:
             del refused[place]
-        kept = iter(self._store([one for place, one in enumerate(arrivals) if place not in refused], connection))
-        return [refused[place] if place in refused else next(kept) for place in range(len(arrivals))]
+        results = iter(self._store([one for place, one in enumerate(incoming) if place not in refused], connection))
+        return [refused[place] if place in refused else next(results) for place in range(len(incoming))]
 
-    def _store(self, arrivals: Sequence[Arrival], connection: Connection) -> list[Kept]:
-        places = _places(connection, arrivals)
+    def _store(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
+        places = _owners(connection, incoming)
         now = datetime.now(UTC)
-        digests = [_digest(arrival, place) for arrival, place in zip(arrivals, places, strict=True)]
-        first = _note(connection, arrivals, places, digests)
+        digests = [_digest(received, place) for received, place in zip(incoming, places, strict=True)]
+        first = _insert_raw(connection, incoming, places, digests)
         # Nothing is noted of an orphan's campaign.
-        noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(ORPHAN)}
+        noted = {one.campaign for one in places if one.campaign and not one.campaign.startswith(UNTRACKED_PREFIX)}
         kinds = self._kinds_of(connection, noted)
-        kept, rows = [Kept.REPEATED] * len(arrivals), dict[int, Row]()
-        for number, (arrival, place, digest) in enumerate(zip(arrivals, places, digests, strict=True)):
+        results, rows = [StoreResult.REPEATED] * len(incoming), dict[int, Row]()
+        for number, (received, place, digest) in enumerate(zip(incoming, places, digests, strict=True)):
             if digest in first:
                 first.discard(digest)
-                row = _row(arrival, place, kinds.get(place.campaign or ""), now)
-                kept[number] = Kept.UNREADABLE if row is None else Kept.NEW
+                row = _row(received, place, kinds.get(place.campaign or ""), now)
+                results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
                     rows[number] = row
-        ours = record(connection, [(row, places[number].recipients) for number, row in rows.items()])
+        ours = record_statuses(connection, [(row, places[number].recipients) for number, row in rows.items()])
         for number, is_ours in zip(rows, ours, strict=True):
             if not is_ours:
-                kept[number] = Kept.EXCESS
-        return kept
+                results[number] = StoreResult.EXCESS
+        return results
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
         """Tell what campaigns send, as their reports may not say it."""
@@ -133,57 +135,57 @@ class Inbox:
         return self._kinds
 
 
-def _raw(arrival: Arrival) -> Arrival:
+def _as_raw(received: ReceivedReport) -> ReceivedReport:
     """Return a report as JSON that any database takes, and nothing read from it."""
-    body = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], arrival.body)
-    return arrival._replace(report=Report(None), body=body)
+    body = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], received.body)
+    return received._replace(report=Report(None), body=body)
 
 
-def _places(connection: Connection, arrivals: Sequence[Arrival]) -> list[_Place]:
-    """Tell whose each report is: by its ticket, else by the reference or the id of a message that was noted.
+def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[_Owner]:
+    """Tell whose each report is: by its token, else by the reference or the id of a message that was noted.
 
     A reference or an id is one of the connection that proved the report; to any other it is a stranger's.
 
     One that is of no request noted yet waits under its reference, or the id of its message, for that to be.
     """
-    webhook = [arrival for arrival in arrivals if arrival.ticket is None]
-    references = {(arrival.conn_id, arrival.report.reference) for arrival in webhook if arrival.report.reference}
-    message_ids = {(arrival.conn_id, arrival.report.message_id) for arrival in webhook if arrival.report.message_id}
-    by_reference = _noted(connection, requests.c.reference, references)
-    by_id = _noted(connection, requests.c.message_id, message_ids)
+    webhook = [received for received in incoming if received.token is None]
+    references = {(received.conn_id, received.report.reference) for received in webhook if received.report.reference}
+    message_ids = {(received.conn_id, received.report.message_id) for received in webhook if received.report.message_id}
+    by_reference = _recorded(connection, requests.c.reference, references)
+    by_id = _recorded(connection, requests.c.message_id, message_ids)
 
-    def place_of(arrival: Arrival) -> _Place:
-        ticket, report, conn_id = arrival.ticket, arrival.report, arrival.conn_id
-        if ticket is not None:
-            return _Place(ticket.campaign, ticket.reference, ticket.recipients)
+    def place_of(received: ReceivedReport) -> _Owner:
+        token, report, conn_id = received.token, received.report, received.conn_id
+        if token is not None:
+            return _Owner(token.campaign, token.reference, token.recipients)
         if found := by_reference.get((conn_id, report.reference)) or by_id.get((conn_id, report.message_id)):
             return found
         if report.reference and _OURS.fullmatch(report.reference):
-            return _Place(report.reference, report.reference)
-        return _Place(f"{ORPHAN}{report.message_id}" if report.message_id else None, report.reference)
+            return _Owner(report.reference, report.reference)
+        return _Owner(f"{UNTRACKED_PREFIX}{report.message_id}" if report.message_id else None, report.reference)
 
-    return [place_of(arrival) for arrival in arrivals]
+    return [place_of(received) for received in incoming]
 
 
-def _noted(
+def _recorded(
     connection: Connection, column: ColumnElement[str | None], names: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str | None], _Place]:
+) -> dict[tuple[str, str | None], _Owner]:
     """Return the requests of these connections that are named so."""
     of_each: dict[str, list[str]] = {}
     for conn_id, name in names:
         of_each.setdefault(conn_id, []).append(name)
-    found: dict[tuple[str, str | None], _Place] = {}
-    query = _naming(connection.dialect.name, column)
+    found: dict[tuple[str, str | None], _Owner] = {}
+    query = _recorded_query(connection.dialect.name, column)
     for conn_id, theirs in of_each.items():
         for batch in batched(theirs):
             given: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
             for name, *place in select_at_once(connection, query, {"conn_id": conn_id, "names": given}):
-                found[conn_id, name] = _Place(*place)
+                found[conn_id, name] = _Owner(*place)
     return found
 
 
 @functools.cache
-def _naming(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
+def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
     """Return the query for the requests of a connection that are named so."""
     names: Any = bindparam("names", type_=String())
     named: ColumnElement[bool]
@@ -195,14 +197,14 @@ def _naming(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
     return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
 
 
-def _digest(arrival: Arrival, place: _Place) -> bytes:
-    hashed = sha256(_measured(arrival.conn_id, arrival.door, place.reference or ""))
-    body = arrival.body.encode()
-    feed(hashed, len(body).to_bytes(4, "big") + body)
-    if arrival.ticket is None:
+def _digest(received: ReceivedReport, place: _Owner) -> bytes:
+    hashed = sha256(_measured(received.conn_id, received.source, place.reference or ""))
+    body = received.body.encode()
+    update_in_chunks(hashed, len(body).to_bytes(4, "big") + body)
+    if received.token is None:
         return hashed.digest()
     # All of one request lie together, so that they can be counted.
-    return mark(arrival.conn_id, arrival.ticket.reference) + hashed.digest()[MARK:]
+    return digest_prefix(received.conn_id, received.token.reference) + hashed.digest()[PREFIX_BYTES:]
 
 
 # All reports of a request begin with the same.
@@ -212,33 +214,33 @@ def _measured(*texts: str) -> bytes:
     return b"".join([len(part).to_bytes(4, "big") + part for part in [text.encode() for text in texts]])
 
 
-def _note(
-    connection: Connection, arrivals: Sequence[Arrival], places: Sequence[_Place], digests: Sequence[bytes]
+def _insert_raw(
+    connection: Connection, incoming: Sequence[ReceivedReport], places: Sequence[_Owner], digests: Sequence[bytes]
 ) -> set[bytes]:
     """Store the reports as they came, and return which of them had never come before."""
     rows: dict[bytes, dict[str, Any]] = {}
-    for arrival, place, digest in zip(arrivals, places, digests, strict=True):
+    for received, place, digest in zip(incoming, places, digests, strict=True):
         if digest in rows:
             rows[digest]["times"] += 1
             continue
         rows[digest] = {
             "digest": digest,
-            "received": arrival.at,
-            "conn_id": arrival.conn_id,
-            "door": arrival.door,
+            "received": received.at,
+            "conn_id": received.conn_id,
+            "door": received.source,
             "campaign": place.campaign,
-            "recipient": arrival.report.recipient,
-            "body": arrival.body,
+            "recipient": received.report.recipient,
+            "body": received.body,
             "times": 1,
         }
     # In one order, or two processes could wait for each other.
     ordered = [rows[digest] for digest in sorted(rows)]
     if connection.dialect.name == "sqlite":
-        known = insert_missing(connection, _noting_new(), ordered, reports.c.digest)
-        insert_many(connection, _noting("sqlite"), [row for row in ordered if row["digest"] in known])
+        known = insert_missing(connection, _raw_insert(), ordered, reports.c.digest)
+        insert_many(connection, _raw_upsert("sqlite"), [row for row in ordered if row["digest"] in known])
         return rows.keys() - known
-    kept = insert_many(connection, _noting(connection.dialect.name), ordered)
-    return {digest for digest, times in ((bytes(row[0]), row[1]) for row in kept) if times == rows[digest]["times"]}
+    results = insert_many(connection, _raw_upsert(connection.dialect.name), ordered)
+    return {digest for digest, times in ((bytes(row[0]), row[1]) for row in results) if times == rows[digest]["times"]}
 
 
 def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
@@ -256,9 +258,9 @@ def _kinds(connection: Connection, campaigns: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> dict[str, Any] | None:
+def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
     """Return what a report says of its recipient; ``None`` where that, or who it is, cannot be told."""
-    report = arrival.report
+    report = received.report
     # Where a request has one recipient, he need not be named; of one that is not noted yet, that is not known.
     may_be_nameless = place.recipients in (1, None)
     if report.state is None or place.campaign is None or not (report.recipient or may_be_nameless):
@@ -267,15 +269,15 @@ def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> di
         "campaign": place.campaign,
         "recipient": report.recipient,
         # Who waits for a message to be noted is one by its id, whatever else reports call it.
-        "reference": "" if place.campaign.startswith(ORPHAN) else place.reference or "",
+        "reference": "" if place.campaign.startswith(UNTRACKED_PREFIX) else place.reference or "",
         "message_id": report.message_id,
-        "conn_id": arrival.conn_id,
+        "conn_id": received.conn_id,
         "kind": report.kind or kind,
         "state": int(report.state),
         "status": report.status,
         "reason": report.reason,
         **_FLAGS[report.state],
-        "reported": arrival.at,
+        "reported": received.at,
         "touched": now,
     }
 
@@ -283,17 +285,17 @@ def _row(arrival: Arrival, place: _Place, kind: str | None, now: datetime) -> di
 _FLAGS = {
     state: {
         "delivered": state.delivered,
-        "failed": state in (State.UNDELIVERED, State.BOUNCED),
-        "clicked": state is State.CLICKED,
+        "failed": state in (DeliveryStatus.UNDELIVERED, DeliveryStatus.BOUNCED),
+        "clicked": state is DeliveryStatus.CLICKED,
     }
-    for state in State
+    for state in DeliveryStatus
 }
 
 
 # Built once: SQLAlchemy takes longer to build one than the database to carry it out.
 @functools.cache
-def _noting(dialect: str) -> Any:
-    insert = inserting(dialect, reports)
+def _raw_upsert(dialect: str) -> Any:
+    insert = insert_into(dialect, reports)
     noting = insert.on_conflict_do_update(
         index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
     )
@@ -301,5 +303,5 @@ def _noting(dialect: str) -> Any:
 
 
 @functools.cache
-def _noting_new() -> Any:
-    return inserting("sqlite", reports).on_conflict_do_nothing(index_elements=[reports.c.digest])
+def _raw_insert() -> Any:
+    return insert_into("sqlite", reports).on_conflict_do_nothing(index_elements=[reports.c.digest])

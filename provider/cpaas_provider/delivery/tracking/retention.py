@@ -22,7 +22,7 @@ from cpaas_provider.database.schema import (
     sends,
 )
 
-AT_ONCE = 5_000
+BATCH_ROWS = 5_000
 """Rows that are deleted in one transaction: the receiver waits for no longer than that."""
 
 _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
@@ -34,7 +34,7 @@ _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
     # What DAGs have not been told yet stays, however old.
     (events, events.c.told),
 )
-SHORTEST = timedelta(days=1)
+MIN_RETENTION = timedelta(days=1)
 """What is younger is never pruned by the command."""
 
 _PRUNED = "pruned"
@@ -51,11 +51,11 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
     :raises DatabaseError: when the store cannot be used; what was deleted by then is
     """
     if database.engine.dialect.name in REPORT_DIALECTS:
-        database.write(partial(_note_pruned, before=before))
+        database.write(partial(_record_pruned, before=before))
     moments = [(table, age, before) for table, age in _AGES] + [(*_LOOKUPS, lookups_before)]
     for table, age, moment in moments:
         key = tuple_(*table.primary_key.columns) if len(table.primary_key.columns) > 1 else _only_key(table)
-        old = select(*table.primary_key.columns).where(age < moment).limit(AT_ONCE)
+        old = select(*table.primary_key.columns).where(age < moment).limit(BATCH_ROWS)
         gone = 0
         while number := database.write(_deleting(delete(table).where(key.in_(old)))):
             gone += number
@@ -71,7 +71,7 @@ def pruned_before(connection: Connection) -> datetime | None:
     return None if found is None else datetime.fromisoformat(found)
 
 
-def _note_pruned(connection: Connection, before: datetime) -> None:
+def _record_pruned(connection: Connection, before: datetime) -> None:
     known = pruned_before(connection)
     if known is None:
         connection.execute(insert(identities).values(name=_PRUNED, value=before.isoformat()))

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, and_, case, delete, func, select, update
 
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.reports import State
-from cpaas_provider.delivery.tracking.counts import UNSEEN
-from cpaas_provider.delivery.tracking.membership import unite
-from cpaas_provider.delivery.tracking.recipient_status import united, upserting, write_deliveries
-from cpaas_provider.delivery.tracking.report_store import ORPHAN
+from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
+from cpaas_provider.delivery.tracking.membership import merge_recipients
+from cpaas_provider.delivery.tracking.recipient_status import insert_for, merge_rows, upsert_statuses
+from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
 _NEWEST = 10_000
 
@@ -33,7 +33,7 @@ class TrackedSend:
     map_index: int
 
 
-class NotedRequest(NamedTuple):
+class SentRequest(NamedTuple):
     """One request.
 
     :param recipients: how many it names
@@ -45,15 +45,15 @@ class NotedRequest(NamedTuple):
     message_id: str | None = None
 
 
-def note_send(connection: Connection, send: TrackedSend) -> None:
+def record_send_started(connection: Connection, send: TrackedSend) -> None:
     """Note that something is about to be sent; a later try of the same goes on with it."""
     connection.execute(
-        upserting(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
+        insert_for(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
         [{**asdict(send), "began": datetime.now(UTC)}],
     )
 
 
-def note_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest]) -> None:
+def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
     """Note requests of a campaign that the service accepted.
 
     Reports that came on their connection under their own names or ids before are theirs from now on.
@@ -61,7 +61,7 @@ def note_requests(connection: Connection, campaign: str, conn_id: str, made: Seq
     if not made:
         return
     now = datetime.now(UTC)
-    insert = upserting(connection, requests)
+    insert = insert_for(connection, requests)
     known = requests.c.message_id
     common = {"campaign": campaign, "conn_id": conn_id, "noted": now, "tracked": False}
     connection.execute(
@@ -72,16 +72,16 @@ def note_requests(connection: Connection, campaign: str, conn_id: str, made: Seq
         ),
         [{**common, **one._asdict()} for one in sorted(made)],
     )
-    _adopt(connection, campaign, conn_id, made, now)
+    _attach_untracked_reports(connection, campaign, conn_id, made, now)
 
 
-def noted_recipients(connection: Connection, campaign: str) -> int:
+def count_recorded_recipients(connection: Connection, campaign: str) -> int:
     """Return how many recipients the requests of a campaign have that were noted."""
     noted = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(requests.c.campaign == campaign)
     return int(connection.execute(noted).scalar_one())
 
 
-def note_end(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
+def record_send_finished(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
     """Note to how many was sent in all tries, so that it can be told when all of them are final.
 
     :param expected: recipients of requests that the service accepted, all of which were noted
@@ -94,16 +94,18 @@ def note_end(connection: Connection, campaign: str, expected: int, unknown: int 
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
     # Who was storing a report of a request while that was noted did not see it.
     columns = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
-    lately: dict[str, list[NotedRequest]] = {}
-    for row in connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - UNSEEN)):
-        lately.setdefault(row.conn_id, []).append(NotedRequest(*row[1:]))
+    lately: dict[str, list[SentRequest]] = {}
+    for row in connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - COMMIT_LAG)):
+        lately.setdefault(row.conn_id, []).append(SentRequest(*row[1:]))
     for conn_id, made in lately.items():
-        _adopt(connection, campaign, conn_id, made, now)
+        _attach_untracked_reports(connection, campaign, conn_id, made, now)
 
 
-def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[NotedRequest], now: datetime) -> None:
+def _attach_untracked_reports(
+    connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest], now: datetime
+) -> None:
     """File under their campaign what was reported of requests before anybody had noted them."""
-    waiting = {f"{ORPHAN}{one.message_id}": one for one in made if one.message_id}
+    waiting = {f"{UNTRACKED_PREFIX}{one.message_id}": one for one in made if one.message_id}
     waiting |= {one.reference: one for one in made if one.reference != campaign}
     by_reference = {one.reference: one for one in made}
     # What came before of a request that is a campaign by itself is where it belongs already.
@@ -113,28 +115,30 @@ def _adopt(connection: Connection, campaign: str, conn_id: str, made: Sequence[N
         theirs = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(names))
         taken = delete(deliveries).where(theirs).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
-        rows = united(
+        rows = merge_rows(
             {**row, "campaign": campaign, "reference": request.reference, "touched": now}
             for row, request in found
             if row["recipient"] or request.recipients == 1
         )
-        write_deliveries(connection, rows)
+        upsert_statuses(connection, rows)
         adopted |= {request.reference: request.recipients for request in (by_reference[key[2]] for key in rows)}
     if adopted:
-        unite(connection, campaign, conn_id, adopted)
+        merge_recipients(connection, campaign, conn_id, adopted)
 
 
-def track(connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]) -> None:
+def record_recipients(
+    connection: Connection, campaign: str, conn_id: str, reference: str, recipients: Iterable[str]
+) -> None:
     """Note who was sent to, so that those nothing is ever reported of are known, too.
 
-    :param recipients: as ``reports.recipient_key`` writes them
+    :param recipients: as ``reports.normalise_recipient`` writes them
     """
     now, known = datetime.now(UTC), sorted(set(recipients))
     theirs = and_(requests.c.conn_id == conn_id, requests.c.reference == reference)
     # Once is enough: whoever was erased since is not noted again.
     if not known or connection.execute(select(requests.c.tracked).where(theirs)).scalar():
         return
-    unite(connection, campaign, conn_id, {reference: len(known)}, known)
+    merge_recipients(connection, campaign, conn_id, {reference: len(known)}, known)
     connection.execute(update(requests).where(theirs).values(tracked=True))
     common = {
         "campaign": campaign,
@@ -142,14 +146,14 @@ def track(connection: Connection, campaign: str, conn_id: str, reference: str, r
         "message_id": None,
         "conn_id": conn_id,
         "kind": None,
-        "state": int(State.IN_FLIGHT),
+        "state": int(DeliveryStatus.IN_FLIGHT),
         "status": "",
         "reason": None,
         **dict.fromkeys(("delivered", "failed", "clicked"), False),
         "reported": now,
         "touched": now,
     }
-    insert = upserting(connection, deliveries)
+    insert = insert_for(connection, deliveries)
     there = list(deliveries.primary_key.columns)
     rows = [{**common, "recipient": recipient} for recipient in known]
     connection.execute(insert.on_conflict_do_nothing(index_elements=there), rows)

@@ -174,17 +174,17 @@ class Campaigning:
         campaign.draw_up(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
         return campaign, planner
 
-    def note_end(self) -> None:
+    def record_send_finished(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
         tracking = self._operator.tracking
         if tracking is not None and self._under_way is not None and self._under_way[0].drawn_up:
-            from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
+            from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 
             campaign = self._under_way[0]
             counts = campaign.plan.counts()
             # What an earlier try was killed before recording is in the journal.
-            accepted = [NotedRequest(*one) for one in campaign.standing.accepted()]
-            tracking.note_end(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
+            accepted = [SentRequest(*one) for one in campaign.standing.accepted()]
+            tracking.record_send_finished(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
             self._operator.delivery_link = page_url([campaign.reference])
 
     def _evidence(self) -> Sequence[Evidence]:

@@ -17,8 +17,12 @@ from sqlalchemy import Connection
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.callbacks.receiver_check import HandshakeRefusedError, Receiver, ReceiverUnreachableError
-from cpaas_provider.delivery.reports import recipient_key
+from cpaas_provider.delivery.callbacks.receiver_check import (
+    HandshakeRefusedError,
+    ReceiverClient,
+    ReceiverUnreachableError,
+)
+from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking import counts, sent_requests
 from cpaas_provider.sending.errors import RefutedError
 
@@ -71,11 +75,11 @@ class Tracking:
         self._recipients = recipients
 
     @cached_property
-    def _receiver(self) -> Receiver:
+    def _receiver(self) -> ReceiverClient:
         connection = self._connection
         if connection.callback_url is None:
             raise ValueError("a connection without callback_url has no receiver")
-        return Receiver(connection.callback_url, self.conn_id, connection.journal_secrets[0], connection.options)
+        return ReceiverClient(connection.callback_url, self.conn_id, connection.journal_secrets[0], connection.options)
 
     @cached_property
     def database(self) -> Database:
@@ -112,10 +116,12 @@ class Tracking:
 
     def note_begin(self, campaign: str) -> None:
         """Note that something is sent under a name."""
-        self._write(partial(sent_requests.note_send, send=sent_requests.TrackedSend(campaign=campaign, **self._place)))
+        self._write(
+            partial(sent_requests.record_send_started, send=sent_requests.TrackedSend(campaign=campaign, **self._place))
+        )
 
-    def note_end(
-        self, campaign: str, expected: int, unknown: int, accepted: Sequence[sent_requests.NotedRequest]
+    def record_send_finished(
+        self, campaign: str, expected: int, unknown: int, accepted: Sequence[sent_requests.SentRequest]
     ) -> None:
         """Note to how many was sent in all tries, and of how many nobody knows.
 
@@ -123,15 +129,15 @@ class Tracking:
         """
 
         def work(connection: Connection) -> None:
-            sent_requests.note_send(connection, sent_requests.TrackedSend(campaign=campaign, **self._place))
-            if sent_requests.noted_recipients(connection, campaign) < expected:
+            sent_requests.record_send_started(connection, sent_requests.TrackedSend(campaign=campaign, **self._place))
+            if sent_requests.count_recorded_recipients(connection, campaign) < expected:
                 for some in batched(accepted):
-                    sent_requests.note_requests(connection, campaign, self.conn_id, some)
-            sent_requests.note_end(connection, campaign, expected, unknown)
+                    sent_requests.record_requests(connection, campaign, self.conn_id, some)
+            sent_requests.record_send_finished(connection, campaign, expected, unknown)
 
         self._write(work)
 
-    def note(self, campaign: str, made: Sequence[tuple[sent_requests.NotedRequest, Sequence[str]]]) -> bool:
+    def note(self, campaign: str, made: Sequence[tuple[sent_requests.SentRequest, Sequence[str]]]) -> bool:
         """Note requests that were carried out, each with its recipients, and tell whether that could be done."""
         return self._write(partial(self._note, campaign=campaign, made=made))
 
@@ -141,21 +147,23 @@ class Tracking:
         def work(connection: Connection) -> None:
             for entry in outcome.settled:
                 campaign, number = entry.reference, len(entry.members)
-                request = sent_requests.NotedRequest(entry.reference, number, (entry.result or {}).get("id"))
-                sent_requests.note_send(connection, sent_requests.TrackedSend(campaign=campaign, **self._place))
+                request = sent_requests.SentRequest(entry.reference, number, (entry.result or {}).get("id"))
+                sent_requests.record_send_started(
+                    connection, sent_requests.TrackedSend(campaign=campaign, **self._place)
+                )
                 # Of an earlier try with other recipients, who they were is known by their hashes alone.
                 self._note(connection, campaign, [(request, recipients if len(recipients) == number else ())])
-                sent_requests.note_end(connection, campaign, number)
+                sent_requests.record_send_finished(connection, campaign, number)
 
         self._write(work)
 
     def _note(
-        self, connection: Connection, campaign: str, made: Sequence[tuple[sent_requests.NotedRequest, Sequence[str]]]
+        self, connection: Connection, campaign: str, made: Sequence[tuple[sent_requests.SentRequest, Sequence[str]]]
     ) -> None:
-        sent_requests.note_requests(connection, campaign, self.conn_id, [request for request, _ in made])
+        sent_requests.record_requests(connection, campaign, self.conn_id, [request for request, _ in made])
         for request, recipients in made if self._recipients else ():
-            keys = [recipient_key(one) or one for one in recipients]
-            sent_requests.track(connection, campaign, self.conn_id, request.reference, keys)
+            keys = [normalise_recipient(one) or one for one in recipients]
+            sent_requests.record_recipients(connection, campaign, self.conn_id, request.reference, keys)
 
     def _write(self, work: Callable[[Connection], None]) -> bool:
         try:
@@ -197,7 +205,7 @@ class ReportEvidence:
         message_id = found[entry.reference]
         if self._campaign is not None:
             # What is reported of it is the campaign's from now on, and what was before: it may wait under its own name.
-            request = sent_requests.NotedRequest(entry.reference, len(entry.members), message_id)
+            request = sent_requests.SentRequest(entry.reference, len(entry.members), message_id)
             self._tracking.note(self._campaign(), [(request, ())])
         return {"id": message_id}
 
@@ -215,7 +223,7 @@ class ReportEvidence:
 
     def _read(self, names: Sequence[str]) -> dict[str, str | None]:
         with self._tracking.database.connect() as connection:
-            return counts.carried_out(connection, self._tracking.conn_id, names)
+            return counts.confirmed_requests(connection, self._tracking.conn_id, names)
 
 
 _BOUGHT = frozenset({"success", "pending", "sent"})
@@ -245,7 +253,7 @@ class PurchaseEvidence:
         """
         try:
             with self._tracking.database.connect() as connection:
-                told = counts.reported(connection, self._tracking.conn_id, entry.reference)
+                told = counts.strongest_report(connection, self._tracking.conn_id, entry.reference)
         except DatabaseError as error:
             log.warning("Delivery reports could not be read: %s", error)
             return None
@@ -277,7 +285,7 @@ class Notebook:
         self._tracking = tracking
         self._campaign = campaign
         self._every = every
-        self._made: list[tuple[sent_requests.NotedRequest, Sequence[str]]] = []
+        self._made: list[tuple[sent_requests.SentRequest, Sequence[str]]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="cpaas-notes", daemon=True)
@@ -292,7 +300,7 @@ class Notebook:
 
     def add(self, reference: str, recipients: Sequence[str], message_id: str | None) -> None:
         """Have a request noted that was carried out."""
-        request = sent_requests.NotedRequest(reference, len(recipients), message_id)
+        request = sent_requests.SentRequest(reference, len(recipients), message_id)
         with self._lock:
             self._made.append((request, recipients))
             del self._made[: -self.MOST]

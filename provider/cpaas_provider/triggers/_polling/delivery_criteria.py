@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cpaas_provider.delivery.tracking.counts import Counts
+    from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 
 DONE, MISSED, TIMED_OUT, ERROR = "done", "missed", "timed_out", "error"
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
@@ -27,7 +27,7 @@ class DeliveryCriteria:
     expected: int
     min_delivered: float | None = None
 
-    def summary(self, counts: Counts) -> dict[str, int]:
+    def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.
 
         Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives.
@@ -41,13 +41,13 @@ class DeliveryCriteria:
             )
         )
 
-    def evaluate(self, counts: Counts) -> dict[str, Any] | None:
+    def evaluate(self, counts: DeliveryCounts) -> dict[str, Any] | None:
         """Return how the wait ended, ``done`` or ``missed``, with the figures; ``None`` while it continues."""
         summary = self.summary(counts)
         outcome = self._outcome(**summary)
         return {"outcome": outcome, **summary} if outcome else None
 
-    def evaluate_timeout(self, counts: Counts) -> dict[str, Any]:
+    def evaluate_timeout(self, counts: DeliveryCounts) -> dict[str, Any]:
         """Return the same for a wait that ends now."""
         return self.evaluate(counts) or {"outcome": TIMED_OUT, **self.summary(counts)}
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
-from cpaas_provider.delivery.tracking.awaited import STRANGE, noted, open_reports
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of, touched_since
+from cpaas_provider.delivery.tracking.awaited import NOT_IN_DATABASE, known_campaigns, open_report_database
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts
 from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         self._unknown = frozenset(unknown)
         self.was_read = False
         self.is_last_read = False
-        self._counts: dict[str, Counts] = {}
-        self._total = Counts()
+        self._counts: dict[str, DeliveryCounts] = {}
+        self._total = DeliveryCounts()
         # The poller has none of its own, and the warning belongs in this task's log.
         self._context = contextvars.copy_context()
 
-    def update(self, campaign: str, counts: Counts) -> None:
+    def update(self, campaign: str, counts: DeliveryCounts) -> None:
         """Replace the counts of a campaign."""
         if campaign in self._unknown:
-            counts = counts.unless_accepted()
-        before, total = self._counts.get(campaign, Counts()), self._total
+            counts = counts.as_unknown()
+        before, total = self._counts.get(campaign, DeliveryCounts()), self._total
         self._counts[campaign] = counts
-        self._total = Counts(
+        self._total = DeliveryCounts(
             total.delivered + counts.delivered - before.delivered,
             total.undelivered + counts.undelivered - before.undelivered,
             total.in_flight + counts.in_flight - before.in_flight,
@@ -83,16 +83,16 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
 
     def warn_unknown(self) -> None:
         """Log, in the log of the task that waits, that the database has no record of its campaigns."""
-        self._context.run(log.warning, STRANGE)
+        self._context.run(log.warning, NOT_IN_DATABASE)
 
 
 @dataclass
 class _ReadResult:
     """What a round read: the counts of requested campaigns, those without a record, and the counts that changed."""
 
-    requested: dict[str, Counts] = field(default_factory=dict)
+    requested: dict[str, DeliveryCounts] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
-    changed: dict[str, Counts] = field(default_factory=dict)
+    changed: dict[str, DeliveryCounts] = field(default_factory=dict)
 
 
 class DeliveryPoller(Poller[DeliveryWaiter]):
@@ -171,16 +171,16 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
     def _read(self, campaigns: set[str], since: datetime | None, wanted: list[str]) -> _ReadResult:
         """Read in a thread, never in two at a time."""
         if self._database is None:
-            self._database = open_reports()
+            self._database = open_report_database()
         found = _ReadResult()
         with self._database.connect() as connection:
             if campaigns:
-                found.requested = counts_of(connection, campaigns)
+                found.requested = read_counts(connection, campaigns)
                 silent = campaigns - found.requested.keys()
-                found.unknown = silent - noted(connection, silent)
+                found.unknown = silent - known_campaigns(connection, silent)
             if since is not None:
                 started, now = time.monotonic(), datetime.now(UTC)
-                found.changed = touched_since(connection, since, wanted)
+                found.changed = counts_changed_since(connection, since, wanted)
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
         return found
@@ -188,7 +188,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
     async def _update_waiters(self, new: set[DeliveryWaiter], found: _ReadResult) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
             for campaign in waiter.campaigns:
-                waiter.update(campaign, found.requested.get(campaign, Counts()))
+                waiter.update(campaign, found.requested.get(campaign, DeliveryCounts()))
             if not waiter.was_read and found.unknown.issuperset(waiter.campaigns):
                 waiter.warn_unknown()
             waiter.was_read = True

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from cpaas_provider.delivery.callbacks.receiver_check import HandshakeRefusedError, Receiver, ReceiverUnreachableError
+from cpaas_provider.delivery.callbacks.receiver_check import (
+    HandshakeRefusedError,
+    ReceiverClient,
+    ReceiverUnreachableError,
+)
 from tests.ports import closed_port, listening
-from tests.unit.delivery.receiving import running, serving
+from tests.unit.delivery.running_receiver import running, serving
 
 
-def receiver(base: str, **changes: Any) -> Receiver:
+def receiver(base: str, **changes: Any) -> ReceiverClient:
     given: dict[str, Any] = {"conn_id": "shop", "secret": "of-callbacks", "options": {}, **changes}
-    return Receiver(base, **given)
+    return ReceiverClient(base, **given)
 
 
 @contextmanager

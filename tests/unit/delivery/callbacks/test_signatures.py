@@ -83,6 +83,6 @@ def test_every_secret_is_tried_also_after_one_fitted(monkeypatch: pytest.MonkeyP
     tried = []
     original = hmac.compare_digest
     monkeypatch.setattr(tokens.hmac, "compare_digest", lambda one, other: tried.append(other) or original(one, other))
-    url = tokens.callback_url("https://x", "c", "first", tokens.Ticket("a", "b", 1))
-    tokens.read_ticket("c", url.rpartition("/")[2], ["first", "second", "third"])
+    url = tokens.callback_url("https://x", "c", "first", tokens.CallbackToken("a", "b", 1))
+    tokens.verify_token("c", url.rpartition("/")[2], ["first", "second", "third"])
     assert len(set(tried)) == 3

@@ -11,13 +11,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cpaas_provider.delivery.callbacks.tokens import MAX_RECIPIENTS, BadTicketError, Ticket, callback_url, read_ticket
+from cpaas_provider.delivery.callbacks.tokens import (
+    MAX_RECIPIENTS,
+    CallbackToken,
+    InvalidTokenError,
+    callback_url,
+    verify_token,
+)
 
 BASE = "https://airflow.example.com/cpaas"
 ISSUED = datetime(2026, 5, 1, 12, tzinfo=UTC)
-TICKET = Ticket("cpaas-spring", "cpaas-spring-7", 500, ISSUED)
+TOKEN = CallbackToken("cpaas-spring", "cpaas-spring-7", 500, ISSUED)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=100)
-TICKETS = st.builds(Ticket, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
+TICKETS = st.builds(CallbackToken, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
 SECRETS = st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable())
 
 
@@ -25,29 +31,29 @@ def text_of(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def made(ticket: Ticket = TICKET, conn_id: str = "cpaas_default", secret: str = "secret") -> str:
-    return text_of(callback_url(BASE, conn_id, secret, ticket))
+def made(token: CallbackToken = TOKEN, conn_id: str = "cpaas_default", secret: str = "secret") -> str:
+    return text_of(callback_url(BASE, conn_id, secret, token))
 
 
 class TestMaking:
     def test_the_url_is_below_the_receiver_s_and_names_the_connection(self) -> None:
-        url = callback_url(BASE + "/", "cpaas_default", "secret", TICKET)
+        url = callback_url(BASE + "/", "cpaas_default", "secret", TOKEN)
         assert url.startswith(f"{BASE}/callback/cpaas_default/cpaas-spring.cpaas-spring-7.500.")
         assert len(text_of(url).rpartition(".")[2]) == 27
 
     @pytest.mark.parametrize("conn_id", ["team/cpaas", "a#b", "a\\b", "(a):b", "ä"])
     def test_a_connection_s_id_stays_one_part_of_the_path(self, conn_id: str) -> None:
-        path = urlsplit(callback_url(BASE, conn_id, "secret", TICKET)).path.removeprefix("/cpaas/callback/")
+        path = urlsplit(callback_url(BASE, conn_id, "secret", TOKEN)).path.removeprefix("/cpaas/callback/")
         (quoted, text) = path.split("/")
         assert unquote(quoted) == conn_id
-        assert read_ticket(conn_id, text, ["secret"]) == TICKET
+        assert verify_token(conn_id, text, ["secret"]) == TOKEN
 
     def test_the_same_request_has_the_same_url(self) -> None:
         assert made() == made()
 
     def test_nothing_is_signed_without_a_secret(self) -> None:
         with pytest.raises(ValueError, match="needs a signing secret"):
-            callback_url(BASE, "cpaas_default", "", TICKET)
+            callback_url(BASE, "cpaas_default", "", TOKEN)
 
     @pytest.mark.parametrize(
         "fields",
@@ -56,14 +62,14 @@ class TestMaking:
     )  # fmt: skip
     def test_what_would_not_fit_into_a_url_is_no_ticket(self, fields: tuple[str, str, int]) -> None:
         with pytest.raises(ValueError, match="callback token"):
-            Ticket(*fields)
+            CallbackToken(*fields)
 
 
 class TestReading:
     @given(TICKETS, st.text(min_size=1, max_size=30), SECRETS)
-    def test_what_was_made_is_read(self, ticket: Ticket, conn_id: str, secret: str) -> None:
+    def test_what_was_made_is_read(self, token: CallbackToken, conn_id: str, secret: str) -> None:
         assume(conn_id.isprintable())
-        assert read_ticket(conn_id, made(ticket, conn_id, secret), [secret]) == ticket
+        assert verify_token(conn_id, made(token, conn_id, secret), [secret]) == token
 
     @given(st.text(max_size=300))
     def test_anything_else_is_refused(self, text: str) -> None:
@@ -89,24 +95,24 @@ class TestReading:
         assert read == [made()]
 
     @given(TICKETS)
-    def test_one_signed_with_another_secret_is_refused(self, ticket: Ticket) -> None:
-        refused(made(ticket, secret="somebody else's"))
+    def test_one_signed_with_another_secret_is_refused(self, token: CallbackToken) -> None:
+        refused(made(token, secret="somebody else's"))
 
     def test_one_of_another_connection_is_refused(self) -> None:
         refused(made(conn_id="cpaas_other"))
 
     @pytest.mark.parametrize(
-        "ticket",
-        [Ticket("cpaas-spring-7", "cpaas-spring", 500), Ticket("cpaas-spring", "cpaas-spring-7", 5000),
-         Ticket("cpaas-spring", "cpaas-spring-75", 500), Ticket("cpaas-sprin", "gcpaas-spring-7", 500)],
+        "token",
+        [CallbackToken("cpaas-spring-7", "cpaas-spring", 500), CallbackToken("cpaas-spring", "cpaas-spring-7", 5000),
+         CallbackToken("cpaas-spring", "cpaas-spring-75", 500), CallbackToken("cpaas-sprin", "gcpaas-spring-7", 500)],
     )  # fmt: skip
-    def test_its_proof_proves_no_other_fields(self, ticket: Ticket) -> None:
+    def test_its_proof_proves_no_other_fields(self, token: CallbackToken) -> None:
         proof = made().rpartition(".")[2]
-        refused(f"{ticket.campaign}.{ticket.reference}.{ticket.recipients}.{proof}")
+        refused(f"{token.campaign}.{token.reference}.{token.recipients}.{proof}")
 
     def test_fields_do_not_run_into_the_connection_s_id(self) -> None:
-        refused(made(Ticket("a", "b", 1), conn_id="xa"), conn_id="x")
-        assert made(Ticket("ab", "c", 1), conn_id="x") != made(Ticket("b", "c", 1), conn_id="xa")
+        refused(made(CallbackToken("a", "b", 1), conn_id="xa"), conn_id="x")
+        assert made(CallbackToken("ab", "c", 1), conn_id="x") != made(CallbackToken("b", "c", 1), conn_id="xa")
 
     @pytest.mark.parametrize("count", ["0500", "+500", "5_00", "500000", "1e2", "\u0665", ""])
     def test_a_count_has_one_way_to_be_written(self, count: str) -> None:
@@ -119,9 +125,9 @@ class TestReading:
 
 class TestAge:
     def test_it_says_when_it_was_made(self) -> None:
-        assert read_ticket("cpaas_default", made(), ["secret"]).issued == ISSUED
+        assert verify_token("cpaas_default", made(), ["secret"]).issued == ISSUED
         begun = datetime.now(UTC).replace(microsecond=0)
-        fresh = read_ticket("cpaas_default", made(Ticket("a", "b", 1)), ["secret"])
+        fresh = verify_token("cpaas_default", made(CallbackToken("a", "b", 1)), ["secret"])
         assert fresh.issued is not None
         assert begun <= fresh.issued <= datetime.now(UTC)
 
@@ -131,16 +137,16 @@ class TestAge:
         refused(made().replace(f".{issued}", ""))
 
     def test_it_expires(self) -> None:
-        old = Ticket("a", "b", 1, datetime.now(UTC) - timedelta(days=90, seconds=1))
+        old = CallbackToken("a", "b", 1, datetime.now(UTC) - timedelta(days=90, seconds=1))
         assert old.expired(timedelta(days=90))
         assert not old.expired(timedelta(days=91))
-        assert not Ticket("a", "b", 1).expired(timedelta(days=1))
+        assert not CallbackToken("a", "b", 1).expired(timedelta(days=1))
 
 
 class TestRotation:
     def test_the_first_secret_signs_and_all_verify(self) -> None:
         for secret in ("newest", "older", "oldest"):
-            assert read_ticket("cpaas_default", made(secret=secret), ["newest", "older", "oldest"]) == TICKET
+            assert verify_token("cpaas_default", made(secret=secret), ["newest", "older", "oldest"]) == TOKEN
 
     def test_a_secret_that_is_no_longer_listed_verifies_nothing(self) -> None:
         refused(made(secret="oldest"), secrets=["newest", "older"])
@@ -156,14 +162,14 @@ class TestRotation:
         assert len(said) == 1
 
 
-def refused(text: str, conn_id: str = "cpaas_default", secrets: Any = ("secret",)) -> BadTicketError:
-    with pytest.raises(BadTicketError) as refusal:
-        read_ticket(conn_id, text, secrets)
+def refused(text: str, conn_id: str = "cpaas_default", secrets: Any = ("secret",)) -> InvalidTokenError:
+    with pytest.raises(InvalidTokenError) as refusal:
+        verify_token(conn_id, text, secrets)
     return refusal.value
 
 
 def accepted(text: str) -> bool:
     try:
-        return read_ticket("cpaas_default", text, ["secret"]) == TICKET
-    except BadTicketError:
+        return verify_token("cpaas_default", text, ["secret"]) == TOKEN
+    except InvalidTokenError:
         return False

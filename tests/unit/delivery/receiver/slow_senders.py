@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from cpaas_provider.delivery.callbacks.signatures import sign
-from tests.unit.delivery.receiving import PATIENCE, Served
+from tests.unit.delivery.running_receiver import PATIENCE, Served
 
 UNREAD = {"callback": "", "webhook": f"X-Signature: {sign(b'other', 'of-webhooks')}\r\n"}
 """What lets a request in at a door before its body is there: nobody can tell of which body the signature is."""

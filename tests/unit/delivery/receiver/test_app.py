@@ -15,13 +15,13 @@ import pytest
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver import endpoints, secrets_cache
 from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from tests.unit.delivery.receiver.slow_senders import UNREAD, head
-from tests.unit.delivery.receiving import REPORT, SHOP, TICKET, Served, serving
+from tests.unit.delivery.running_receiver import REPORT, SHOP, TOKEN, Served, serving
 
 DOORS = ["callback", "webhook"]
 
@@ -41,8 +41,8 @@ def whole_module(database: Database) -> Iterator[Served]:
 @pytest.fixture
 def served(whole_module: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """The receiver with its connections and its store in order, and nothing complained of yet."""
-    monkeypatch.setattr(endpoints, "complaints", Complaints(logging.getLogger(endpoints.__name__)))
-    monkeypatch.setattr(secrets_cache, "complaints", Complaints(logging.getLogger(secrets_cache.__name__)))
+    monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
+    monkeypatch.setattr(secrets_cache, "throttled_log", ThrottledLogger(logging.getLogger(secrets_cache.__name__)))
     whole_module.observed.clear()
     yield whole_module
     whole_module.gate.error = whole_module.store_error = None
@@ -154,7 +154,7 @@ class TestRefused:
         assert served.post(url).status_code == 404
 
     def test_408_a_body_that_does_not_come(self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(request, "BODY_SECONDS", 0.05)
+        monkeypatch.setattr(request, "BODY_TIMEOUT", 0.05)
         with served.connect() as connection:
             connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
             assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 408")
@@ -229,17 +229,19 @@ class TestCallback:
 
     def test_a_handshake_names_the_store_and_keeps_nothing(self, served: Served) -> None:
         before = len(served.stored())
-        url = served.callback(Ticket("handshake", "handshake", 1))
+        url = served.callback(CallbackToken("handshake", "handshake", 1))
         for answer in (served.post(url), served.post(url, b""), httpx.post(url, trust_env=False)):
             assert (answer.status_code, answer.json()) == (200, {"database": "the-store"})
         assert len(served.stored()) == before
 
     def test_503_to_a_handshake_when_the_store_cannot_be_opened(self, served: Served) -> None:
         served.store_error = DatabaseError("It is away.")
-        assert served.post(served.callback(Ticket("handshake", "handshake", 1))).status_code == 503
+        assert served.post(served.callback(CallbackToken("handshake", "handshake", 1))).status_code == 503
 
     def test_a_handshake_is_a_ticket_like_any_other(self, served: Served) -> None:
-        assert served.post(served.callback(Ticket("handshake", "handshake", 1), secret="wrong")).status_code == 404
+        assert (
+            served.post(served.callback(CallbackToken("handshake", "handshake", 1), secret="wrong")).status_code == 404
+        )
 
 
 class TestWebhook:
@@ -310,6 +312,6 @@ class TestTheRest:
     def test_a_connection_is_kept_over_many_reports(self, served: Served) -> None:
         with httpx.Client(trust_env=False) as client:
             for number in range(5):
-                answer = client.post(served.callback(TICKET), json={**REPORT, "id": f"kept-alive-{number}"})
+                answer = client.post(served.callback(TOKEN), json={**REPORT, "id": f"kept-alive-{number}"})
                 assert answer.status_code == 200
                 assert "close" not in answer.headers.get("connection", "")

@@ -18,14 +18,14 @@ from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, reports
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver import endpoints, quotas
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
-from cpaas_provider.delivery.receiver.received import Kept
-from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
+from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.retention import prune
-from tests.unit.delivery.arriving import ADA, OBI, report
-from tests.unit.delivery.receiving import JSON, REPORT, SHOP, Served, serving
+from tests.unit.delivery.report_builders import ADA, OBI, report
+from tests.unit.delivery.running_receiver import JSON, REPORT, SHOP, Served, serving
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def whole_module(sqlite: Database) -> Iterator[Served]:
 @pytest.fixture
 def served(whole_module: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     """The receiver, with nothing complained of yet."""
-    monkeypatch.setattr(endpoints, "complaints", Complaints(logging.getLogger(endpoints.__name__)))
+    monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
     whole_module.observed.clear()
     return whole_module
 
@@ -76,8 +76,8 @@ def notes(database: Database) -> list[str]:
 
 
 class TestExpiry:
-    def old(self, days: float, reference: str = "spring-old") -> Ticket:
-        return Ticket("spring", reference, 1, datetime.now(UTC) - timedelta(days=days))
+    def old(self, days: float, reference: str = "spring-old") -> CallbackToken:
+        return CallbackToken("spring", reference, 1, datetime.now(UTC) - timedelta(days=days))
 
     def test_404_a_url_that_is_older_than_reports_are_kept(
         self, served: Served, caplog: pytest.LogCaptureFixture
@@ -92,7 +92,7 @@ class TestExpiry:
 
     def test_a_handshake_cannot_be_replayed_for_ever(self, served: Served) -> None:
         then = datetime.now(UTC) - timedelta(days=91)
-        assert served.post(served.callback(Ticket("handshake", "handshake", 1, then))).status_code == 404
+        assert served.post(served.callback(CallbackToken("handshake", "handshake", 1, then))).status_code == 404
 
     def test_how_long_they_live_is_the_connection_s_receiver_s(self, served: Served) -> None:
         served.connections["brief"] = replace(SHOP, callback_lifetime=timedelta(days=1))
@@ -126,20 +126,20 @@ class TestQuota:
     def test_a_url_for_one_brings_no_more_bodies_than_one_may_have(
         self, served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(quotas, "REPORTS", 20)
-        url = served.callback(Ticket("spring", "spring-small", 1))
+        monkeypatch.setattr(quotas, "BASE_REPORTS", 20)
+        url = served.callback(CallbackToken("spring", "spring-small", 1))
         said = asyncio.run(posted_together(url, [{**REPORT, "note": f"small {number}"} for number in range(70)]))
         assert Counter(said) == {200: 40, 429: 30}
         # Known ones are known all the same, and others have room of their own.
         (known, *_) = [body for body in served.bodies() if "small" in body]
         assert served.post(url, known.encode()).status_code == 200
-        assert served.post(served.callback(Ticket("spring", "spring-else", 1))).status_code == 200
+        assert served.post(served.callback(CallbackToken("spring", "spring-else", 1))).status_code == 200
         assert sum("small" in body for body in served.bodies()) == 40
         assert served.counted()["too_many"] == served.counted()["refused.429"] == 30
         assert caplog.text.count("a callback URL exceeded the report limit of its request") == 1
 
     def test_nor_more_bytes(self, served: Served) -> None:
-        url = served.callback(Ticket("spring", "spring-large", 1))
+        url = served.callback(CallbackToken("spring", "spring-large", 1))
         with httpx.Client(trust_env=False, timeout=30) as client:
             bodies = [{"note": f"large {number}", "more": "ä" * 100_000} for number in range(12)]
             said = [client.post(url, content=json.dumps(one, ensure_ascii=False), headers=JSON) for one in bodies]
@@ -147,18 +147,23 @@ class TestQuota:
         assert sum(len(body.encode()) for body in served.bodies() if "large" in body) < 1.1 * 1024 * 1024
 
     def test_it_holds_over_all_processes(self, database: Database) -> None:
-        ticket = Ticket("spring", "spring-both", 1)
-        inboxes = [Inbox(database) for _ in range(3)]
-        kept = [inbox.keep([report(ADA, "sent", ticket=ticket)])[0] for _ in range(60) for inbox in inboxes]
-        assert kept.count(Kept.NEW) == 120
-        assert set(Inbox(database).keep([report(ADA, "sent", ticket=ticket) for _ in range(40)])) == {Kept.TOO_MANY}
+        token = CallbackToken("spring", "spring-both", 1)
+        stores = [ReportStore(database) for _ in range(3)]
+        kept = [report_store.save([report(ADA, "sent", token=token)])[0] for _ in range(60) for report_store in stores]
+        assert kept.count(StoreResult.NEW) == 120
+        assert set(ReportStore(database).save([report(ADA, "sent", token=token) for _ in range(40)])) == {
+            StoreResult.TOO_MANY
+        }
 
     def test_one_batch_brings_no_more_than_the_rest_of_it(self, database: Database) -> None:
-        ticket = Ticket("spring", "spring-batch", 1)
-        mine = [report(ADA, "sent", ticket=ticket) for _ in range(200)]
-        others = [report(OBI, "sent", ticket=Ticket("spring", "spring-other", 1)) for _ in range(5)]
-        assert Inbox(database).keep([*mine, *others]) == [Kept.NEW] * 120 + [Kept.TOO_MANY] * 80 + [Kept.NEW] * 5
+        token = CallbackToken("spring", "spring-batch", 1)
+        mine = [report(ADA, "sent", token=token) for _ in range(200)]
+        others = [report(OBI, "sent", token=CallbackToken("spring", "spring-other", 1)) for _ in range(5)]
+        assert (
+            ReportStore(database).save([*mine, *others])
+            == [StoreResult.NEW] * 120 + [StoreResult.TOO_MANY] * 80 + [StoreResult.NEW] * 5
+        )
 
     def test_the_account_s_webhook_has_none(self, database: Database) -> None:
-        kept = Inbox(database).keep([report(ADA, "sent", message_id="m-1") for _ in range(300)])
-        assert set(kept) == {Kept.NEW}
+        kept = ReportStore(database).save([report(ADA, "sent", message_id="m-1") for _ in range(300)])
+        assert set(kept) == {StoreResult.NEW}

@@ -16,7 +16,7 @@ from cpaas_provider.delivery.receiver.http import connection_limits
 from cpaas_provider.delivery.receiver.http.connection_limits import MAX_HEAD, Limits
 from tests.ports import listening
 from tests.unit.delivery.receiver.slow_senders import answer_of
-from tests.unit.delivery.receiving import PATIENCE, until
+from tests.unit.delivery.running_receiver import PATIENCE, until
 
 MOST = 20
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -50,7 +50,7 @@ class Bounded:
 
 @pytest.fixture(params=[HttpToolsProtocol, H11Protocol])
 def bounded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bounded]:
-    monkeypatch.setattr(connection_limits, "MOST_CONNECTIONS", MOST)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", MOST)
     with listening() as (listener, _):
         running = Bounded(listener, type("Bounded", (Limits, request.param), {}))
         until(lambda: running.server.started)
@@ -117,4 +117,4 @@ def test_half_open_connections_keep_nobody_out(bounded: Bounded) -> None:
 
 
 def test_process_is_allowed_the_files_it_needs_where_that_can_be_had() -> None:
-    assert 1 <= connection_limits.most_connections() <= connection_limits.MOST_CONNECTIONS
+    assert 1 <= connection_limits.max_connections() <= connection_limits.MAX_CONNECTIONS

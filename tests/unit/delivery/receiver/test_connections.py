@@ -10,33 +10,45 @@ from typing import Any
 import pytest
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
-from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, Happening, collect, untold
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
+from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, DeliveryEvent, detect_events, unpublished
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.operators._runtime.delivery import PurchaseEvidence, ReportEvidence
 from cpaas_provider.sending.journal.model import Entry, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.unit.delivery.arriving import ADA, OBI, UMA, begun, counts, ended, kept, noted, outcomes, report, to
-from tests.unit.delivery.receiving import serving
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    begun,
+    counts,
+    ended,
+    noted,
+    outcomes,
+    report,
+    save_reports,
+    to,
+)
+from tests.unit.delivery.running_receiver import serving
 
 OURS = "cpaas-" + "a" * 24
 STRANGER = "2348039999999"
-STAGING = ConnectionKeys(("of-staging",), "of-staging-webhooks", "X-Signature")
+STAGING = ConnectionSecrets(("of-staging",), "of-staging-webhooks", "X-Signature")
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 
 
-def collected(database: Database) -> list[Happening]:
-    collect(database, EVER)
+def collected(database: Database) -> list[DeliveryEvent]:
+    detect_events(database, EVER)
     with database.connect() as connection:
-        return untold(connection)
+        return unpublished(connection)
 
 
 @pytest.fixture
 def sent(database: Database) -> Database:
     """A campaign of the connection shop: a request to two, which the service calls 1001."""
     begun(database)
-    noted(database, NotedRequest(OURS, 2, "1001"))
+    noted(database, SentRequest(OURS, 2, "1001"))
     ended(database, expected=2)
     return database
 
@@ -44,62 +56,62 @@ def sent(database: Database) -> Database:
 class TestAReportOfAnotherConnection:
     @pytest.mark.parametrize("name", [{"id": "1001"}, {"external_ref": OURS}, {"id": "1001", "external_ref": OURS}])
     def test_of_the_same_message_changes_nothing(self, sent: Database, name: dict[str, str]) -> None:
-        kept(sent, *(report(phone, "delivered", conn_id="staging", **name) for phone in (ADA, STRANGER)))
+        save_reports(sent, *(report(phone, "delivered", conn_id="staging", **name) for phone in (ADA, STRANGER)))
         assert counts(sent) == (0, 0, 0)
         assert outcomes(sent) == {}
-        kept(sent, *(report(phone, "failed", **name) for phone in (ADA, OBI)))
+        save_reports(sent, *(report(phone, "failed", **name) for phone in (ADA, OBI)))
         assert outcomes(sent) == {ADA: "undelivered", OBI: "undelivered"}
 
     def test_by_a_callback_url_of_its_own_changes_nothing(self, sent: Database) -> None:
-        kept(sent, report(ADA, "delivered", ticket=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(ADA, "delivered", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
         assert outcomes(sent) == {}
 
     def test_of_a_message_that_both_have_is_that_of_its_own(self, sent: Database) -> None:
         begun(sent, "rehearsal", "staging")
-        noted(sent, NotedRequest(OURS, 1, "1001"), campaign="rehearsal", conn_id="staging")
+        noted(sent, SentRequest(OURS, 1, "1001"), campaign="rehearsal", conn_id="staging")
         ended(sent, "rehearsal", expected=1)
-        kept(sent, report(UMA, "delivered", id="1001", conn_id="staging"), report(ADA, "failed", id="1001"))
+        save_reports(sent, report(UMA, "delivered", id="1001", conn_id="staging"), report(ADA, "failed", id="1001"))
         assert (outcomes(sent), outcomes(sent, "rehearsal")) == ({ADA: "undelivered"}, {UMA: "delivered"})
 
     @pytest.mark.parametrize("name", [{"id": "1001"}, {"external_ref": OURS}])
     def test_that_comes_before_the_send_is_noted_stays_its_own(self, database: Database, name: dict[str, str]) -> None:
-        kept(database, report(ADA, "delivered", conn_id="staging", **name), report(ADA, "failed", **name))
-        kept(database, report(STRANGER, "delivered", conn_id="staging", **name))
+        save_reports(database, report(ADA, "delivered", conn_id="staging", **name), report(ADA, "failed", **name))
+        save_reports(database, report(STRANGER, "delivered", conn_id="staging", **name))
         begun(database)
-        noted(database, NotedRequest(OURS, 2, "1001"))
+        noted(database, SentRequest(OURS, 2, "1001"))
         ended(database, expected=2)
         assert outcomes(database) == {ADA: "undelivered"}
         begun(database, "rehearsal", "staging")
-        noted(database, NotedRequest("cpaas-" + "b" * 24, 2, "1001"), campaign="rehearsal", conn_id="staging")
+        noted(database, SentRequest("cpaas-" + "b" * 24, 2, "1001"), campaign="rehearsal", conn_id="staging")
         assert outcomes(database, "rehearsal").keys() == ({ADA, STRANGER} if "id" in name else set())
 
     def test_that_comes_before_a_request_that_is_a_campaign_by_itself_is_not_its(self, database: Database) -> None:
-        kept(database, report(STRANGER, "delivered", external_ref=OURS, conn_id="staging"))
+        save_reports(database, report(STRANGER, "delivered", external_ref=OURS, conn_id="staging"))
         begun(database, OURS)
-        noted(database, NotedRequest(OURS, 1, "1001"), campaign=OURS)
+        noted(database, SentRequest(OURS, 1, "1001"), campaign=OURS)
         ended(database, OURS, expected=1)
         assert outcomes(database, OURS) == {}
-        kept(database, report(ADA, "failed", external_ref=OURS))
+        save_reports(database, report(ADA, "failed", external_ref=OURS))
         assert outcomes(database, OURS) == {ADA: "undelivered"}
 
     def test_of_what_nobody_noted_counts_for_neither(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", external_ref=OURS))
+        save_reports(database, report(ADA, "delivered", external_ref=OURS))
         assert counts(database, OURS) == (1, 0, 0)
-        kept(database, report(STRANGER, "delivered", external_ref=OURS, conn_id="staging"))
+        save_reports(database, report(STRANGER, "delivered", external_ref=OURS, conn_id="staging"))
         assert counts(database, OURS) == (0, 0, 0)
         assert outcomes(database, OURS) == {}
 
 
 class TestWhatIsStarted:
     def test_no_campaign_of_another_connection_is_finished(self, sent: Database) -> None:
-        for ticket in (None, to(ADA, OBI, reference=OURS)):
-            told = {"ticket": ticket} if ticket else {"id": "1001"}
-            kept(sent, *(report(phone, "delivered", conn_id="staging", **told) for phone in (ADA, OBI)))
+        for token in (None, to(ADA, OBI, reference=OURS)):
+            told = {"token": token} if token else {"id": "1001"}
+            save_reports(sent, *(report(phone, "delivered", conn_id="staging", **told) for phone in (ADA, OBI)))
         assert collected(sent) == []
 
     def test_what_failed_is_told_to_whoever_waits_for_that_connection(self, sent: Database) -> None:
-        kept(sent, report(STRANGER, "failed", ticket=to(ADA, OBI, reference=OURS), conn_id="staging"))
-        kept(sent, report(ADA, "failed", id="1001"))
+        save_reports(sent, report(STRANGER, "failed", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(ADA, "failed", id="1001"))
         found = {(one.kind, one.conn_id, one.campaign, one.facts["recipients"]) for one in collected(sent)}
         assert found == {(MESSAGES_FAILED, "shop", "spring", 1), (MESSAGES_FAILED, "staging", "", 1)}
 
@@ -107,14 +119,14 @@ class TestWhatIsStarted:
         self, sent: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))
-        kept(sent, report(STRANGER, "failed", ticket=to(ADA, OBI, reference=OURS), conn_id="staging"))
-        kept(sent, report(ADA, "failed", id="1001"))
+        save_reports(sent, report(STRANGER, "failed", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(ADA, "failed", id="1001"))
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(ADA,)]
 
     def test_no_wait_for_another_connection_ends(self, sent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))
-        kept(sent, *(report(phone, "delivered", id="1001", conn_id="staging") for phone in (ADA, OBI)))
+        save_reports(sent, *(report(phone, "delivered", id="1001", conn_id="staging") for phone in (ADA, OBI)))
         now = dt.datetime.now(dt.UTC).isoformat()
 
         async def told() -> dict[str, Any]:
@@ -137,15 +149,15 @@ class TestEvidence:
         self, database: Database, request_: Entry, way: Any, by_ticket: bool
     ) -> None:
         evidence = way(SimpleNamespace(database=database, conn_id="shop"))
-        ticket = to(ADA, campaign=OURS, reference=OURS) if by_ticket else None
+        token = to(ADA, campaign=OURS, reference=OURS) if by_ticket else None
         for conn_id, found in (("staging", None), ("shop", "m1")):
-            told = report(ADA, "success", ticket=ticket, conn_id=conn_id, external_ref=OURS, id="m1")
-            kept(database, told)
+            told = report(ADA, "success", token=token, conn_id=conn_id, external_ref=OURS, id="m1")
+            save_reports(database, told)
             result = evidence.find(None, request_)
             assert (result and result["id"]) == found
 
     def test_is_no_request_that_another_connection_has_noted(self, database: Database, request_: Entry) -> None:
-        noted(database, NotedRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
+        noted(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
         assert ReportEvidence(SimpleNamespace(database=database, conn_id="shop")).find(None, request_) is None  # type: ignore[arg-type]
 
 

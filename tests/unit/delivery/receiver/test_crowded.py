@@ -15,10 +15,10 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver import endpoints
 from cpaas_provider.delivery.receiver import secrets_cache as key_module
 from cpaas_provider.delivery.receiver.http import request
-from cpaas_provider.delivery.receiver.http.load_limits import Room, Turns
-from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
+from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, WaitTimer
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
-from tests.unit.delivery.receiving import PATIENCE, REPORT, SHOP, Served, serving, until
+from tests.unit.delivery.running_receiver import PATIENCE, REPORT, SHOP, Served, serving, until
 
 BOUND = 10
 DOORS = ["callback", "webhook"]
@@ -27,7 +27,7 @@ DOORS = ["callback", "webhook"]
 @pytest.fixture
 def served(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A receiver with room for few."""
-    monkeypatch.setattr(endpoints, "MOST_IN_FLIGHT", BOUND)
+    monkeypatch.setattr(endpoints, "MAX_IN_FLIGHT", BOUND)
     with serving(database) as running:
         running.connections["bank"] = SHOP
         yield running
@@ -70,7 +70,7 @@ class TestUnproved:
     def test_names_that_are_looked_up_slowly_take_no_room_from_known_ones(self, database: Database) -> None:
         answering = threading.Event()
 
-        def read(conn_id: str) -> ConnectionKeys | None:
+        def read(conn_id: str) -> ConnectionSecrets | None:
             if conn_id != "shop":
                 answering.wait(20)
                 return None
@@ -90,7 +90,7 @@ class TestSlow:
     def test_slow_ones_make_room_for_a_report_that_is_there(
         self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(request, "DISPLACED_AFTER", 0.0)
+        monkeypatch.setattr(request, "DISPLACEABLE_AFTER", 0.0)
         with contextlib.ExitStack() as crowd:
             slow = [crowd.enter_context(served.connect()) for _ in range(BOUND)]
             for connection in slow:
@@ -101,7 +101,7 @@ class TestSlow:
     def test_a_crowd_on_one_connection_leaves_the_others_free(
         self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(request, "DISPLACED_AFTER", 100.0)
+        monkeypatch.setattr(request, "DISPLACEABLE_AFTER", 100.0)
         monkeypatch.setattr(request, "GRACE_SECONDS", 100.0)
         with contextlib.ExitStack() as crowd:
             for _ in range(2 * BOUND):
@@ -115,7 +115,7 @@ class TestSlow:
         self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(request, "GRACE_SECONDS", 0.1)
-        monkeypatch.setattr(request, "BODY_SECONDS", 1000.0)
+        monkeypatch.setattr(request, "BODY_TIMEOUT", 1000.0)
         with served.connect() as connection:
             connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
             with trickling(connection):
@@ -127,7 +127,7 @@ class TestSlow:
 def test_many_reports_of_one_connection_leave_the_writer_room_for_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(database, room=3) as served, contextlib.ExitStack() as crowd:
+    with serving(database, max_pending=3) as served, contextlib.ExitStack() as crowd:
         served.connections["bank"] = SHOP
         served.gate.open.clear()
         body = b'{"status": "sent"}'
@@ -147,11 +147,11 @@ class TestMadeUpNames:
     def test_known_names_are_taken_after_a_start_among_many_made_up_ones(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(key_module, "LOOKUPS_AT_ONCE", 20)
-        monkeypatch.setattr(key_module, "LOOKUPS_A_SECOND", 0.0)
+        monkeypatch.setattr(key_module, "LOOKUP_BURST", 20)
+        monkeypatch.setattr(key_module, "LOOKUPS_PER_SECOND", 0.0)
         read: list[str] = []
 
-        def reading(conn_id: str) -> ConnectionKeys | None:
+        def reading(conn_id: str) -> ConnectionSecrets | None:
             read.append(conn_id)
             return SHOP if conn_id == "shop" else None
 
@@ -175,8 +175,8 @@ async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender
             await asyncio.sleep(0)
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
-    coming = request.Posted({"headers": []}, receive, Turns(request.part_of_grace))
-    coming.enter(Room(1, 1000), "shop")
+    coming = request.BoundedRequest({"headers": []}, receive, WaitTimer(request.part_of_grace))
+    coming.enter(LoadLimiter(1, 1000), "shop")
     reading = asyncio.create_task(coming.body())
     await asyncio.sleep(0)
     arrived.set()

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver import endpoints, health
 from cpaas_provider.delivery.receiver.http import responses
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from tests.tcp_proxy import Mode, Proxy
-from tests.unit.delivery.receiving import REPORT, Served, serving, until
+from tests.unit.delivery.running_receiver import REPORT, Served, serving, until
 from tests.unit.failing_server import behind as behind  # as fixtures
 from tests.unit.failing_server import proxy as proxy
 
@@ -23,7 +23,7 @@ WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"}
 @pytest.fixture(autouse=True)
 def looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(endpoints, "complaints", Complaints(logging.getLogger(endpoints.__name__)))
+    monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_session_left_on_read_only_server_costs_no_report(served: Served) -> Non
 
 
 def test_503_in_time_whatever_the_database_does(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responses, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(responses, "RESPONSE_TIMEOUT", 0.2)
     served.gate.open.clear()
     assert served.post(body={**REPORT, "id": "m-2"}).status_code == 503
     assert served.in_hand() == 1

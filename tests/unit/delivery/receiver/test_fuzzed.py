@@ -1,4 +1,4 @@
-"""Bodies of any kind behind good tickets and signatures: each gets one of the answers that are described, never a 500.
+"""Bodies of any kind behind good tokens and signatures: each gets one of the answers that are described, never a 500.
 
 ``TORTURE=1`` sends 100,000 of them, elsewhere each time; the seed is printed.
 """
@@ -17,8 +17,8 @@ import pytest
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import Ticket
-from tests.unit.delivery.receiving import REPORT, Served, serving
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from tests.unit.delivery.running_receiver import REPORT, Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))
 BODIES = 100_000 if TORTURE else 400
@@ -115,5 +115,5 @@ def door(served: Served, chance: random.Random, raw: bytes) -> tuple[str, dict[s
     media_type = {"Content-Type": chance.choice(MEDIA_TYPES)}
     if chance.random() < 0.5:
         return "/webhook/shop", {"X-Signature": sign(raw, "of-webhooks"), **media_type}
-    ticket = Ticket(f"campaign-{chance.randrange(3)}", f"request-{chance.randrange(9)}", chance.choice([1, 100]))
-    return served.callback(ticket).removeprefix(served.url), media_type
+    token = CallbackToken(f"campaign-{chance.randrange(3)}", f"request-{chance.randrange(9)}", chance.choice([1, 100]))
+    return served.callback(token).removeprefix(served.url), media_type

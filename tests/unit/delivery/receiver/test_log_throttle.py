@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from cpaas_provider.delivery.receiver.log_throttle import Complaints
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 
 
 class Now:
@@ -12,26 +12,26 @@ class Now:
 
 
 @pytest.fixture
-def complaints() -> Complaints:
+def throttled_log() -> ThrottledLogger:
     Now.seconds = 50.0
-    return Complaints(logging.getLogger("tested"), clock=lambda: Now.seconds)
+    return ThrottledLogger(logging.getLogger("tested"), clock=lambda: Now.seconds)
 
 
 def test_the_first_is_said_at_once_and_the_next_in_a_minute(
-    complaints: Complaints, caplog: pytest.LogCaptureFixture
+    throttled_log: ThrottledLogger, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(1000):
-        complaints.say("store", "The store is away.")
+        throttled_log.warning("store", "The store is away.")
     assert [one.message for one in caplog.records] == ["The store is away."]
     Now.seconds += 60
-    complaints.say("store", "The store is away.")
+    throttled_log.warning("store", "The store is away.")
     assert caplog.records[-1].message == "The store is away. (999 more times since the last such line)"
     Now.seconds += 60
-    complaints.say("store", "The store is away.")
+    throttled_log.warning("store", "The store is away.")
     assert caplog.records[-1].message == "The store is away."
 
 
-def test_each_kind_has_a_minute_of_its_own(complaints: Complaints, caplog: pytest.LogCaptureFixture) -> None:
-    complaints.say("store", "one")
-    complaints.say("keys", "other")
+def test_each_kind_has_a_minute_of_its_own(throttled_log: ThrottledLogger, caplog: pytest.LogCaptureFixture) -> None:
+    throttled_log.warning("store", "one")
+    throttled_log.warning("keys", "other")
     assert [one.message for one in caplog.records] == ["one", "other"]

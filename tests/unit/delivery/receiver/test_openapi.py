@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from cpaas_provider.database.database import Database, open_database
-from tests.unit.delivery.receiving import Served, serving
+from tests.unit.delivery.running_receiver import Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))
 SAMPLE = ("--max-examples=300",) if TORTURE else ("--seed=20260131", "--max-examples=25", "--generation-deterministic")
@@ -39,11 +39,11 @@ def document(served: Served) -> Any:
 
 
 def test_both_doors_and_all_their_answers_are_described(document: Any) -> None:
-    callback = document["paths"]["/callback/{conn_id}/{ticket}"]["post"]
+    callback = document["paths"]["/callback/{conn_id}/{token}"]["post"]
     webhook = document["paths"]["/webhook/{conn_id}"]["post"]
     assert set(callback["responses"]) == STATUSES | {"429"}
     assert set(webhook["responses"]) == STATUSES | {"401"}
-    assert set(document["paths"]) == {"/callback/{conn_id}/{ticket}", "/webhook/{conn_id}", "/health"}
+    assert set(document["paths"]) == {"/callback/{conn_id}/{token}", "/webhook/{conn_id}", "/health"}
 
 
 def test_the_page_shows_it(served: Served) -> None:
@@ -52,12 +52,12 @@ def test_the_page_shows_it(served: Served) -> None:
     assert "/openapi.json" in page.text
 
 
-# At random, and with a ticket that is good, so that bodies are read too.
+# At random, and with a token that is good, so that bodies are read too.
 @pytest.mark.parametrize("known", [False, True])
 def test_schemathesis_finds_nothing(served: Served, tmp_path: Path, known: bool) -> None:
     if known:
-        ticket = served.callback().rpartition("/")[2]
-        config = f'[parameters]\n"path.conn_id" = "shop"\n"path.ticket" = "{ticket}"\n'
+        token = served.callback().rpartition("/")[2]
+        config = f'[parameters]\n"path.conn_id" = "shop"\n"path.token" = "{token}"\n'
         (tmp_path / "schemathesis.toml").write_text(config)
     before = len(served.stored())
     schemathesis = str(Path(sys.executable).with_name("schemathesis"))

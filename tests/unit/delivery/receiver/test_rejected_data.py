@@ -11,12 +11,12 @@ from sqlalchemy import text
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError, RejectedDataError
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.receiver.writer import Desk
-from cpaas_provider.delivery.reports import MAX_RECIPIENT, read_report, recipient_key
-from cpaas_provider.delivery.tracking.report_store import Inbox
-from tests.unit.delivery.arriving import ADA, OBI, WHEN, counts, outcomes, report, to
-from tests.unit.delivery.receiving import SHOP, TICKET, Served, serving, together, until
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReportWriter
+from cpaas_provider.delivery.reports import MAX_RECIPIENT, normalise_recipient, read_report
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, to
+from tests.unit.delivery.running_receiver import SHOP, TOKEN, Served, serving, together, until
 
 PACK = to(ADA, OBI)
 # In lower case it is a character longer for each of its own.
@@ -45,32 +45,32 @@ def served(strict: Database) -> Iterator[Served]:
 
 
 def test_recipient_is_measured_as_it_is_stored() -> None:
-    assert recipient_key(GROWING) is None
+    assert normalise_recipient(GROWING) is None
     longest = "\u0130" * 121 + "@example.com"
-    assert len(recipient_key(longest) or "") == MAX_RECIPIENT
-    assert recipient_key("\u0130" + longest) is None
+    assert len(normalise_recipient(longest) or "") == MAX_RECIPIENT
+    assert normalise_recipient("\u0130" + longest) is None
 
 
 def test_report_of_recipient_that_grows_in_lower_case_is_stored_raw(database: Database) -> None:
-    growing = report(GROWING, "delivered", ticket=PACK)
-    found = Inbox(database).keep([report(ADA, "delivered", ticket=PACK), growing])
-    assert found == [Kept.NEW, Kept.UNREADABLE]
+    growing = report(GROWING, "delivered", token=PACK)
+    found = ReportStore(database).save([report(ADA, "delivered", token=PACK), growing])
+    assert found == [StoreResult.NEW, StoreResult.UNREADABLE]
     assert counts(database) == (1, 0, 0)
 
 
 async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(strict: Database) -> None:
     others = [f"23480311{number:05d}" for number in range(20)]
     pack = to(OBI, *others)
-    guilty = report(OBI, "failed", ticket=pack, reason="forbidden")
-    honest = [report(one, "delivered", ticket=pack) for one in others]
-    desk = Desk(Inbox(strict).keep)
+    guilty = report(OBI, "failed", token=pack, reason="forbidden")
+    honest = [report(one, "delivered", token=pack) for one in others]
+    writer = ReportWriter(ReportStore(strict).save)
     try:
         given = [*honest[:13], guilty, *honest[13:]]
-        found = await asyncio.gather(*(desk.hand_in(one) for one in given))
-        assert found == [*[Kept.NEW] * 13, Kept.UNREADABLE, *[Kept.NEW] * 7]
-        assert await desk.hand_in(guilty) is Kept.REPEATED
+        found = await asyncio.gather(*(writer.submit(one) for one in given))
+        assert found == [*[StoreResult.NEW] * 13, StoreResult.UNREADABLE, *[StoreResult.NEW] * 7]
+        assert await writer.submit(guilty) is StoreResult.REPEATED
     finally:
-        await desk.close()
+        await writer.close()
     assert counts(strict) == (20, 0, 0)
     assert outcomes(strict).keys() == {one.report.recipient for one in honest}
     with strict.connect() as connection:
@@ -82,7 +82,7 @@ async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(
 
 async def test_sender_of_rejected_report_is_answered_200_and_so_are_all_others(served: Served) -> None:
     served.gate.open.clear()
-    url = served.callback(TICKET)
+    url = served.callback(TOKEN)
     before = asyncio.create_task(asyncio.to_thread(served.post, url))
     await asyncio.to_thread(until, lambda: served.in_hand() == 1)
     body = {"id": "m-guilty", "recipient": OBI, "status": "failed", "reason": "forbidden"}
@@ -113,13 +113,13 @@ class TestRejectedTwice:
         return database
 
     async def test_it_alone_fails(self, no_text: Database) -> None:
-        desk = Desk(Inbox(no_text).keep)
+        writer = ReportWriter(ReportStore(no_text).save)
         try:
-            given = [report(ADA, "sent", ticket=PACK), report(OBI, "failed", ticket=PACK, reason="forbidden")]
-            found = await asyncio.gather(*(desk.hand_in(one) for one in given), return_exceptions=True)
+            given = [report(ADA, "sent", token=PACK), report(OBI, "failed", token=PACK, reason="forbidden")]
+            found = await asyncio.gather(*(writer.submit(one) for one in given), return_exceptions=True)
         finally:
-            await desk.close()
-        assert found[0] is Kept.NEW
+            await writer.close()
+        assert found[0] is StoreResult.NEW
         assert isinstance(found[1], RejectedDataError)
         assert "forbidden" not in str(found[1])
 
@@ -140,8 +140,10 @@ def test_characters_the_database_has_no_place_for_are_stored_escaped(postgres_ur
         rule = "ALTER TABLE cpaas_reports ADD CONSTRAINT narrow CHECK (octet_length(body) = length(body))"
         database.write(lambda connection: connection.execute(text(rule)))
         body = '{"recipient": "2348030000001", "status": "delivered", "reason": "\u00e9\U0001f600"}'
-        found = Inbox(database).keep([Arrival("shop", "callback", PACK, read_report(json.loads(body)), body, WHEN)])
-        assert found == [Kept.UNREADABLE]
+        found = ReportStore(database).save(
+            [ReceivedReport("shop", "callback", PACK, read_report(json.loads(body)), body, WHEN)]
+        )
+        assert found == [StoreResult.UNREADABLE]
         with database.connect() as connection:
             (stored,) = connection.execute(text("SELECT body FROM cpaas_reports")).scalars()
         assert json.loads(stored) == json.loads(body)
@@ -162,5 +164,5 @@ def test_database_that_is_away_is_no_rejected_data(sqlite_url: str) -> None:
     with open_database(sqlite_url) as database:
         database.write(lambda connection: connection.execute(text("DROP TABLE cpaas_reports")))
         with pytest.raises(DatabaseError) as failed:
-            Inbox(database).keep([report(ADA, "sent", ticket=PACK)])
+            ReportStore(database).save([report(ADA, "sent", token=PACK)])
     assert not isinstance(failed.value, RejectedDataError)

@@ -9,11 +9,17 @@ from fastapi import FastAPI, Header, HTTPException
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.receiver.status_page import MOST, add_overview, overview, page_of
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.receiver.status_page import MOST, add_status_page, read_statuses, render
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
 from tests.ports import listening
-from tests.unit.delivery.arriving import ADA, OBI, kept, report, to
-from tests.unit.delivery.receiving import running
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.delivery.running_receiver import running
 
 JSON = {"accept": "application/json", "x-user": "ada"}
 
@@ -26,15 +32,15 @@ def logged_in(x_user: str = Header("")) -> None:
 @pytest.fixture
 def page(database: Database) -> Iterator[str]:
     app = FastAPI()
-    add_overview(app, lambda: database, logged_in, "/cpaas")
+    add_status_page(app, lambda: database, logged_in, "/cpaas")
     with listening() as (listener, url), running(app, listener):
         yield f"{url}/cpaas/deliveries"
 
 
 def begun(database: Database, dag_id: str = "spring_dag") -> None:
     send = TrackedSend("spring", "send_sms", "shop", dag_id, "run", "send", 3)
-    database.write(lambda connection: note_send(connection, send))
-    kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "sent", ticket=to(ADA, OBI)))
+    database.write(lambda connection: record_send_started(connection, send))
+    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
 
 
 def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str) -> None:
@@ -57,13 +63,13 @@ def test_it_counts_what_is_known_of_each_campaign(database: Database, page: str)
 
 def test_once_the_task_has_ended_who_is_missing_is_unreported(database: Database) -> None:
     begun(database)
-    database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 5)]))
-    database.write(lambda connection: note_end(connection, "spring", 5))
-    (line,) = overview(lambda: database, ["spring"])
+    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 5)]))
+    database.write(lambda connection: record_send_finished(connection, "spring", 5))
+    (line,) = read_statuses(lambda: database, ["spring"])
     assert (line["expected"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")
-    kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
-    database.write(lambda connection: note_end(connection, "spring", 2))
-    (line,) = overview(lambda: database, ["spring"])
+    save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+    database.write(lambda connection: record_send_finished(connection, "spring", 2))
+    (line,) = read_statuses(lambda: database, ["spring"])
     assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")
 
 
@@ -115,7 +121,7 @@ def test_a_store_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
         raise DatabaseError("The store is away.")
 
     app = FastAPI()
-    add_overview(app, closed, logged_in)
+    add_status_page(app, closed, logged_in)
     with listening() as (listener, url), running(app, listener):
         told = httpx.get(f"{url}/deliveries", params={"campaign": "spring"}, headers=JSON)
         shown = httpx.get(f"{url}/deliveries", params={"campaign": "spring"}, headers={"x-user": "ada"})
@@ -134,4 +140,4 @@ def test_large_numbers_are_readable() -> None:
         "in_flight": 0,
         "unreported": 0,
     }
-    assert "1,000,000" in page_of([{**line, "state": "sending"}])
+    assert "1,000,000" in render([{**line, "state": "sending"}])

@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver import endpoints
 from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
 from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
-from tests.unit.delivery.receiving import REPORT, Served, serving, together, until
+from tests.unit.delivery.running_receiver import REPORT, Served, serving, together, until
 
 BOUND = 20
 
@@ -22,11 +22,11 @@ BOUND = 20
 @pytest.fixture
 def served(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A receiver with room for few."""
-    monkeypatch.setattr(endpoints, "MOST_IN_FLIGHT", BOUND)
-    monkeypatch.setattr(endpoints, "MOST_BYTES", 1024 * 1024)
+    monkeypatch.setattr(endpoints, "MAX_IN_FLIGHT", BOUND)
+    monkeypatch.setattr(endpoints, "MAX_BYTES", 1024 * 1024)
     # Nobody makes room for others here.
     monkeypatch.setattr(request, "GRACE_SECONDS", 100.0)
-    monkeypatch.setattr(request, "DISPLACED_AFTER", 100.0)
+    monkeypatch.setattr(request, "DISPLACEABLE_AFTER", 100.0)
     with serving(database) as running:
         yield running
         running.gate.open.set()
@@ -42,7 +42,7 @@ def url(sqlite_url: str) -> str:
 class TestSlow:
     @pytest.fixture
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(request, "BODY_SECONDS", 0.5)
+        monkeypatch.setattr(request, "BODY_TIMEOUT", 0.5)
 
     @pytest.mark.usefixtures("impatient")
     def test_408_a_body_that_trickles_while_others_are_answered(self, served: Served, door: str) -> None:

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 import pytest
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.receiver import writer as desks
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.receiver.writer import Desk, DeskFullError, DeskWhenNeeded
-from cpaas_provider.delivery.reports import Report, State
+from cpaas_provider.delivery.receiver import writer as writers
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import BackpressureError, LazyReportWriter, ReportWriter
+from cpaas_provider.delivery.reports import DeliveryStatus, Report
 
 PATIENCE = 20.0
 
 
-def arrival(body: str) -> Arrival:
-    return Arrival("cpaas_default", "webhook", None, Report(State.DELIVERED), body, datetime.now(UTC))
+def received_report(body: str) -> ReceivedReport:
+    return ReceivedReport("cpaas_default", "webhook", None, Report(DeliveryStatus.DELIVERED), body, datetime.now(UTC))
 
 
 class Store:
@@ -34,15 +34,15 @@ class Store:
         self.error: Exception | None = None
         self.free = False
 
-    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+    def keep(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         self.threads.add(threading.get_ident())
-        self.batches.append([one.body for one in arrivals])
+        self.batches.append([one.body for one in incoming])
         self.begun.release()
         if not self.free and not self.may_go_on.acquire(timeout=PATIENCE):
             raise TimeoutError
         if self.error:
             raise self.error
-        return [Kept.REPEATED if one.body == "repeated" else Kept.NEW for one in arrivals]
+        return [StoreResult.REPEATED if one.body == "repeated" else StoreResult.NEW for one in incoming]
 
     async def has_begun(self) -> None:
         assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE)
@@ -54,18 +54,18 @@ def store() -> Store:
 
 
 @asynccontextmanager
-async def opened(store: Store, room: int = 2000) -> AsyncIterator[Desk]:
-    desk = Desk(store.keep, room=room)
+async def opened(store: Store, max_pending: int = 2000) -> AsyncIterator[ReportWriter]:
+    writer = ReportWriter(store.keep, max_pending=max_pending)
     try:
-        yield desk
+        yield writer
     finally:
         store.free = True
         store.may_go_on.release()
-        await desk.close()
+        await writer.close()
 
 
-def handing(desk: Desk, *bodies: str) -> list[asyncio.Task[Kept]]:
-    return [asyncio.create_task(desk.hand_in(arrival(body))) for body in bodies]
+def handing(writer: ReportWriter, *bodies: str) -> list[asyncio.Task[StoreResult]]:
+    return [asyncio.create_task(writer.submit(received_report(body))) for body in bodies]
 
 
 async def turns(count: int = 5) -> None:
@@ -74,43 +74,43 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_the_first_waits_for_nobody_and_the_rest_for_one_transaction(store: Store) -> None:
-    async with opened(store) as desk:
-        first = handing(desk, "1")
+    async with opened(store) as writer:
+        first = handing(writer, "1")
         await store.has_begun()
-        rest = handing(desk, "2", "3", "4")
+        rest = handing(writer, "2", "3", "4")
         await turns()
         assert store.batches == [["1"]]
         store.may_go_on.release()
-        assert await asyncio.gather(*first) == [Kept.NEW]
+        assert await asyncio.gather(*first) == [StoreResult.NEW]
         assert not any(task.done() for task in rest)
         await store.has_begun()
         store.may_go_on.release()
-        assert await asyncio.gather(*rest) == [Kept.NEW] * 3
+        assert await asyncio.gather(*rest) == [StoreResult.NEW] * 3
     assert store.batches == [["1"], ["2", "3", "4"]]
 
 
 async def test_each_is_told_what_became_of_its_own(store: Store) -> None:
     store.free = True
-    async with opened(store) as desk:
-        told = await asyncio.gather(*handing(desk, "a", "repeated", "b", "repeated"))
-    assert told == [Kept.NEW, Kept.REPEATED, Kept.NEW, Kept.REPEATED]
+    async with opened(store) as writer:
+        told = await asyncio.gather(*handing(writer, "a", "repeated", "b", "repeated"))
+    assert told == [StoreResult.NEW, StoreResult.REPEATED, StoreResult.NEW, StoreResult.REPEATED]
 
 
 async def test_one_thread_of_its_own_stores(store: Store) -> None:
     store.free = True
-    async with opened(store) as desk:
+    async with opened(store) as writer:
         for number in range(5):
-            await asyncio.gather(*handing(desk, str(number)))
+            await asyncio.gather(*handing(writer, str(number)))
     assert len(store.threads) == 1
     assert threading.get_ident() not in store.threads
 
 
 async def test_a_transaction_has_a_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desks, "MOST_AT_ONCE", 4)
-    async with opened(store) as desk:
-        first = handing(desk, "0")
+    monkeypatch.setattr(writers, "MAX_BATCH", 4)
+    async with opened(store) as writer:
+        first = handing(writer, "0")
         await store.has_begun()
-        rest = handing(desk, *map(str, range(1, 11)))
+        rest = handing(writer, *map(str, range(1, 11)))
         await turns()
         store.free = True
         store.may_go_on.release()
@@ -120,10 +120,10 @@ async def test_a_transaction_has_a_bound(store: Store, monkeypatch: pytest.Monke
 
 
 async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(store: Store) -> None:
-    async with opened(store) as desk:
-        first = handing(desk, "1")
+    async with opened(store) as writer:
+        first = handing(writer, "1")
         await store.has_begun()
-        rest = handing(desk, "2", "3")
+        rest = handing(writer, "2", "3")
         await turns()
         store.may_go_on.release()
         await asyncio.gather(*first)
@@ -134,59 +134,59 @@ async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(
         assert [str(one) for one in told] == ["The disk is full."] * 2
         store.error = None
         store.free = True
-        assert await desk.hand_in(arrival("4")) is Kept.NEW
+        assert await writer.submit(received_report("4")) is StoreResult.NEW
 
 
-@pytest.mark.parametrize("wrong", [[], [Kept.NEW] * 2])
-async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[Kept]) -> None:
-    desk = Desk(lambda _: wrong)
+@pytest.mark.parametrize("wrong", [[], [StoreResult.NEW] * 2])
+async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[StoreResult]) -> None:
+    writer = ReportWriter(lambda _: wrong)
     with pytest.raises(AssertionError):
-        await desk.hand_in(arrival("1"))
-    await desk.close()
+        await writer.submit(received_report("1"))
+    await writer.close()
 
 
 async def test_more_than_there_is_room_for_is_refused_at_once_and_room_comes_back(store: Store) -> None:
-    async with opened(store, room=3) as desk:
-        taken = handing(desk, "1", "2", "3")
+    async with opened(store, max_pending=3) as writer:
+        taken = handing(writer, "1", "2", "3")
         await turns()
-        with pytest.raises(DeskFullError, match="Nothing was stored"):
-            await desk.hand_in(arrival("4"))
+        with pytest.raises(BackpressureError, match="Nothing was stored"):
+            await writer.submit(received_report("4"))
         store.free = True
         store.may_go_on.release()
         await asyncio.gather(*taken)
-        assert await asyncio.gather(*handing(desk, "5", "6", "7")) == [Kept.NEW] * 3
+        assert await asyncio.gather(*handing(writer, "5", "6", "7")) == [StoreResult.NEW] * 3
     assert "4" not in [body for batch in store.batches for body in batch]
 
 
 async def test_who_gives_up_waiting_is_stored_all_the_same_and_harms_nobody(store: Store) -> None:
-    async with opened(store, room=2) as desk:
-        leaving, staying = handing(desk, "1", "2")
+    async with opened(store, max_pending=2) as writer:
+        leaving, staying = handing(writer, "1", "2")
         await store.has_begun()
         leaving.cancel()
         await turns()
         store.free = True
         store.may_go_on.release()
-        assert await staying is Kept.NEW
-        assert await asyncio.gather(*handing(desk, "3", "4")) == [Kept.NEW] * 2
+        assert await staying is StoreResult.NEW
+        assert await asyncio.gather(*handing(writer, "3", "4")) == [StoreResult.NEW] * 2
     assert sorted(body for batch in store.batches for body in batch) == ["1", "2", "3", "4"]
 
 
 async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) -> None:
-    desk = Desk(store.keep)
-    first = handing(desk, "1")
+    writer = ReportWriter(store.keep)
+    first = handing(writer, "1")
     await store.has_begun()
-    rest = handing(desk, "2", "3")
+    rest = handing(writer, "2", "3")
     await turns()
-    closing = asyncio.create_task(desk.close())
+    closing = asyncio.create_task(writer.close())
     await turns()
-    with pytest.raises(DeskFullError):
-        await desk.hand_in(arrival("4"))
+    with pytest.raises(BackpressureError):
+        await writer.submit(received_report("4"))
     assert not closing.done()
     store.free = True
     store.may_go_on.release()
     await closing
-    assert await asyncio.gather(*first, *rest) == [Kept.NEW] * 3
-    await desk.close()
+    assert await asyncio.gather(*first, *rest) == [StoreResult.NEW] * 3
+    await writer.close()
     assert store.batches == [["1"], ["2", "3"]]
 
 
@@ -195,53 +195,53 @@ class TestWhenNeeded:
         store.free = True
         opening: list[int] = []
 
-        def open_desk() -> Desk:
+        def open_writer() -> ReportWriter:
             opening.append(threading.get_ident())
-            return Desk(store.keep)
+            return ReportWriter(store.keep)
 
-        desk = DeskWhenNeeded(open_desk)
+        writer = LazyReportWriter(open_writer)
         assert opening == []
-        told = await asyncio.gather(*(desk.hand_in(arrival(str(number))) for number in range(10)))
-        assert told == [Kept.NEW] * 10
+        told = await asyncio.gather(*(writer.submit(received_report(str(number))) for number in range(10)))
+        assert told == [StoreResult.NEW] * 10
         assert len(opening) == 1
         assert opening != [threading.get_ident()]
-        await desk.close()
+        await writer.close()
 
     async def test_one_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
         store.free = True
         failures = [DatabaseError("No room on the disk.")]
 
-        def open_desk() -> Desk:
+        def open_writer() -> ReportWriter:
             if failures:
                 raise failures.pop()
-            return Desk(store.keep)
+            return ReportWriter(store.keep)
 
-        desk = DeskWhenNeeded(open_desk)
+        writer = LazyReportWriter(open_writer)
         with pytest.raises(DatabaseError, match="No room on the disk"):
-            await desk.hand_in(arrival("1"))
-        assert await desk.hand_in(arrival("2")) is Kept.NEW
-        await desk.close()
+            await writer.submit(received_report("1"))
+        assert await writer.submit(received_report("2")) is StoreResult.NEW
+        await writer.close()
 
     async def test_one_who_gives_up_does_not_stop_the_opening_for_others(self, store: Store) -> None:
         store.free = True
         may_open = threading.Event()
 
-        def open_desk() -> Desk:
+        def open_writer() -> ReportWriter:
             assert may_open.wait(PATIENCE)
-            return Desk(store.keep)
+            return ReportWriter(store.keep)
 
-        desk = DeskWhenNeeded(open_desk)
-        leaving = asyncio.create_task(desk.hand_in(arrival("1")))
-        staying = asyncio.create_task(desk.hand_in(arrival("2")))
+        writer = LazyReportWriter(open_writer)
+        leaving = asyncio.create_task(writer.submit(received_report("1")))
+        staying = asyncio.create_task(writer.submit(received_report("2")))
         await turns()
         leaving.cancel()
         await turns()
         may_open.set()
-        assert await staying is Kept.NEW
-        await desk.close()
+        assert await staying is StoreResult.NEW
+        await writer.close()
 
     async def test_closing_what_was_never_needed_opens_nothing(self) -> None:
-        def never() -> Desk:
+        def never() -> ReportWriter:
             raise AssertionError
 
-        await DeskWhenNeeded(never).close()
+        await LazyReportWriter(never).close()

@@ -7,20 +7,20 @@ from sqlalchemy import event, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import deliveries
-from cpaas_provider.delivery.tracking.counts import Counts, counts_of, recipients_of, touched_since
-from tests.unit.delivery.arriving import ADA, OBI, UMA, counts, kept, report, to
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts, read_recipients
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, counts, report, save_reports, to
 
 
 @pytest.fixture
 def told(database: Database) -> Database:
     """Two campaigns and a request of its own."""
-    kept(
+    save_reports(
         database,
-        report(ADA, "delivered", ticket=to(ADA, OBI, UMA)),
-        report(OBI, "bounced", ticket=to(ADA, OBI, UMA)),
-        report(UMA, "sent", ticket=to(ADA, OBI, UMA)),
-        report(ADA, "clicked", ticket=to(campaign="summer")),
-        report(ADA, "failed", ticket=to(ADA, campaign="one", reference="one")),
+        report(ADA, "delivered", token=to(ADA, OBI, UMA)),
+        report(OBI, "bounced", token=to(ADA, OBI, UMA)),
+        report(UMA, "sent", token=to(ADA, OBI, UMA)),
+        report(ADA, "clicked", token=to(campaign="summer")),
+        report(ADA, "failed", token=to(ADA, campaign="one", reference="one")),
     )
     return database
 
@@ -36,7 +36,7 @@ def test_thousands_of_waiters_are_counted_in_few_queries(told: Database) -> None
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     with told.connect() as connection:
-        found = counts_of(connection, ["spring", *(f"none{number}" for number in range(5000)), "one"])
+        found = read_counts(connection, ["spring", *(f"none{number}" for number in range(5000)), "one"])
     assert set(found) == {"spring", "one"}
     assert len([query for query in asked if query.startswith("SELECT")]) == 11
 
@@ -45,30 +45,30 @@ def test_whatever_changed_is_found_by_one_query(told: Database) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     with told.engine.begin() as connection:
         connection.execute(update(deliveries).values(touched=long_ago))
-    kept(told, report(UMA, "delivered", ticket=to(ADA, OBI, UMA)))
+    save_reports(told, report(UMA, "delivered", token=to(ADA, OBI, UMA)))
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     with told.connect() as connection:
-        found = touched_since(connection, datetime.now(UTC), {"spring", "one"})
-        assert touched_since(connection, datetime.now(UTC), {"one"}) == {}
+        found = counts_changed_since(connection, datetime.now(UTC), {"spring", "one"})
+        assert counts_changed_since(connection, datetime.now(UTC), {"one"}) == {}
     assert {name: one.final for name, one in found.items()} == {"spring": 3}
     asked.pop()
     assert len([query for query in asked if query.startswith("SELECT")]) == 1
 
 
 def test_a_repeat_touches_nothing(told: Database) -> None:
-    one = report(ADA, "delivered", ticket=to(campaign="autumn"))
-    kept(told, one)
+    one = report(ADA, "delivered", token=to(campaign="autumn"))
+    save_reports(told, one)
     with told.connect() as connection:
-        before = counts_of(connection, ["autumn"])
-    kept(told, one, report(ADA, "sent", ticket=to(campaign="autumn")))
+        before = read_counts(connection, ["autumn"])
+    save_reports(told, one, report(ADA, "sent", token=to(campaign="autumn")))
     with told.connect() as connection:
-        assert counts_of(connection, ["autumn"]) == before
+        assert read_counts(connection, ["autumn"]) == before
 
 
 def test_recipients_are_named_with_what_became_of_them(told: Database) -> None:
     with told.connect() as connection:
-        found = list(recipients_of(connection, ["spring", "one"]))
+        found = list(read_recipients(connection, ["spring", "one"]))
     assert [(one["campaign"], one["recipient"], one["outcome"]) for one in found] == [
         ("spring", ADA, "delivered"),
         ("spring", OBI, "bounced"),
@@ -79,6 +79,6 @@ def test_recipients_are_named_with_what_became_of_them(told: Database) -> None:
 
 def test_counts_add_up() -> None:
     first, second = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
-    assert Counts(1, 2, 3, first) + Counts(1, 0, 0, second) == Counts(2, 2, 3, second)
-    assert Counts() + Counts(1) == Counts(1)
-    assert Counts(2, 3, 1).final == 5
+    assert DeliveryCounts(1, 2, 3, first) + DeliveryCounts(1, 0, 0, second) == DeliveryCounts(2, 2, 3, second)
+    assert DeliveryCounts() + DeliveryCounts(1) == DeliveryCounts(1)
+    assert DeliveryCounts(2, 3, 1).final == 5

@@ -16,13 +16,29 @@ from sqlalchemy import select, update
 from cpaas_provider.database import database as store
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, events, reports, requests
-from cpaas_provider.delivery.reports import State
+from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking import erasure
 from cpaas_provider.delivery.tracking import events as delivery_events
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.mentions import UnknownRecipientError
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_requests, note_send, track
-from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_recipients,
+    record_requests,
+    record_send_started,
+)
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    counts,
+    outcomes,
+    received_report,
+    report,
+    save_reports,
+    to,
+)
 
 FORMS: list[Any] = [
     f"+{ADA}",
@@ -48,12 +64,12 @@ WIDE = "".join(chr(0xFF10 + int(digit)) for digit in ADA)
 @pytest.fixture
 def filled(database: Database) -> Database:
     """A store with reports of several, Ada among them."""
-    kept(
+    save_reports(
         database,
-        report(ADA, "delivered", ticket=to(campaign="spring")),
-        report(OBI, "failed", ticket=to(campaign="spring"), reason="absent"),
-        report("ann@example.com", "opened", ticket=to(campaign="mail")),
-        report("joann@example.com", "opened", ticket=to(campaign="mail")),
+        report(ADA, "delivered", token=to(campaign="spring")),
+        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
+        report("ann@example.com", "opened", token=to(campaign="mail")),
+        report("joann@example.com", "opened", token=to(campaign="mail")),
     )
     return database
 
@@ -126,8 +142,10 @@ class TestForms:
         self, sqlite_url: str, write: Callable[[Any], Any]
     ) -> None:
         with open_database(sqlite_url) as database:
-            kept(database, *(arrival(write(form), ticket=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)))
-            kept(database, report(OBI, "delivered", ticket=to()))
+            save_reports(
+                database, *(received_report(write(form), token=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS))
+            )
+            save_reports(database, report(OBI, "delivered", token=to()))
             erase(database, ADA)
             assert [OBI in body for body in bodies(database)] == [True]
 
@@ -137,33 +155,33 @@ class TestForms:
          '{"to": "+2348030000001", "to": "x"}', '{"url": "a?to=%2B234%20803%20000%200001"}'],
     )  # fmt: skip
     def test_a_report_goes_however_its_json_writes_digits(self, database: Database, body: str) -> None:
-        kept(database, arrival({}, ticket=to(campaign="odd")))
+        save_reports(database, received_report({}, token=to(campaign="odd")))
         body = body.replace("WIDE", WIDE)
         database.write(lambda connection: connection.execute(update(reports).values(body=body)))
         assert erase(database, ADA).rows == 1
         assert bodies(database) == []
 
     def test_a_report_stays_that_only_looks_like_it(self, database: Database) -> None:
-        kept(database, *(arrival(body, ticket=to(campaign="odd")) for body in OTHERS))
+        save_reports(database, *(received_report(body, token=to(campaign="odd")) for body in OTHERS))
         for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
             assert erase(database, one).rows == 0
         assert sorted(bodies(database)) == sorted(map(json.dumps, OTHERS))
 
     def test_an_address_is_found_beside_a_number(self, database: Database) -> None:
-        kept(database, arrival({"from": "+44 ann@example.com"}, ticket=to(campaign="odd")))
+        save_reports(database, received_report({"from": "+44 ann@example.com"}, token=to(campaign="odd")))
         assert erase(database, "ann@example.com").rows == 1
 
     def test_the_rows_of_others_lose_what_names_the_recipient(self, database: Database) -> None:
-        kept(
+        save_reports(
             database,
-            report(OBI, "failed", ticket=to(), reason="forwarded to 0803 000 0001"),
+            report(OBI, "failed", token=to(), reason="forwarded to 0803 000 0001"),
             report(None, "failed", message_id="sms-2348030000001"),
-            report(UMA, "0803-000-0001 delivered", ticket=to()),
+            report(UMA, "0803-000-0001 delivered", token=to()),
         )
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
-        database.write(lambda connection: note_send(connection, send))
-        made = [NotedRequest("pack", 2, "0803.000.0001"), NotedRequest("other", 2, "m2")]
-        database.write(lambda connection: note_requests(connection, "spring", "shop", made))
+        database.write(lambda connection: record_send_started(connection, send))
+        made = [SentRequest("pack", 2, "0803.000.0001"), SentRequest("other", 2, "m2")]
+        database.write(lambda connection: record_requests(connection, "spring", "shop", made))
         erase(database, ADA)
         left = re.sub(r"[^0-9]", "", everything(database))
         assert "8030000001" not in left
@@ -173,10 +191,10 @@ class TestForms:
         assert ids == {"pack": None, "other": "m2"}
 
     def test_all_pages_are_looked_through(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(erasure, "AT_ONCE", 3)
+        monkeypatch.setattr(erasure, "PAGE_ROWS", 3)
         others = [f"23480400000{number:02}" for number in range(10)]
-        kept(database, *(report(one, "delivered", ticket=to(*others, ADA)) for one in (*others, ADA)))
-        kept(database, *(report(ADA, "delivered", ticket=to(campaign=f"c{number}")) for number in range(5)))
+        save_reports(database, *(report(one, "delivered", token=to(*others, ADA)) for one in (*others, ADA)))
+        save_reports(database, *(report(ADA, "delivered", token=to(campaign=f"c{number}")) for number in range(5)))
         assert erase(database, ADA).rows == 12
         assert len(bodies(database)) == 10
         assert ADA not in everything(database)
@@ -184,36 +202,36 @@ class TestForms:
 
 class TestInFlight:
     def test_who_is_erased_in_flight_is_waited_for_no_longer(self, database: Database) -> None:
-        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA, OBI]))
-        kept(database, report(OBI, "delivered", ticket=to()))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
+        save_reports(database, report(OBI, "delivered", token=to()))
         assert counts(database) == (1, 0, 1)
         erase(database, ADA)
         assert counts(database) == (1, 1, 0)
         assert outcomes(database) == {"": "undelivered", OBI: "delivered"}
 
     def test_a_word_of_the_service_s_stays_proof(self, database: Database) -> None:
-        kept(database, report(ADA, "pending", ticket=to()))
+        save_reports(database, report(ADA, "pending", token=to()))
         erase(database, ADA)
         with database.connect() as connection:
             row = connection.execute(select(deliveries)).one()
-        assert (row.state, row.status, row.failed) == (State.UNDELIVERED, "pending", False)
+        assert (row.state, row.status, row.failed) == (DeliveryStatus.UNDELIVERED, "pending", False)
 
     def test_a_late_report_of_the_same_message_is_counted_once(self, database: Database) -> None:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
-        database.write(lambda connection: note_send(connection, send))
-        database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 1, "m1")]))
-        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
+        database.write(lambda connection: record_send_started(connection, send))
+        database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 1, "m1")]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
-            kept(database, report(None, status, ticket=to(ADA)))
+            save_reports(database, report(None, status, token=to(ADA)))
             assert counts(database) == known
 
     def test_no_dag_is_started_on_it(self, database: Database) -> None:
-        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA]))
         erase(database, ADA)
-        delivery_events.collect(database, {delivery_events.MESSAGES_FAILED: arrival({}).at})
+        delivery_events.detect_events(database, {delivery_events.MESSAGES_FAILED: received_report({}).at})
         with database.connect() as connection:
-            assert delivery_events.untold(connection) == []
+            assert delivery_events.unpublished(connection) == []
 
 
 class TestFile:
@@ -222,19 +240,21 @@ class TestFile:
         others = [f"23480400{number:05}" for number in range(1500)]
         all_of_them = to(*others, ADA)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as receiver:
-            kept(receiver, *(report(one, "sent", ticket=all_of_them) for one in others))
-            kept(receiver, *(report(f"+{ADA}", "sent", ticket=all_of_them, reason=f"no {one}") for one in range(80)))
-            kept(receiver, *(report(one, "failed", ticket=all_of_them, reason="x" * 200) for one in others))
+            save_reports(receiver, *(report(one, "sent", token=all_of_them) for one in others))
+            save_reports(
+                receiver, *(report(f"+{ADA}", "sent", token=all_of_them, reason=f"no {one}") for one in range(80))
+            )
+            save_reports(receiver, *(report(one, "failed", token=all_of_them, reason="x" * 200) for one in others))
             assert found_in(path) >= 80
             erased = erase(database, ADA)
             assert (erased.rows, erased.leftovers) == (81, False)
             assert found_in(path) == 0
-            kept(receiver, report(OBI, "delivered", ticket=all_of_them))
+            save_reports(receiver, report(OBI, "delivered", token=all_of_them))
 
     def test_what_another_program_deleted_goes_from_the_file_too(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         with open_database(f"sqlite:///{path}") as database:
-            kept(database, *(report(ADA, "sent", ticket=to(campaign=f"c{number}")) for number in range(200)))
+            save_reports(database, *(report(ADA, "sent", token=to(campaign=f"c{number}")) for number in range(200)))
             with database.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA secure_delete = OFF")
                 connection.exec_driver_sql("DELETE FROM cpaas_reports")
@@ -250,7 +270,7 @@ class TestFile:
         path = tmp_path / "store.db"
         monkeypatch.setattr(store, "LOCK_TIMEOUT", 0.05)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as other:
-            kept(database, report(ADA, "sent", ticket=to()))
+            save_reports(database, report(ADA, "sent", token=to()))
             with other.connect() as reader:
                 reader.exec_driver_sql("BEGIN")
                 reader.execute(select(reports.c.digest)).all()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.database.schema import deliveries, sends
-from cpaas_provider.delivery.callbacks.tokens import Ticket
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking import events
 from cpaas_provider.delivery.tracking.events import (
     AIRTIME_SUCCEEDED,
@@ -17,26 +17,32 @@ from cpaas_provider.delivery.tracking.events import (
     KINDS,
     LINK_CLICKED,
     MESSAGES_FAILED,
-    collect,
-    note_told,
-    untold,
+    detect_events,
+    mark_published,
+    unpublished,
 )
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_end, note_requests, note_send
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_file import CsvSource
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from tests.unit.delivery.arriving import ADA, OBI, UMA, kept, report, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, report, save_reports, to
 
-PACK = Ticket("spring", "pack", 20)
+PACK = CallbackToken("spring", "pack", 20)
 EVER = dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC))
 
 
 def begin(database, campaign="spring", operation="send_sms"):
-    database.write(lambda c: note_send(c, TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)))
+    database.write(lambda c: record_send_started(c, TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)))
 
 
 def end(database, campaign="spring", expected=2):
-    database.write(lambda c: note_end(c, campaign, expected))
+    database.write(lambda c: record_send_finished(c, campaign, expected))
 
 
 def sent(database, campaign="spring", expected=2, operation="send_sms", reference=None):
@@ -46,21 +52,21 @@ def sent(database, campaign="spring", expected=2, operation="send_sms", referenc
 
 
 def noted(database, campaign="spring", recipients=2, reference=None):
-    request = NotedRequest(reference or to(campaign=campaign).reference, recipients)
-    database.write(lambda c: note_requests(c, campaign, "shop", [request]))
+    request = SentRequest(reference or to(campaign=campaign).reference, recipients)
+    database.write(lambda c: record_requests(c, campaign, "shop", [request]))
 
 
 def found(database, kind=None, since=EVER, looked=None):
     """Collect, and return what is to be told."""
-    collect(database, since, looked)
+    detect_events(database, since, looked)
     with database.connect() as connection:
-        return [one for one in untold(connection) if kind in (None, one.kind)]
+        return [one for one in unpublished(connection) if kind in (None, one.kind)]
 
 
 def told(database):
     with database.connect() as connection:
-        all_ = untold(connection)
-    database.write(lambda c: note_told(c, all_))
+        all_ = unpublished(connection)
+    database.write(lambda c: mark_published(c, all_))
 
 
 def an_age_passes(database, column=None, by=timedelta(hours=73)):
@@ -82,17 +88,17 @@ def an_age_passes(database, column=None, by=timedelta(hours=73)):
 
 @pytest.fixture
 def batches_at_once(monkeypatch):
-    monkeypatch.setattr(events, "GATHERING", timedelta(0))
+    monkeypatch.setattr(events, "MIN_BATCH_INTERVAL", timedelta(0))
 
 
 class TestCampaignFinished:
     def test_is_told_once_everybody_is_known_to_be_reached_or_not(self, database):
         sent(database)
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         assert found(database) == []
-        kept(database, report(OBI, "sent", ticket=to(ADA, OBI)))
+        save_reports(database, report(OBI, "sent", token=to(ADA, OBI)))
         assert found(database) == []
-        kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
+        save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
         [one] = found(database, CAMPAIGN_FINISHED)
         assert (one.key, one.campaign, one.conn_id) == ("spring", "spring", "shop")
         assert one.facts == {
@@ -111,7 +117,9 @@ class TestCampaignFinished:
 
     def test_is_not_told_while_the_task_goes_on(self, database):
         begin(database)
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)), report(OBI, "delivered", ticket=to(ADA, OBI)))
+        save_reports(
+            database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "delivered", token=to(ADA, OBI))
+        )
         assert found(database) == []
         noted(database)
         end(database)
@@ -119,14 +127,14 @@ class TestCampaignFinished:
 
     def test_is_told_after_a_time_with_those_open_of_whom_nothing_is_known(self, database):
         sent(database)
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         an_age_passes(database)
         [one] = found(database)
         assert (one.facts["delivered"], one.facts["unreported"]) == (1, 1)
 
     def test_is_told_at_last_when_the_task_never_came_to_an_end(self, database):
         begin(database)
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         an_age_passes(database)
         assert found(database) == []
         an_age_passes(database, by=timedelta(days=5))
@@ -134,34 +142,34 @@ class TestCampaignFinished:
 
     def test_is_told_once_whatever_comes_later(self, database):
         sent(database, expected=1)
-        kept(database, report(ADA, "delivered", ticket=PACK))
+        save_reports(database, report(ADA, "delivered", token=PACK))
         assert len(found(database)) == 1
         assert len(found(database)) == 1
         told(database)
-        kept(database, report(ADA, "clicked", ticket=PACK))
+        save_reports(database, report(ADA, "clicked", token=PACK))
         end(database, expected=2)
-        kept(database, report(OBI, "delivered", ticket=PACK))
+        save_reports(database, report(OBI, "delivered", token=PACK))
         assert found(database, CAMPAIGN_FINISHED) == []
 
     def test_is_seen_by_what_became_known_since_the_last_look(self, database):
         sent(database, "old", 1)
         sent(database, "new", 1)
-        kept(database, report(ADA, "delivered", ticket=to(ADA, campaign="old")))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="old")))
         an_age_passes(database, by=timedelta(hours=1))
-        kept(database, report(ADA, "delivered", ticket=to(ADA, campaign="new")))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="new")))
         assert [one.key for one in found(database, looked=datetime.now(UTC))] == ["new"]
         assert [one.key for one in found(database)] == ["new", "old"]
 
     def test_of_more_than_are_found_at_a_time_leaves_none_out(self, database, monkeypatch):
-        monkeypatch.setattr(events, "FINISHED_AT_ONCE", 2)
+        monkeypatch.setattr(events, "MAX_FINISHED", 2)
         for number in range(5):
             sent(database, f"c{number}", 1)
-        kept(database, *(report(ADA, "delivered", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        save_reports(database, *(report(ADA, "delivered", token=to(ADA, campaign=f"c{n}")) for n in range(5)))
         assert len(found(database)) == 5
 
     def test_of_before_anybody_wanted_to_know_is_told_to_nobody(self, database):
         sent(database, expected=1)
-        kept(database, report(ADA, "failed", ticket=PACK))
+        save_reports(database, report(ADA, "failed", token=PACK))
         later = dict.fromkeys(KINDS, datetime.now(UTC) + timedelta(seconds=1))
         assert found(database, since=later) == []
         assert found(database) == []
@@ -169,12 +177,12 @@ class TestCampaignFinished:
     def test_of_many_is_found_by_many_processes_once(self, database):
         for number in range(60):
             sent(database, f"c{number}", 1)
-        kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(60)))
+        save_reports(database, *(report(ADA, "failed", token=to(ADA, campaign=f"c{n}")) for n in range(60)))
         together = threading.Barrier(4)
 
         def process():
             together.wait()
-            collect(database, EVER)
+            detect_events(database, EVER)
 
         threads = [threading.Thread(target=process) for _ in range(4)]
         for thread in threads:
@@ -182,7 +190,7 @@ class TestCampaignFinished:
         for thread in threads:
             thread.join()
         with database.connect() as connection:
-            all_ = untold(connection)
+            all_ = unpublished(connection)
         assert sorted(one.campaign for one in all_ if one.kind == CAMPAIGN_FINISHED) == sorted(
             f"c{n}" for n in range(60)
         )
@@ -193,8 +201,8 @@ class TestCampaignFinished:
 
 class TestBatches:
     def test_hold_what_failed_since_the_last_one(self, database, batches_at_once):
-        kept(database, report(ADA, "failed", ticket=PACK), report(OBI, "delivered", ticket=PACK))
-        kept(database, report(UMA, "bounced", ticket=to(UMA, campaign="summer")))
+        save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "delivered", token=PACK))
+        save_reports(database, report(UMA, "bounced", token=to(UMA, campaign="summer")))
         first = found(database)
         assert {(one.kind, one.campaign, one.facts["recipients"]) for one in first} == {
             (MESSAGES_FAILED, "spring", 1),
@@ -203,29 +211,29 @@ class TestBatches:
         assert len({one.batch for one in first}) == 1
         assert {one.key for one in first} == {f"{one.campaign}.{one.batch}" for one in first}
         told(database)
-        kept(database, report(ADA, "rejected", ticket=PACK), report(UMA, "failed", ticket=PACK))
+        save_reports(database, report(ADA, "rejected", token=PACK), report(UMA, "failed", token=PACK))
         [second] = found(database)
         assert second.batch > first[0].batch
         assert second.facts == {"recipients": 1}
 
     def test_are_some_time_apart(self, database):
-        kept(database, report(ADA, "failed", ticket=PACK))
+        save_reports(database, report(ADA, "failed", token=PACK))
         assert len(found(database)) == 1
-        kept(database, report(OBI, "failed", ticket=PACK))
+        save_reports(database, report(OBI, "failed", token=PACK))
         assert len(found(database)) == 1
 
     def test_leave_nobody_out_when_there_are_too_many_for_one(self, database, batches_at_once, monkeypatch):
         monkeypatch.setattr(events, "BATCH_SIZE", 2)
-        kept(database, *(report(f"23480300000{n}", "failed", ticket=PACK) for n in range(10, 15)))
+        save_reports(database, *(report(f"23480300000{n}", "failed", token=PACK) for n in range(10, 15)))
         for _ in range(3):
-            collect(database, EVER)
+            detect_events(database, EVER)
         assert [one.facts["recipients"] for one in found(database)] == [2, 2, 1]
 
     def test_tell_of_who_clicked_and_of_who_got_airtime(self, database):
         sent(database, "reward", 1, "buy_airtime")
-        kept(database, report(ADA, "success", ticket=to(ADA, campaign="reward")))
-        kept(database, report(OBI, "clicked", ticket=PACK))
-        kept(database, report(UMA, "delivered", ticket=PACK))
+        save_reports(database, report(ADA, "success", token=to(ADA, campaign="reward")))
+        save_reports(database, report(OBI, "clicked", token=PACK))
+        save_reports(database, report(UMA, "delivered", token=PACK))
         assert {(one.kind, one.campaign) for one in found(database)} == {
             (CAMPAIGN_FINISHED, "reward"),
             (AIRTIME_SUCCEEDED, "reward"),
@@ -233,31 +241,31 @@ class TestBatches:
         }
 
     def test_leave_out_who_was_reached_after_all(self, database):
-        kept(database, report(ADA, "failed", ticket=PACK), report(ADA, "delivered", ticket=PACK))
+        save_reports(database, report(ADA, "failed", token=PACK), report(ADA, "delivered", token=PACK))
         assert found(database) == []
 
     def test_wait_a_while_for_the_campaign_of_a_request_that_nobody_has_noted(self, database, batches_at_once):
         ours = "cpaas-" + "a" * 24
-        kept(database, report(ADA, "failed", external_ref=ours))
+        save_reports(database, report(ADA, "failed", external_ref=ours))
         assert found(database) == []
         begin(database)
-        database.write(lambda c: note_requests(c, "spring", "shop", [NotedRequest(ours, 2)]))
+        database.write(lambda c: record_requests(c, "spring", "shop", [SentRequest(ours, 2)]))
         assert [one.campaign for one in found(database)] == ["spring"]
         told(database)
-        kept(database, report(OBI, "failed", external_ref="cpaas-" + "b" * 24))
+        save_reports(database, report(OBI, "failed", external_ref="cpaas-" + "b" * 24))
         an_age_passes(database, "touched")
         assert [one.campaign for one in found(database)] == ["cpaas-" + "b" * 24]
 
     def test_tell_at_once_of_a_request_that_is_one_by_itself(self, database):
         ours = "cpaas-" + "a" * 24
         begin(database, ours)
-        kept(database, report(ADA, "failed", external_ref=ours))
+        save_reports(database, report(ADA, "failed", external_ref=ours))
         assert [one.campaign for one in found(database, MESSAGES_FAILED)] == [ours]
 
     def test_wait_a_while_for_whoever_a_message_belongs_to(self, database):
-        kept(database, report(ADA, "failed", message_id="m1"), report(OBI, "failed", message_id="m2"))
+        save_reports(database, report(ADA, "failed", message_id="m1"), report(OBI, "failed", message_id="m2"))
         assert found(database) == []
-        database.write(lambda c: note_requests(c, "spring", "shop", [NotedRequest("pack", 1, "m1")]))
+        database.write(lambda c: record_requests(c, "spring", "shop", [SentRequest("pack", 1, "m1")]))
         an_age_passes(database, by=timedelta(minutes=11))
         assert {(one.campaign, one.facts["recipients"]) for one in found(database)} == {("spring", 1), ("", 1)}
 
@@ -271,13 +279,13 @@ class TestBatches:
                 explain = "EXPLAIN"
                 connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # which small tables are read by
             plan = str(connection.exec_driver_sql(f"{explain} {text}".replace("%", "%%")).all())
-        assert f"cpaas_deliveries_{events.BATCHED[kind].told_in.name}" in plan
+        assert f"cpaas_deliveries_{events.BATCHED[kind].published_batch.name}" in plan
 
     def test_are_never_torn_apart(self, database):
-        kept(database, *(report(ADA, "failed", ticket=to(ADA, campaign=f"c{n}")) for n in range(5)))
-        collect(database, EVER)
+        save_reports(database, *(report(ADA, "failed", token=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        detect_events(database, EVER)
         with database.connect() as connection:
-            assert len(untold(connection, limit=1)) == 5
+            assert len(unpublished(connection, limit=1)) == 5
 
 
 class TestConcerned:
@@ -291,23 +299,23 @@ class TestConcerned:
             return [row.values for row in table.rows(wanted)]
 
     def test_are_those_a_campaign_did_not_reach(self, database):
-        kept(database, report(ADA, "failed", ticket=PACK, reason="absent"), report(OBI, "delivered", ticket=PACK))
-        kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
+        save_reports(database, report(ADA, "failed", token=PACK, reason="absent"), report(OBI, "delivered", token=PACK))
+        save_reports(database, report(UMA, "failed", token=to(UMA, campaign="other")))
         found = self.rows(DeliveryEventSource("spring"), "recipient", "outcome", "reason")
         assert found == [(ADA, "undelivered", "absent")]
 
     def test_are_those_of_a_batch_still_not_reached(self, database, batches_at_once):
-        kept(database, *(report(one, "failed", ticket=PACK) for one in (ADA, OBI)))
-        kept(database, report(UMA, "failed", ticket=to(UMA, campaign="other")))
+        save_reports(database, *(report(one, "failed", token=PACK) for one in (ADA, OBI)))
+        save_reports(database, report(UMA, "failed", token=to(UMA, campaign="other")))
         key = found(database)[0].batch
-        kept(database, report(OBI, "delivered", ticket=PACK))
-        kept(database, report("2348030000009", "failed", ticket=PACK))
-        collect(database, EVER)
+        save_reports(database, report(OBI, "delivered", token=PACK))
+        save_reports(database, report("2348030000009", "failed", token=PACK))
+        detect_events(database, EVER)
         assert self.rows(DeliveryEventSource(str(key)), "recipient") == [(UMA,), (ADA,)]
         assert self.rows(DeliveryEventSource(f"spring.{key}"), "recipient") == [(ADA,)]
 
     def test_are_found_in_a_list_of_contacts_by_their_number_however_it_is_written(self, database, tmp_path):
-        kept(database, report(ADA, "failed", ticket=PACK), report(OBI, "failed", ticket=PACK))
+        save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "failed", token=PACK))
         people = tmp_path / "people.csv"
         people.write_text(f"phone,email\n0803 000 0001,ada@example.com\n+{UMA},uma@example.com\nnobody,x@example.com\n")
         source = DeliveryEventSource("spring", CsvSource(str(people)), region="NG")
@@ -315,7 +323,7 @@ class TestConcerned:
         assert self.rows(DeliveryEventSource("spring", str(people)), "email") == []
 
     def test_are_found_by_their_address(self, database):
-        kept(database, report("Ada@Example.com", "bounced", ticket=PACK))
+        save_reports(database, report("Ada@Example.com", "bounced", token=PACK))
         people = [{"mail": "ADA@example.com ", "name": "Ada"}, {"mail": "obi@example.com", "name": "Obi"}]
         assert self.rows(DeliveryEventSource("spring", people, column="mail"), "name") == [("Ada",)]
 

@@ -13,35 +13,35 @@ from sqlalchemy import delete, event, func, select
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, reports
-from cpaas_provider.delivery.callbacks.tokens import Ticket
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.tracking.events import KINDS, collect, untold
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.tracking.events import KINDS, detect_events, unpublished
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from tests.unit.delivery.arriving import (
+from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
     begun,
     counts,
     ended,
-    kept,
     noted,
     outcomes,
     report,
+    save_reports,
     to,
     tracked,
 )
-from tests.unit.delivery.receiving import serving
+from tests.unit.delivery.running_receiver import serving
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 ONE = to(ADA)
 TWO = to(ADA, OBI)
 
 
-def alone(campaign: str = "spring") -> Ticket:
-    """Return the ticket of a request to one, of a campaign or one by itself."""
-    return Ticket(campaign, "pack" if campaign == "spring" else campaign, 1)
+def alone(campaign: str = "spring") -> CallbackToken:
+    """Return the token of a request to one, of a campaign or one by itself."""
+    return CallbackToken(campaign, "pack" if campaign == "spring" else campaign, 1)
 
 
 def rows(database: Database) -> int:
@@ -55,7 +55,7 @@ def raw(database: Database) -> int:
 
 
 def send(database: Database, campaign: str, *, known: bool) -> None:
-    noted(database, NotedRequest(alone(campaign).reference, 1, "m1"), campaign=campaign)
+    noted(database, SentRequest(alone(campaign).reference, 1, "m1"), campaign=campaign)
     if known:
         tracked(database, ADA, campaign=campaign, reference=alone(campaign).reference)
 
@@ -73,15 +73,15 @@ class TestTheOneRecipientOfARequest:
                 send(database, campaign, known=known)
             else:
                 name = ADA if what == "named" else None
-                kept(database, report(name, "delivered" if name else "sent", ticket=alone(campaign)))
+                save_reports(database, report(name, "delivered" if name else "sent", token=alone(campaign)))
         ended(database, campaign, expected=1)
         assert (counts(database, campaign), outcomes(database, campaign)) == ((1, 0, 0), {ADA: "delivered"})
         assert rows(database) == 1
 
     @pytest.mark.parametrize("named_first", [True, False])
     def test_is_one_among_reports_that_come_together(self, database: Database, named_first: bool) -> None:
-        both = [report(ADA, "sent", ticket=ONE), report(None, "delivered", ticket=ONE)]
-        kept(database, *(both if named_first else reversed(both)))
+        both = [report(ADA, "sent", token=ONE), report(None, "delivered", token=ONE)]
+        save_reports(database, *(both if named_first else reversed(both)))
         assert outcomes(database) == {ADA: "delivered"}
         assert rows(database) == 1
 
@@ -90,10 +90,10 @@ class TestTheOneRecipientOfARequest:
         self, database: Database, known: bool
     ) -> None:
         ours = "cpaas-" + "a" * 24
-        kept(database, report(None, "delivered", external_ref=ours), report(None, "sent", id="m1"))
-        kept(database, report(ADA, "sent", ticket=Ticket(ours, ours, 1)))
+        save_reports(database, report(None, "delivered", external_ref=ours), report(None, "sent", id="m1"))
+        save_reports(database, report(ADA, "sent", token=CallbackToken(ours, ours, 1)))
         begun(database, ours)
-        noted(database, NotedRequest(ours, 1, "m1"), campaign=ours)
+        noted(database, SentRequest(ours, 1, "m1"), campaign=ours)
         if known:
             tracked(database, ADA, campaign=ours, reference=ours)
         ended(database, ours, expected=1)
@@ -101,11 +101,11 @@ class TestTheOneRecipientOfARequest:
         assert rows(database) == 1
 
     def test_whom_dags_were_told_of_is_not_told_of_again_under_his_name(self, database: Database) -> None:
-        kept(database, report(None, "failed", ticket=ONE))
-        collect(database, EVER)
-        kept(database, report(ADA, "rejected", ticket=ONE))
+        save_reports(database, report(None, "failed", token=ONE))
+        detect_events(database, EVER)
+        save_reports(database, report(ADA, "rejected", token=ONE))
         with database.connect() as connection:
-            assert len(untold(connection)) == 1
+            assert len(unpublished(connection)) == 1
             assert connection.execute(select(deliveries.c.failed_in)).scalar_one()
         assert outcomes(database) == {ADA: "undelivered"}
 
@@ -113,62 +113,62 @@ class TestTheOneRecipientOfARequest:
 class TestACallbackUrl:
     @pytest.mark.parametrize("together", [True, False])
     def test_speaks_for_no_more_recipients_than_its_request_has(self, database: Database, together: bool) -> None:
-        told = [report(one, "delivered", ticket=TWO) for one in (ADA, OBI, UMA)]
-        found = kept(database, *told) if together else [kept(database, one)[0] for one in told]
-        assert found == [Kept.NEW, Kept.NEW, Kept.EXCESS]
+        told = [report(one, "delivered", token=TWO) for one in (ADA, OBI, UMA)]
+        found = save_reports(database, *told) if together else [save_reports(database, one)[0] for one in told]
+        assert found == [StoreResult.NEW, StoreResult.NEW, StoreResult.EXCESS]
         assert (counts(database), raw(database)) == ((2, 0, 0), 3)
-        assert kept(database, told[2]) == [Kept.REPEATED]
-        assert kept(database, report(ADA, "clicked", ticket=TWO)) == [Kept.NEW]
+        assert save_reports(database, told[2]) == [StoreResult.REPEATED]
+        assert save_reports(database, report(ADA, "clicked", token=TWO)) == [StoreResult.NEW]
         assert outcomes(database) == {ADA: "clicked", OBI: "delivered"}
 
     def test_needs_its_recipients_counted_once_and_not_with_each_report(self, database: Database) -> None:
-        ticket, statements = Ticket("spring", "pack", 100), list[str]()
+        token, statements = CallbackToken("spring", "pack", 100), list[str]()
         event.listen(database.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
         for number in range(20):
-            kept(database, report(f"23480300{number:05d}", "delivered", ticket=ticket))
+            save_reports(database, report(f"23480300{number:05d}", "delivered", token=token))
         assert sum("count(" in one for one in statements) == 1
 
     def test_speaks_for_others_once_those_before_were_pruned(self, database: Database) -> None:
-        kept(database, *(report(one, "delivered", ticket=TWO) for one in (ADA, OBI)))
+        save_reports(database, *(report(one, "delivered", token=TWO) for one in (ADA, OBI)))
         database.write(lambda connection: connection.execute(delete(deliveries).where(deliveries.c.recipient == ADA)))
-        told = [report(one, "delivered", ticket=TWO) for one in (UMA, ADA)]
-        assert kept(database, *told) == [Kept.NEW, Kept.EXCESS]
+        told = [report(one, "delivered", token=TWO) for one in (UMA, ADA)]
+        assert save_reports(database, *told) == [StoreResult.NEW, StoreResult.EXCESS]
         assert outcomes(database).keys() == {OBI, UMA}
 
     def test_speaks_for_the_one_recipient_alone(self, database: Database) -> None:
-        told = [report(one, "delivered", ticket=ONE) for one in (ADA, OBI)]
-        assert kept(database, *told) == [Kept.NEW, Kept.EXCESS]
-        assert kept(database, report(OBI, "failed", ticket=ONE)) == [Kept.EXCESS]
+        told = [report(one, "delivered", token=ONE) for one in (ADA, OBI)]
+        assert save_reports(database, *told) == [StoreResult.NEW, StoreResult.EXCESS]
+        assert save_reports(database, report(OBI, "failed", token=ONE)) == [StoreResult.EXCESS]
         assert outcomes(database) == {ADA: "delivered"}
 
     @pytest.mark.parametrize("size", [1, 2])
     def test_speaks_for_those_alone_whom_its_request_is_known_to_have(self, database: Database, size: int) -> None:
-        ticket = to(*(ADA, OBI)[:size])
+        token = to(*(ADA, OBI)[:size])
         begun(database)
-        noted(database, NotedRequest("pack", size))
+        noted(database, SentRequest("pack", size))
         tracked(database, *(ADA, OBI)[:size])
-        assert kept(database, report(UMA, "failed", ticket=ticket)) == [Kept.EXCESS]
-        assert kept(database, report(ADA, "delivered", ticket=ticket)) == [Kept.NEW]
+        assert save_reports(database, report(UMA, "failed", token=token)) == [StoreResult.EXCESS]
+        assert save_reports(database, report(ADA, "delivered", token=token)) == [StoreResult.NEW]
         assert outcomes(database)[ADA] == "delivered"
         assert UMA not in outcomes(database)
 
     def test_that_spoke_for_strangers_first_is_put_right_once_the_recipients_are_known(
         self, database: Database
     ) -> None:
-        kept(database, report(UMA, "failed", ticket=TWO), report(ADA, "delivered", ticket=TWO))
+        save_reports(database, report(UMA, "failed", token=TWO), report(ADA, "delivered", token=TWO))
         begun(database)
-        noted(database, NotedRequest("pack", 2))
+        noted(database, SentRequest("pack", 2))
         tracked(database, ADA, OBI)
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
 
     def test_changes_nobody_of_another_request_of_its_campaign(self, database: Database) -> None:
         other = to(OBI, UMA, reference="other")
-        kept(database, report(OBI, "failed", ticket=other))
+        save_reports(database, report(OBI, "failed", token=other))
         begun(database)
-        noted(database, NotedRequest("pack", 1), NotedRequest("other", 2))
+        noted(database, SentRequest("pack", 1), SentRequest("other", 2))
         ended(database, expected=3)
         tracked(database, ADA)
-        assert kept(database, report(OBI, "clicked", ticket=ONE)) == [Kept.EXCESS]
+        assert save_reports(database, report(OBI, "clicked", token=ONE)) == [StoreResult.EXCESS]
         assert outcomes(database) == {ADA: "in_flight", OBI: "undelivered"}
 
     def test_starts_nothing_by_more_than_its_request_has(
@@ -176,14 +176,14 @@ class TestACallbackUrl:
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
         begun(database)
-        noted(database, NotedRequest("pack", 2), NotedRequest("other", 2))
+        noted(database, SentRequest("pack", 2), SentRequest("other", 2))
         ended(database, expected=4)
-        kept(database, *(report(one, "delivered", ticket=TWO) for one in (ADA, OBI)))
+        save_reports(database, *(report(one, "delivered", token=TWO) for one in (ADA, OBI)))
         more = [f"23480200000{number:02}" for number in range(10)]
-        kept(database, *(report(one, word, ticket=TWO) for one in more for word in ("failed", "clicked")))
-        collect(database, EVER)
+        save_reports(database, *(report(one, word, token=TWO) for one in more for word in ("failed", "clicked")))
+        detect_events(database, EVER)
         with database.connect() as connection:
-            assert untold(connection) == []
+            assert unpublished(connection) == []
         with DeliveryEventSource("spring").open() as table:
             assert list(table.rows(["recipient"])) == []
         assert counts(database) == (2, 0, 0)
@@ -201,17 +201,19 @@ class TestACallbackUrl:
 
 
 def test_several_processes_at_once_take_no_more_than_a_request_has(url: str) -> None:
-    tickets = [Ticket("spring", f"pack{number}", 10) for number in range(5)]
-    told = [report(f"23480200000{n:02}", "delivered", ticket=ticket) for ticket in tickets for n in range(40)]
+    tokens = [CallbackToken("spring", f"pack{number}", 10) for number in range(5)]
+    told = [report(f"23480200000{n:02}", "delivered", token=token) for token in tokens for n in range(40)]
 
-    def work(seed: int) -> list[Kept]:
-        mine: list[Arrival] = random.Random(seed).sample(told, len(told))
+    def work(seed: int) -> list[StoreResult]:
+        mine: list[ReceivedReport] = random.Random(seed).sample(told, len(told))
         with open_database(url) as database:
-            return [one for start in range(0, len(mine), 20) for one in kept(database, *mine[start : start + 20])]
+            return [
+                one for start in range(0, len(mine), 20) for one in save_reports(database, *mine[start : start + 20])
+            ]
 
     with open_database(url), ThreadPoolExecutor(4) as pool:
         found: list[Any] = [one for part in pool.map(work, range(4)) for one in part]
     with open_database(url) as database:
         assert counts(database) == (50, 0, 0)
-    assert sum(one is Kept.NEW for one in found) == 50
-    assert sum(one is Kept.EXCESS for one in found) == 150
+    assert sum(one is StoreResult.NEW for one in found) == 50
+    assert sum(one is StoreResult.EXCESS for one in found) == 150

@@ -10,23 +10,23 @@ from sqlalchemy import func, select
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import reports
-from cpaas_provider.delivery.receiver.received import Kept
-from cpaas_provider.delivery.reports import STATES, State
-from cpaas_provider.delivery.tracking.counts import recipients_of
-from cpaas_provider.delivery.tracking.report_store import Inbox
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest
-from tests.unit.delivery.arriving import (
+from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.reports import STATUS_WORDS, DeliveryStatus
+from cpaas_provider.delivery.tracking.counts import read_recipients
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    arrival,
     begun,
     counts,
     ended,
-    kept,
     noted,
     outcomes,
+    received_report,
     report,
+    save_reports,
     to,
 )
 
@@ -35,102 +35,106 @@ PACK = to(ADA, OBI)
 
 class TestWhatIsKept:
     def test_a_report_is_kept_and_counted(self, database: Database) -> None:
-        assert kept(database, report(ADA, "delivered", ticket=PACK)) == [Kept.NEW]
+        assert save_reports(database, report(ADA, "delivered", token=PACK)) == [StoreResult.NEW]
         assert counts(database) == (1, 0, 0)
 
     def test_a_repeat_changes_nothing_but_its_count(self, database: Database) -> None:
-        one = report(ADA, "delivered", ticket=PACK)
-        assert kept(database, one) == [Kept.NEW]
-        assert kept(database, one, one) == [Kept.REPEATED, Kept.REPEATED]
+        one = report(ADA, "delivered", token=PACK)
+        assert save_reports(database, one) == [StoreResult.NEW]
+        assert save_reports(database, one, one) == [StoreResult.REPEATED, StoreResult.REPEATED]
         assert counts(database) == (1, 0, 0)
         with database.connect() as connection:
             assert connection.execute(select(reports.c.times)).scalars().all() == [3]
 
     def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
-        one = report(ADA, "delivered", ticket=PACK)
-        assert kept(database, one, one) == [Kept.NEW, Kept.REPEATED]
+        one = report(ADA, "delivered", token=PACK)
+        assert save_reports(database, one, one) == [StoreResult.NEW, StoreResult.REPEATED]
 
     @pytest.mark.parametrize("body", [{"hello": "world"}, [], "text", 7, None, {"status": "odd", "to": ADA}])
     def test_what_cannot_be_read_is_kept_as_it_came(self, database: Database, body: object) -> None:
-        assert kept(database, arrival(body, ticket=PACK)) == [Kept.UNREADABLE]
-        assert kept(database, arrival(body, ticket=PACK)) == [Kept.REPEATED]
+        assert save_reports(database, received_report(body, token=PACK)) == [StoreResult.UNREADABLE]
+        assert save_reports(database, received_report(body, token=PACK)) == [StoreResult.REPEATED]
         assert counts(database) == (0, 0, 0)
         with database.connect() as connection:
             assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1
 
     def test_nothing_is_kept_of_nothing(self, database: Database) -> None:
-        assert kept(database) == []
+        assert save_reports(database) == []
 
     def test_reports_of_two_connections_are_two(self, database: Database) -> None:
         body = {"status": "delivered", "to": ADA}
-        first, second = (arrival(body, ticket=PACK, conn_id=name) for name in ("shop", "bank"))
-        assert kept(database, first, second) == [Kept.NEW, Kept.NEW]
+        first, second = (received_report(body, token=PACK, conn_id=name) for name in ("shop", "bank"))
+        assert save_reports(database, first, second) == [StoreResult.NEW, StoreResult.NEW]
 
     def test_a_database_that_cannot_merge_is_refused(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(database.engine.dialect, "name", "mysql")
         with pytest.raises(DatabaseError, match="SQLite and PostgreSQL"):
-            Inbox(database)
+            ReportStore(database)
 
 
 class TestTheStateOfARecipient:
-    @pytest.mark.parametrize("first", STATES)
+    @pytest.mark.parametrize("first", STATUS_WORDS)
     def test_goes_by_rank_whatever_comes_first(self, sqlite_url: str, first: str) -> None:
         with open_database(sqlite_url) as database:
-            for second in STATES:
-                kept(database, report(ADA, first, ticket=to(campaign=second)))
-                kept(database, report(ADA, second, ticket=to(campaign=second)))
-                strongest = max(STATES[first], STATES[second])
+            for second in STATUS_WORDS:
+                save_reports(database, report(ADA, first, token=to(campaign=second)))
+                save_reports(database, report(ADA, second, token=to(campaign=second)))
+                strongest = max(STATUS_WORDS[first], STATUS_WORDS[second])
                 assert outcomes(database, second) == {ADA: strongest.name.lower()}
 
     def test_is_the_same_whether_reports_come_together_or_one_by_one(self, database: Database) -> None:
         order = random.Random(7)
         for number in range(20):
-            words = order.choices(list(STATES), k=4)
+            words = order.choices(list(STATUS_WORDS), k=4)
             together, apart = to(ADA, OBI, campaign=f"t{number}"), to(ADA, OBI, campaign=f"a{number}")
-            kept(database, *(report(ADA, word, ticket=together) for word in words))
+            save_reports(database, *(report(ADA, word, token=together) for word in words))
             for word in words:
-                kept(database, report(ADA, word, ticket=apart))
+                save_reports(database, report(ADA, word, token=apart))
             assert outcomes(database, f"t{number}") == outcomes(database, f"a{number}")
 
     def test_delivered_and_failed_is_a_conflict(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", ticket=PACK), report(OBI, "delivered", ticket=PACK))
-        kept(database, report(ADA, "failed", ticket=PACK))
+        save_reports(database, report(ADA, "delivered", token=PACK), report(OBI, "delivered", token=PACK))
+        save_reports(database, report(ADA, "failed", token=PACK))
         with database.connect() as connection:
-            assert {one["recipient"]: one["conflict"] for one in recipients_of(connection, ["spring"])} == {
+            assert {one["recipient"]: one["conflict"] for one in read_recipients(connection, ["spring"])} == {
                 ADA: True,
                 OBI: False,
             }
 
     def test_the_reason_is_that_of_the_strongest_report(self, database: Database) -> None:
-        kept(database, report(ADA, "failed", ticket=PACK, reason="absent"))
-        kept(database, report(ADA, "sent", ticket=PACK, reason="on its way"))
-        kept(database, report(ADA, "rejected", ticket=PACK, reason="too late"))
+        save_reports(database, report(ADA, "failed", token=PACK, reason="absent"))
+        save_reports(database, report(ADA, "sent", token=PACK, reason="on its way"))
+        save_reports(database, report(ADA, "rejected", token=PACK, reason="too late"))
         with database.connect() as connection:
-            (one,) = recipients_of(connection, ["spring"])
-        assert (one["status"], one["reason"], one["outcome"]) == ("failed", "absent", State.UNDELIVERED.name.lower())
+            (one,) = read_recipients(connection, ["spring"])
+        assert (one["status"], one["reason"], one["outcome"]) == (
+            "failed",
+            "absent",
+            DeliveryStatus.UNDELIVERED.name.lower(),
+        )
 
     def test_of_two_requests_of_a_campaign_each_has_its_own(self, database: Database) -> None:
-        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
-        kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
         assert counts(database) == (1, 1, 0)
 
     def test_of_a_request_that_another_took_the_place_of_is_the_other_s(self, database: Database) -> None:
-        kept(database, report(ADA, "failed", ticket=to(ADA, OBI, reference="first")))
-        kept(database, report(ADA, "delivered", ticket=to(ADA, UMA, reference="second")))
+        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
         begun(database)
-        noted(database, NotedRequest("second", 2))
+        noted(database, SentRequest("second", 2))
         ended(database, expected=2)
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {ADA: "delivered"}
 
     def test_nobody_need_be_named_where_a_request_has_one_recipient(self, database: Database) -> None:
         alone = to(ADA, reference="alone")
-        kept(database, report(None, "sent", ticket=alone), report(None, "delivered", ticket=alone))
+        save_reports(database, report(None, "sent", token=alone), report(None, "delivered", token=alone))
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {"": "delivered"}
 
     def test_of_several_recipients_one_that_is_not_named_counts_for_none(self, database: Database) -> None:
-        assert kept(database, report(None, "delivered", ticket=PACK)) == [Kept.UNREADABLE]
+        assert save_reports(database, report(None, "delivered", token=PACK)) == [StoreResult.UNREADABLE]
         assert counts(database) == (0, 0, 0)
 
 
@@ -140,27 +144,27 @@ def test_several_at_once_count_everybody_once(url: str) -> None:
     words = ("sent", "delivered", "failed")
     mix = random.Random(3)
     everybody = to(*phones)
-    told = [report(phone, word, ticket=everybody) for phone in phones for word in words] * 2
+    told = [report(phone, word, token=everybody) for phone in phones for word in words] * 2
 
-    def work(seed: int) -> list[Kept]:
+    def work(seed: int) -> list[StoreResult]:
         mine = told[:]
         random.Random(seed).shuffle(mine)
         with open_database(url) as database:
-            inbox = Inbox(database)
-            return [one for start in range(0, len(mine), 150) for one in inbox.keep(mine[start : start + 150])]
+            report_store = ReportStore(database)
+            return [one for start in range(0, len(mine), 150) for one in report_store.save(mine[start : start + 150])]
 
     with open_database(url), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(work, [mix.random() * 1000 for _ in range(4)]))
-    assert sum(one is Kept.NEW for part in found for one in part) == len(phones) * len(words)
+    assert sum(one is StoreResult.NEW for part in found for one in part) == len(phones) * len(words)
     with open_database(url) as database:
         assert counts(database) == (len(phones), 0, 0)
 
 
 @pytest.mark.parametrize("length", [10, 2047, 5000])
 def test_digest_is_the_hash_of_all_parts_however_long_the_body_is(database: Database, length: int) -> None:
-    one = arrival({"status": "odd", "reason": "x" * length})
-    assert kept(database, one) == [Kept.UNREADABLE]
-    parts = [part.encode() for part in (one.conn_id, one.door, "", one.body)]
+    one = received_report({"status": "odd", "reason": "x" * length})
+    assert save_reports(database, one) == [StoreResult.UNREADABLE]
+    parts = [part.encode() for part in (one.conn_id, one.source, "", one.body)]
     expected = sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
     with database.connect() as connection:
         assert connection.execute(select(reports.c.digest)).scalar_one() == expected

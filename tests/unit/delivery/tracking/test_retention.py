@@ -10,8 +10,13 @@ from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.schema import deliveries, events, lookups, reports, request_counts, requests, sends
 from cpaas_provider.delivery.tracking import retention
 from cpaas_provider.delivery.tracking.retention import prune
-from cpaas_provider.delivery.tracking.sent_requests import NotedRequest, TrackedSend, note_requests, note_send
-from tests.unit.delivery.arriving import ADA, OBI, WHEN, kept, report, to
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_requests,
+    record_send_started,
+)
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, report, save_reports, to
 
 TABLES = (reports, deliveries, requests, sends, request_counts)
 
@@ -24,21 +29,21 @@ def number_of(database: Database) -> list[int]:
 @pytest.fixture
 def filled(database: Database) -> Database:
     """A store with something of everything."""
-    kept(
+    save_reports(
         database,
-        report(ADA, "delivered", ticket=to(campaign="spring")),
-        report(OBI, "failed", ticket=to(campaign="spring"), reason="absent"),
-        report("ada@example.com", "opened", ticket=to(campaign="mail")),
+        report(ADA, "delivered", token=to(campaign="spring")),
+        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", token=to(campaign="mail")),
     )
     send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
-    database.write(lambda connection: note_send(connection, send))
-    database.write(lambda connection: note_requests(connection, "spring", "shop", [NotedRequest("pack", 2, "m1")]))
+    database.write(lambda connection: record_send_started(connection, send))
+    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 2, "m1")]))
     return database
 
 
 class TestPruning:
     def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "AT_ONCE", 1)
+        monkeypatch.setattr(retention, "BATCH_ROWS", 1)
         now = datetime.now(UTC)
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
             (table.name for table in (*TABLES, events, lookups)), 0

@@ -7,30 +7,40 @@ from sqlalchemy import event, select
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, requests, sends
-from cpaas_provider.delivery.receiver.received import Kept
-from cpaas_provider.delivery.tracking.counts import carried_out, recipients_of
+from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.tracking.counts import confirmed_requests, read_recipients
 from cpaas_provider.delivery.tracking.sent_requests import (
-    NotedRequest,
+    SentRequest,
     TrackedSend,
-    note_end,
-    note_requests,
-    note_send,
+    record_recipients,
+    record_requests,
+    record_send_finished,
+    record_send_started,
     sending_connections,
-    track,
 )
-from tests.unit.delivery.arriving import ADA, OBI, UMA, arrival, counts, kept, outcomes, report, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    counts,
+    outcomes,
+    received_report,
+    report,
+    save_reports,
+    to,
+)
 
 OURS = "cpaas-" + "a" * 24
 SPRING = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
 
 
-def note(database: Database, *made: NotedRequest, campaign: str = "spring") -> None:
-    database.write(lambda connection: note_requests(connection, campaign, "shop", made))
+def note(database: Database, *made: SentRequest, campaign: str = "spring") -> None:
+    database.write(lambda connection: record_requests(connection, campaign, "shop", made))
 
 
 def known(database: Database, *names: str) -> dict[str, str | None]:
     with database.connect() as connection:
-        return carried_out(connection, "shop", names)
+        return confirmed_requests(connection, "shop", names)
 
 
 def ours(number: int) -> str:
@@ -41,17 +51,17 @@ def ours(number: int) -> str:
 class TestWhatSendersNote:
     def test_a_later_try_goes_on_with_the_same_send(self, database: Database) -> None:
         for _ in range(2):
-            database.write(lambda connection: note_send(connection, SPRING))
-        database.write(lambda connection: note_end(connection, "spring", 12))
+            database.write(lambda connection: record_send_started(connection, SPRING))
+        database.write(lambda connection: record_send_finished(connection, "spring", 12))
         with database.connect() as connection:
             (row,) = connection.execute(select(sends)).all()
         assert (row.campaign, row.task_id, row.expected) == ("spring", "send", 12)
         assert row.ended >= row.began
 
     def test_a_request_is_noted_once_and_its_id_when_it_is_known(self, database: Database) -> None:
-        note(database, NotedRequest("pack", 2))
-        note(database, NotedRequest("pack", 2, "m1"))
-        note(database, NotedRequest("pack", 2))
+        note(database, SentRequest("pack", 2))
+        note(database, SentRequest("pack", 2, "m1"))
+        note(database, SentRequest("pack", 2))
         with database.connect() as connection:
             (row,) = connection.execute(select(requests)).all()
         assert (row.reference, row.campaign, row.recipients, row.message_id) == ("pack", "spring", 2, "m1")
@@ -66,134 +76,138 @@ class TestReportsOfTheAccount:
     """What comes to the account's webhook says nothing of campaigns."""
 
     def test_find_their_campaign_by_the_id_of_the_message(self, database: Database) -> None:
-        note(database, NotedRequest("pack", 2, "m1"))
-        assert kept(database, report(ADA, "delivered", id="m1")) == [Kept.NEW]
+        note(database, SentRequest("pack", 2, "m1"))
+        assert save_reports(database, report(ADA, "delivered", id="m1")) == [StoreResult.NEW]
         assert counts(database) == (1, 0, 0)
 
     def test_find_their_campaign_by_our_reference(self, database: Database) -> None:
-        note(database, NotedRequest("pack", 2))
-        kept(database, report(ADA, "delivered", external_ref="pack"))
+        note(database, SentRequest("pack", 2))
+        save_reports(database, report(ADA, "delivered", external_ref="pack"))
         assert counts(database) == (1, 0, 0)
 
     def test_are_the_campaign_s_once_their_message_is_noted(self, database: Database) -> None:
-        kept(database, report(ADA, "failed", id="m1"), report(OBI, "delivered", id="m1"))
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(database, report(ADA, "failed", id="m1"), report(OBI, "delivered", id="m1"))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         assert counts(database) == (1, 0, 0)
-        note(database, NotedRequest("pack", 2, "m1"))
+        note(database, SentRequest("pack", 2, "m1"))
         assert outcomes(database) == {ADA: "delivered", OBI: "delivered"}
         assert outcomes(database, "~m1") == {}
 
     def test_that_name_nobody_are_the_one_recipient_s(self, database: Database) -> None:
-        kept(database, arrival({"event": "airtime.success", "id": "m1"}))
-        note(database, NotedRequest("topup", 1, "m1"), campaign="topup")
+        save_reports(database, received_report({"event": "airtime.success", "id": "m1"}))
+        note(database, SentRequest("topup", 1, "m1"), campaign="topup")
         assert counts(database, "topup") == (1, 0, 0)
 
     def test_under_our_reference_are_the_campaign_s_once_the_request_is_noted(self, database: Database) -> None:
-        assert kept(database, report(ADA, "delivered", external_ref=OURS)) == [Kept.NEW]
+        assert save_reports(database, report(ADA, "delivered", external_ref=OURS)) == [StoreResult.NEW]
         assert counts(database, OURS) == (1, 0, 0)
-        note(database, NotedRequest(OURS, 2))
+        note(database, SentRequest(OURS, 2))
         assert (counts(database), counts(database, OURS)) == ((1, 0, 0), (0, 0, 0))
-        kept(database, report(OBI, "failed", external_ref=OURS))
+        save_reports(database, report(OBI, "failed", external_ref=OURS))
         assert (counts(database), counts(database, OURS)) == ((1, 1, 0), (0, 0, 0))
 
     def test_that_waited_in_several_places_come_to_the_strongest(self, database: Database) -> None:
-        kept(database, report(ADA, "sent", external_ref=OURS), report(OBI, "failed", external_ref=OURS))
-        kept(database, report(ADA, "delivered", id="m1"), report(UMA, "clicked", id="m1"))
-        ticket = to(ADA, OBI, UMA, reference=OURS)
-        kept(database, report(ADA, "failed", ticket=ticket), report(UMA, "sent", ticket=ticket))
+        save_reports(database, report(ADA, "sent", external_ref=OURS), report(OBI, "failed", external_ref=OURS))
+        save_reports(database, report(ADA, "delivered", id="m1"), report(UMA, "clicked", id="m1"))
+        token = to(ADA, OBI, UMA, reference=OURS)
+        save_reports(database, report(ADA, "failed", token=token), report(UMA, "sent", token=token))
         for _ in range(2):
-            note(database, NotedRequest(OURS, 3, "m1"))
+            note(database, SentRequest(OURS, 3, "m1"))
             assert outcomes(database) == {ADA: "delivered", OBI: "undelivered", UMA: "clicked"}
             assert outcomes(database, OURS) == outcomes(database, "~m1") == {}
         with database.connect() as connection:
-            assert [one["conflict"] for one in recipients_of(connection, ["spring"])] == [True, False, False]
+            assert [one["conflict"] for one in read_recipients(connection, ["spring"])] == [True, False, False]
 
     def test_of_thousands_of_requests_are_looked_for_in_few_queries(self, database: Database) -> None:
-        kept(database, *(report(ADA, "failed", external_ref=ours(number)) for number in range(0, 1200, 100)))
-        kept(database, *(report(OBI, "delivered", id=f"m{number}") for number in range(0, 1200, 100)))
+        save_reports(database, *(report(ADA, "failed", external_ref=ours(number)) for number in range(0, 1200, 100)))
+        save_reports(database, *(report(OBI, "delivered", id=f"m{number}") for number in range(0, 1200, 100)))
         asked = []
         event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-        note(database, *(NotedRequest(ours(number), 2, f"m{number}") for number in range(1200)))
+        note(database, *(SentRequest(ours(number), 2, f"m{number}") for number in range(1200)))
         assert len([query for query in asked if query.startswith("DELETE")]) == 5
         assert outcomes(database) == {ADA: "undelivered", OBI: "delivered"}
 
     def test_that_name_nobody_of_several_go_when_the_request_is_noted(self, database: Database) -> None:
-        kept(database, report(None, "delivered", external_ref=OURS))
+        save_reports(database, report(None, "delivered", external_ref=OURS))
         assert known(database, OURS) == {OURS: None}
-        note(database, NotedRequest(OURS, 2))
+        note(database, SentRequest(OURS, 2))
         assert (outcomes(database), outcomes(database, OURS)) == ({}, {})
         assert known(database, OURS) == {OURS: None}
 
     def test_stored_while_their_request_is_noted_are_the_campaign_s_at_its_end(self, postgres_url: str) -> None:
         """On SQLite one waits for the other."""
         with open_database(postgres_url) as database, open_database(postgres_url) as receiver:
-            database.write(lambda connection: note_send(connection, SPRING))
-            kept(receiver, report(ADA, "delivered", external_ref=OURS))
+            database.write(lambda connection: record_send_started(connection, SPRING))
+            save_reports(receiver, report(ADA, "delivered", external_ref=OURS))
             late = [report(OBI, "failed", external_ref=OURS), report(ADA, "clicked", id="m1")]
 
             def comes_between(*given: Any) -> None:
                 if given[2].startswith("INSERT INTO cpaas_deliveries") and late:
-                    kept(receiver, late.pop(), late.pop())
+                    save_reports(receiver, late.pop(), late.pop())
 
             event.listen(database.engine, "before_cursor_execute", comes_between)
-            note(database, NotedRequest(OURS, 2, "m1"))
+            note(database, SentRequest(OURS, 2, "m1"))
             assert (outcomes(database), outcomes(database, OURS)) == ({ADA: "delivered"}, {OBI: "undelivered"})
-            database.write(lambda connection: note_end(connection, "spring", 2))
+            database.write(lambda connection: record_send_finished(connection, "spring", 2))
             assert outcomes(database) == {ADA: "clicked", OBI: "undelivered"}
             assert outcomes(database, OURS) == outcomes(database, "~m1") == {}
 
     def test_of_a_request_that_is_a_campaign_by_itself_stay_where_they_are(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", external_ref=OURS, id="m1"), report(ADA, "clicked", id="m1"))
+        save_reports(database, report(ADA, "delivered", external_ref=OURS, id="m1"), report(ADA, "clicked", id="m1"))
         with database.connect() as connection:
             before = connection.execute(select(deliveries).where(deliveries.c.campaign == OURS)).one()
-        note(database, NotedRequest(OURS, 1), campaign=OURS)
+        note(database, SentRequest(OURS, 1), campaign=OURS)
         with database.connect() as connection:
             assert connection.execute(select(deliveries).where(deliveries.c.campaign == OURS)).one() == before
-        note(database, NotedRequest(OURS, 1, "m1"), campaign=OURS)
-        database.write(lambda connection: note_end(connection, OURS, 1))
+        note(database, SentRequest(OURS, 1, "m1"), campaign=OURS)
+        database.write(lambda connection: record_send_finished(connection, OURS, 1))
         assert (outcomes(database, OURS), outcomes(database, "~m1")) == ({ADA: "clicked"}, {})
 
     def test_that_nobody_can_place_are_kept_as_they_came(self, database: Database) -> None:
-        assert kept(database, report(ADA, "delivered", external_ref="somebody else's")) == [Kept.UNREADABLE]
+        assert save_reports(database, report(ADA, "delivered", external_ref="somebody else's")) == [
+            StoreResult.UNREADABLE
+        ]
 
 
 class TestTrackedRecipients:
     def test_are_open_until_something_is_reported_of_them(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", ticket=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
         for _ in range(2):
-            database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA, OBI]))
+            database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
-        kept(database, report(OBI, "failed", ticket=to(ADA, OBI)))
+        save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
         assert counts(database) == (1, 1, 0)
 
     def test_may_be_none(self, database: Database) -> None:
-        database.write(lambda connection: track(connection, "spring", "shop", "pack", []))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", []))
         assert outcomes(database) == {}
 
 
 class TestWhatIsKnownToBeCarriedOut:
     def test_is_of_which_anything_was_reported(self, database: Database) -> None:
-        kept(database, report(ADA, "sent", ticket=to(ADA, OBI)), report(OBI, "failed", id="m1", ticket=to(ADA, OBI)))
-        kept(database, report(UMA, "sent", ticket=to(UMA, reference="other")))
-        kept(database, report(ADA, "sent", ticket=to(ADA, campaign="summer", reference="elsewhere")))
+        save_reports(
+            database, report(ADA, "sent", token=to(ADA, OBI)), report(OBI, "failed", id="m1", token=to(ADA, OBI))
+        )
+        save_reports(database, report(UMA, "sent", token=to(UMA, reference="other")))
+        save_reports(database, report(ADA, "sent", token=to(ADA, campaign="summer", reference="elsewhere")))
         assert known(database, "spring") == {"pack": "m1", "other": None}
 
     def test_may_wait_under_its_own_name(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", external_ref=OURS, id="m1"))
+        save_reports(database, report(ADA, "delivered", external_ref=OURS, id="m1"))
         assert known(database, "spring") == {}
         assert known(database, "spring", OURS) == {OURS: "m1"}
 
     def test_is_what_was_noted(self, database: Database) -> None:
-        note(database, NotedRequest(OURS, 2, "m1"), NotedRequest("pack", 2))
+        note(database, SentRequest(OURS, 2, "m1"), SentRequest("pack", 2))
         assert known(database, "spring") == {}
         assert known(database, OURS, "pack", "unheard of") == {OURS: "m1", "pack": None}
 
     def test_is_not_who_was_sent_to_alone(self, database: Database) -> None:
-        database.write(lambda connection: track(connection, "spring", "shop", "pack", [ADA, OBI]))
+        database.write(lambda connection: record_recipients(connection, "spring", "shop", "pack", [ADA, OBI]))
         assert known(database, "spring") == {}
 
     def test_is_found_in_few_queries(self, database: Database) -> None:
-        kept(database, report(ADA, "delivered", external_ref=ours(4000)))
+        save_reports(database, report(ADA, "delivered", external_ref=ours(4000)))
         asked = []
         event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
         assert known(database, *(ours(number) for number in range(5000))) == {ours(4000): None}
@@ -208,6 +222,6 @@ def test_every_store_has_a_name_of_its_own(database: Database, tmp_path: object)
 def test_connections_that_something_was_sent_with_are_named_once(database: Database) -> None:
     for campaign, conn_id in (("spring", "shop"), ("summer", "shop"), ("autumn", "Bank")):
         send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "task", -1)
-        database.write(partial(note_send, send=send))
+        database.write(partial(record_send_started, send=send))
     with database.connect() as connection:
         assert sending_connections(connection) == {"shop", "Bank"}

@@ -20,7 +20,7 @@ def hide_tokens(text: str) -> str:
     return _TOKEN.sub(HIDDEN, text)
 
 
-class HidesTokens:
+class TokenHidingMiddleware:
     """Middleware: whoever logs a request after it was answered sees no token.
 
     :param app: what answers

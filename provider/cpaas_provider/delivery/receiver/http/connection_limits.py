@@ -21,7 +21,7 @@ MAX_HEAD = 16 * 1024
 HEAD_SECONDS = 10.0
 """How long a head may take, from the connection or the response before it."""
 
-MOST_CONNECTIONS = 2000
+MAX_CONNECTIONS = 2000
 """Of one worker, where the system allows it so many files."""
 
 FILES_BESIDE = 150
@@ -31,23 +31,23 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-lengt
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Let this process have as many files as it may need, and return how many connections it can keep."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + FILES_BESIDE
+    wanted = MAX_CONNECTIONS + FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft - FILES_BESIDE))
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - FILES_BESIDE))
 
 
-class _Headless:
+class _IdleConnections:
     """The connections of a server that have no request under way, the one that has waited for the longest first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.most = most_connections()
+        self.most = max_connections()
         self._loop = loop
         self._deadlines: dict[Limits, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -78,7 +78,7 @@ class _Headless:
             self._timer = self._loop.call_later(max(left, HEAD_SECONDS / 100), self._sweep)
 
 
-_headless: weakref.WeakKeyDictionary[ServerState, _Headless] = weakref.WeakKeyDictionary()
+_idle_connections: weakref.WeakKeyDictionary[ServerState, _IdleConnections] = weakref.WeakKeyDictionary()
 
 
 class Limits(asyncio.Protocol):
@@ -98,9 +98,9 @@ class Limits(asyncio.Protocol):
         """Take a connection."""
         super().connection_made(transport)
         self._head = 0
-        if self.server_state not in _headless:
-            _headless[self.server_state] = _Headless(self.loop)
-        self._others = _headless[self.server_state]
+        if self.server_state not in _idle_connections:
+            _idle_connections[self.server_state] = _IdleConnections(self.loop)
+        self._others = _idle_connections[self.server_state]
         self._others.add(self)
         if len(self.connections) > self._others.most:
             self._others.displace()
@@ -130,11 +130,11 @@ class Limits(asyncio.Protocol):
         self._others.discard(self)
         super().connection_lost(exc)
 
-    def end(self, answer: bytes) -> None:
+    def end(self, response: bytes) -> None:
         """Close it, with an answer if anything of a request was there."""
         if not self.transport.is_closing():
             if self._head:
-                self.transport.write(answer)
+                self.transport.write(response)
             self.transport.close()
 
     def _has_request(self) -> bool:

@@ -9,27 +9,27 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from cpaas_provider.delivery.receiver.http.load_limits import Guest, Room, Turns
+from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, Slot, WaitTimer
 from cpaas_provider.delivery.receiver.http.responses import (
-    BODY_SECONDS,
-    FULL,
+    BODY_TIMEOUT,
+    INVALID_JSON,
     MAX_BODY,
-    NO_JSON_TYPE,
-    NOT_JSON,
+    OVERLOADED,
+    REQUEST_TIMEOUT,
     TOO_LARGE,
-    TOO_SLOW,
+    UNSUPPORTED_MEDIA_TYPE,
     Message,
     RefusalError,
 )
 
 GRACE_SECONDS = 2.0
-LEAST_BYTES_A_SECOND = 32 * 1024
+MIN_BYTES_PER_SECOND = 32 * 1024
 """How slowly a body may come, after a while of grace."""
 
-TURNS = 8
+GRACE_PARTS = 8
 """Parts that the time of grace is counted in."""
 
-DISPLACED_AFTER = 0.5
+DISPLACEABLE_AFTER = 0.5
 """Seconds after which one whose body is not there makes room for others."""
 
 REST_SECONDS = 0.2
@@ -42,49 +42,58 @@ Scope = dict[str, Any]
 _JSON_TYPE = re.compile(r"(application|text)/([a-z0-9!#$&^_.+-]+\+)?json")
 
 
-class SenderGoneError(Exception):
+class ClientDisconnectError(Exception):
     """Who sent it no longer waits for an answer."""
 
 
 def part_of_grace() -> float:
     """Return the seconds in which waiting is counted."""
-    return min(GRACE_SECONDS, BODY_SECONDS) / TURNS
+    return min(GRACE_SECONDS, BODY_TIMEOUT) / GRACE_PARTS
 
 
-class Posted:
+class BoundedRequest:
     """A request that is being read, and waits for its answer.
 
-    :param turns: count the time it waits
+    :param wait_timer: count the time it waits
     """
 
     __slots__ = (
-        "_guest", "_headers", "_moved", "_over", "_patience", "_receive", "_size", "_task", "_turns", "_waited",
+        "_headers",
+        "_moved",
+        "_over",
+        "_patience",
+        "_receive",
+        "_size",
+        "_slot",
+        "_task",
+        "_wait_timer",
+        "_waited",
         "read_whole",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, turns: Turns) -> None:
+    def __init__(self, scope: Scope, receive: Receive, wait_timer: WaitTimer) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
-        self._turns = turns
-        self._guest: Guest | None = None
+        self._wait_timer = wait_timer
+        self._slot: Slot | None = None
         self._task: asyncio.Task[Any] | None = None
         self._size = 0
         self._moved = False
         self.read_whole = False
 
-    def enter(self, room: Room, conn_id: str) -> None:
+    def enter(self, limiter: LoadLimiter, conn_id: str) -> None:
         """Take a place, now that something speaks for the request.
 
         :raises RefusalError: when there is none
         """
-        self._guest = Guest(room, conn_id, self._is_slow, self._send_away)
+        self._slot = Slot(limiter, conn_id, self._is_slow, self._send_away)
 
     def done(self) -> None:
         """Give back the place it took."""
-        self._turns.discard(self._count)
-        guest, self._guest = self._guest, None
-        if guest is not None:
-            guest.leave()
+        self._wait_timer.discard(self._count)
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.leave()
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its name in lower case, or ``None``."""
@@ -98,7 +107,7 @@ class Posted:
 
         :raises RefusalError: 413 as soon as it is known to be over 256 KiB, 408 when it comes too slowly, 503 for lack
             of room
-        :raises SenderGoneError: when the sender hung up
+        :raises ClientDisconnectError: when the sender hung up
         """
         length = self.header(b"content-length")
         # A number this long may be of more digits than Python reads.
@@ -107,7 +116,7 @@ class Posted:
         try:
             return await self.within(self._body_patience, self._pieces())
         except TimeoutError:
-            raise RefusalError(FULL if self._moved else TOO_SLOW) from None
+            raise RefusalError(OVERLOADED if self._moved else REQUEST_TIMEOUT) from None
 
     async def within(self, patience: Callable[[], float], work: Awaitable[Result]) -> Result:
         """Wait for something, as ``asyncio.timeout`` does, at a small part of its cost.
@@ -119,7 +128,7 @@ class Posted:
         if task is None:
             raise RuntimeError("A request must be read in an asyncio task.")
         cancelling, self._over, self._patience, self._waited = task.cancelling(), False, patience, 0.0
-        self._turns.add(self._count)
+        self._wait_timer.add(self._count)
         try:
             return await work
         except asyncio.CancelledError:
@@ -141,21 +150,21 @@ class Posted:
                     self.read_whole = not message.get("more_body", False)
 
     async def _pieces(self) -> bytes:
-        guest, body = self._guest, bytearray()
-        if guest is None:
+        slot, body = self._slot, bytearray()
+        if slot is None:
             raise RuntimeError("A body can be read only after the request was admitted.")
         while not self.read_whole:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise SenderGoneError
+                raise ClientDisconnectError
             piece = message.get("body", b"")
             if len(body) + len(piece) > MAX_BODY:
                 raise RefusalError(TOO_LARGE)
-            guest.take(len(piece))
+            slot.take(len(piece))
             body += piece
             self._size = len(body)
             self.read_whole = not message.get("more_body", False)
-        guest.stay()
+        slot.stay()
         return bytes(body)
 
     def _count(self, seconds: float) -> None:
@@ -166,7 +175,7 @@ class Posted:
                 self._give_up()
 
     def _body_patience(self) -> float:
-        return min(BODY_SECONDS, GRACE_SECONDS + self._size / LEAST_BYTES_A_SECOND)
+        return min(BODY_TIMEOUT, GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND)
 
     def _give_up(self) -> None:
         if self._task is not None and not self._over:
@@ -174,7 +183,7 @@ class Posted:
             self._task.cancel()
 
     def _is_slow(self) -> bool:
-        return self._waited >= DISPLACED_AFTER
+        return self._waited >= DISPLACEABLE_AFTER
 
     def _send_away(self) -> None:
         self._moved = True
@@ -191,7 +200,7 @@ class Posted:
             return
         media_type = media_type.partition(";")[0].strip().lower()
         if not _JSON_TYPE.fullmatch(media_type) or (encoding and encoding.strip().lower() != "identity"):
-            raise RefusalError(NO_JSON_TYPE)
+            raise RefusalError(UNSUPPORTED_MEDIA_TYPE)
 
 
 def read_json(raw: bytes) -> tuple[str, Any]:
@@ -203,7 +212,7 @@ def read_json(raw: bytes) -> tuple[str, Any]:
         text = raw.decode("utf-8-sig")
         return text, _value(text)
     except (ValueError, RecursionError):
-        raise RefusalError(NOT_JSON) from None
+        raise RefusalError(INVALID_JSON) from None
 
 
 def _value(text: str) -> Any:

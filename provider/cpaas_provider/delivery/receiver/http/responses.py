@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BODY = 256 * 1024
-BODY_SECONDS = 10.0
-RETRY_SECONDS = 10
-ANSWER_SECONDS = 8.0
+BODY_TIMEOUT = 10.0
+RETRY_AFTER = 10
+RESPONSE_TIMEOUT = 8.0
 """How long a sender whose body is there waits for an answer, whatever the database does."""
 
 Message = MutableMapping[str, Any]
@@ -18,7 +18,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A status, headers and a small JSON body."""
 
     status: int
@@ -26,14 +26,14 @@ class Answer:
     body: bytes
 
     @classmethod
-    def of(cls, status: int, said: dict[str, str], **headers: str) -> Answer:
+    def of(cls, status: int, said: dict[str, str], **headers: str) -> Response:
         """Return an answer; of a header's name the underscores are hyphens."""
         body = json.dumps(said).encode()
         more = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
         fixed = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
         return cls(status, fixed + more, body)
 
-    async def say(self, send: Send, *, take_rest: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def send_to(self, send: Send, *, take_rest: Callable[[], Awaitable[None]] | None = None) -> None:
         """Send it.
 
         :param take_rest: reads for a moment on where not all of the request was read. The connection is let go
@@ -52,29 +52,33 @@ class Answer:
 class RefusalError(Exception):
     """The report is refused with this answer."""
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
 
 
-def _refusal(status: int, detail: str, **headers: str) -> Answer:
-    return Answer.of(status, {"detail": detail}, **headers)
+def _refusal(status: int, detail: str, **headers: str) -> Response:
+    return Response.of(status, {"detail": detail}, **headers)
 
 
-STORED = Answer.of(200, {"status": "stored"})
-HUNG_UP = _refusal(400, "The connection closed before the whole body arrived.")
+STORED = Response.of(200, {"status": "stored"})
+CLIENT_DISCONNECTED = _refusal(400, "The connection closed before the whole body arrived.")
 BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
-# The same for a connection that is not there, a bad ticket and a closed door: it tells nothing of which.
+# The same for a connection that is not there, a bad token and a closed door: it tells nothing of which.
 NOT_FOUND = _refusal(404, "Not found.")
-ONLY_POST = _refusal(405, "Send delivery reports with POST.", allow="POST")
-TOO_SLOW = _refusal(408, f"The body did not arrive within {BODY_SECONDS:g} s.")
+METHOD_NOT_ALLOWED = _refusal(405, "Send delivery reports with POST.", allow="POST")
+REQUEST_TIMEOUT = _refusal(408, f"The body did not arrive within {BODY_TIMEOUT:g} s.")
 TOO_LARGE = _refusal(413, f"The body is larger than {MAX_BODY} bytes.")
-NO_JSON_TYPE = _refusal(415, "Send delivery reports as application/json, without a content encoding.")
-NOT_JSON = _refusal(422, "The body is not JSON in UTF-8.")
+UNSUPPORTED_MEDIA_TYPE = _refusal(415, "Send delivery reports as application/json, without a content encoding.")
+INVALID_JSON = _refusal(422, "The body is not JSON in UTF-8.")
 TOO_MANY = _refusal(429, "This callback URL has reached the report limit of its request.")
-BROKEN = _refusal(500, "Internal Server Error")
-FULL = _refusal(
-    503, "Too many reports at once. Nothing was stored. Send the report again later.", retry_after=str(RETRY_SECONDS)
+INTERNAL_ERROR = _refusal(500, "Internal Server Error")
+OVERLOADED = _refusal(
+    503, "Too many reports at once. Nothing was stored. Send the report again later.", retry_after=str(RETRY_AFTER)
 )
-NO_STORE = _refusal(503, "The report could not be stored now. Send it again later.", retry_after=str(RETRY_SECONDS))
-NO_KEYS = _refusal(503, "The report could not be verified now. Send it again later.", retry_after=str(RETRY_SECONDS))
+DATABASE_UNAVAILABLE = _refusal(
+    503, "The report could not be stored now. Send it again later.", retry_after=str(RETRY_AFTER)
+)
+SECRETS_UNAVAILABLE = _refusal(
+    503, "The report could not be verified now. Send it again later.", retry_after=str(RETRY_AFTER)
+)

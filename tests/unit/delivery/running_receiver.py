@@ -20,17 +20,17 @@ from sqlalchemy import select
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.signatures import sign
-from cpaas_provider.delivery.callbacks.tokens import Ticket, callback_url
-from cpaas_provider.delivery.receiver.app import receiver
-from cpaas_provider.delivery.receiver.received import Arrival, Kept
-from cpaas_provider.delivery.receiver.secrets_cache import ConnectionKeys
-from cpaas_provider.delivery.receiver.writer import ROOM, Desk
-from cpaas_provider.delivery.tracking.report_store import Inbox
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
+from cpaas_provider.delivery.receiver.app import build_app
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
+from cpaas_provider.delivery.receiver.writer import MAX_PENDING, ReportWriter
+from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.ports import listening
 
 PATIENCE = 30.0
-SHOP = ConnectionKeys(("of-callbacks", "of-callbacks-before"), "of-webhooks", "X-Signature")
-TICKET = Ticket("spring", "spring-1", 100)
+SHOP = ConnectionSecrets(("of-callbacks", "of-callbacks-before"), "of-webhooks", "X-Signature")
+TOKEN = CallbackToken("spring", "spring-1", 100)
 JSON = {"content-type": "application/json"}
 REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
 
@@ -38,20 +38,20 @@ REPORT = {"id": "m-1", "recipient": "+2348030000001", "status": "delivered"}
 class Gate:
     """Stands before the inbox, and lets transactions through only while it is open; or fails them."""
 
-    def __init__(self, inbox: Inbox) -> None:
-        self._keep = inbox.keep
+    def __init__(self, report_store: ReportStore) -> None:
+        self._keep = report_store.save
         self.open = threading.Event()
         self.open.set()
         self.error: Exception | None = None
         self.begun = 0
 
-    def keep(self, arrivals: Sequence[Arrival]) -> list[Kept]:
+    def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         self.begun += 1
         if not self.open.wait(PATIENCE):
             raise TimeoutError
         if self.error:
             raise self.error
-        return self._keep(arrivals)
+        return self._keep(incoming)
 
 
 @dataclass
@@ -61,19 +61,19 @@ class Served:
     port: int
     database: Database
     gate: Gate
-    connections: dict[str, ConnectionKeys]
+    connections: dict[str, ConnectionSecrets]
     observed: list[tuple[str, int | float]] = field(default_factory=list)
     store_error: Exception | None = None
-    desks: list[Desk] = field(default_factory=list)
-    room: int = ROOM
+    writers: list[ReportWriter] = field(default_factory=list)
+    max_pending: int = MAX_PENDING
 
-    def open_desk(self) -> Desk:
-        self.desks.append(Desk(self.gate.keep, room=self.room))
-        return self.desks[-1]
+    def open_writer(self) -> ReportWriter:
+        self.writers.append(ReportWriter(self.gate.save, max_pending=self.max_pending))
+        return self.writers[-1]
 
     def in_hand(self) -> int:
         """Return how many reports wait to be stored."""
-        return sum(desk._in_hand.total() for desk in self.desks)
+        return sum(writer._pending.total() for writer in self.writers)
 
     @property
     def url(self) -> str:
@@ -83,8 +83,8 @@ class Served:
         """Return how often each measurement was taken."""
         return Counter(name for name, _ in self.observed)
 
-    def callback(self, ticket: Ticket = TICKET, conn_id: str = "shop", secret: str = "of-callbacks") -> str:
-        return callback_url(self.url, conn_id, secret, ticket)
+    def callback(self, token: CallbackToken = TOKEN, conn_id: str = "shop", secret: str = "of-callbacks") -> str:
+        return callback_url(self.url, conn_id, secret, token)
 
     def post(self, url: str | None = None, body: Any = REPORT, **options: Any) -> httpx.Response:
         """Send a report; bytes go as they are."""
@@ -101,8 +101,8 @@ class Served:
             **options,
         )
 
-    def url_of(self, door: str, conn_id: str = "shop") -> str:
-        return self.callback(conn_id=conn_id) if door == "callback" else f"{self.url}/webhook/{conn_id}"
+    def url_of(self, source: str, conn_id: str = "shop") -> str:
+        return self.callback(conn_id=conn_id) if source == "callback" else f"{self.url}/webhook/{conn_id}"
 
     def post_signed(self, body: Any = REPORT, secret: str = "of-webhooks", conn_id: str = "shop") -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -136,31 +136,33 @@ def serving(
     database: Database,
     *,
     described: bool = False,
-    room: int = ROOM,
-    read: Callable[[str], ConnectionKeys | None] | None = None,
+    max_pending: int = MAX_PENDING,
+    read: Callable[[str], ConnectionSecrets | None] | None = None,
     expected: Callable[[], Iterable[str]] = tuple,
 ) -> Iterator[Served]:
     """Run a receiver.
 
-    :param room: how many reports of a connection may wait to be stored
+    :param max_pending: how many reports of a connection may wait to be stored
     :param read: looks up a connection, in place of those of ``Served``
     :param expected: names connections there are
     """
-    gate = Gate(Inbox(database))
+    gate = Gate(ReportStore(database))
     with listening() as (listener, _):
-        served = Served(listener.getsockname()[1], database, gate, {"shop": SHOP, "team/shop": SHOP}, room=room)
+        served = Served(
+            listener.getsockname()[1], database, gate, {"shop": SHOP, "team/shop": SHOP}, max_pending=max_pending
+        )
 
-        def store_name() -> str:
+        def database_id() -> str:
             if served.store_error:
                 raise served.store_error
             return "the-store"
 
-        app = receiver(
+        app = build_app(
             read or served.connections.get,
-            served.open_desk,
+            served.open_writer,
             expected=expected,
             guard=None,
-            store_name=store_name,
+            database_id=database_id,
             check_database=database.check,
             observe=lambda name, value: served.observed.append((name, value)),
             described=described,

@@ -1,4 +1,4 @@
-"""Other processes that use a store: ``python -m tests.unit.database.working``, told what to do line by line.
+"""Other processes that use a store: ``python -m tests.unit.database.workers``, told what to do line by line.
 
 Each says what it has done after that is done, so that a line said is a promise kept.
 """
@@ -23,7 +23,7 @@ class Worker:
     """One other process."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.unit.database.working"]
+        command = [sys.executable, "-m", "tests.unit.database.workers"]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin
         assert self._process.stdout

@@ -1,0 +1,89 @@
+"""Reports as they come in, written short."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.reports import read_report
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.sent_requests import (
+    SentRequest,
+    TrackedSend,
+    record_recipients,
+    record_requests,
+    record_send_finished,
+    record_send_started,
+)
+
+ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
+WHEN = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+_numbers = itertools.count()
+
+
+def report(
+    recipient: str | None, status: str, *, token: CallbackToken | None = None, conn_id: str = "shop", **fields: Any
+) -> ReceivedReport:
+    """Return a report that differs from every other."""
+    body = {"status": status, "nonce": next(_numbers), **fields}
+    if recipient is not None:
+        body["recipient"] = recipient
+    return received_report(body, token=token, conn_id=conn_id)
+
+
+def received_report(body: Any, *, token: CallbackToken | None = None, conn_id: str = "shop") -> ReceivedReport:
+    source = "webhook" if token is None else "callback"
+    return ReceivedReport(conn_id, source, token, read_report(body), json.dumps(body), WHEN)
+
+
+def to(*recipients: str, campaign: str = "spring", reference: str | None = None) -> CallbackToken:
+    """Return the token of a request to so many; no two campaigns have the same request."""
+    return CallbackToken(
+        campaign, reference or ("pack" if campaign == "spring" else f"{campaign}-pack"), len(recipients) or 2
+    )
+
+
+def save_reports(database: Database, *incoming: ReceivedReport) -> list[StoreResult]:
+    return ReportStore(database).save(incoming)
+
+
+def begun(database: Database, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Have it noted that something is sent."""
+    send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "send", -1)
+    database.write(lambda connection: record_send_started(connection, send))
+
+
+def noted(database: Database, *made: SentRequest, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Have requests noted that the service accepted."""
+    database.write(lambda connection: record_requests(connection, campaign, conn_id, made))
+
+
+def ended(database: Database, campaign: str = "spring", *, expected: int, unknown: int = 0) -> None:
+    """Have it noted to how many was sent, and of how many nobody knows."""
+    database.write(lambda connection: record_send_finished(connection, campaign, expected, unknown))
+
+
+def tracked(
+    database: Database, *recipients: str, campaign: str = "spring", conn_id: str = "shop", reference: str = "pack"
+) -> None:
+    """Have it noted who a request went to."""
+    database.write(lambda connection: record_recipients(connection, campaign, conn_id, reference, recipients))
+
+
+def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:
+    """Return how many are delivered, undelivered and in flight."""
+    with database.connect() as connection:
+        found = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
+    return found.delivered, found.undelivered, found.in_flight
+
+
+def outcomes(database: Database, campaign: str = "spring") -> dict[str, str]:
+    with database.connect() as connection:
+        return {one["recipient"]: one["outcome"] for one in read_recipients(connection, [campaign])}
