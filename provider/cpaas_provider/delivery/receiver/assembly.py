@@ -1,4 +1,4 @@
-"""The receiver with all it needs behind it: the store that Airflow's configuration names, and its inbox."""
+"""The receiver with all it needs behind it: the store that Airflow's configuration names, and its report store."""
 
 from __future__ import annotations
 
@@ -144,4 +144,4 @@ class _LazyDatabase:
         from cpaas_provider.delivery.receiver.writer import ReportWriter
         from cpaas_provider.delivery.tracking.report_store import ReportStore
 
-        return ReportWriter(ReportStore(self.database()).keep)
+        return ReportWriter(ReportStore(self.database()).save)
