@@ -107,7 +107,7 @@ class TestWhatIsDeferred:
     def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(self, stage: Stage, run: Run) -> None:
         deferred = run.once()
         kept = json.dumps([deferred.trigger, deferred.kept, [row.value for row in run.stored()]])
-        assert set(deferred.kept) == {"give_up_at"}
+        assert set(deferred.kept) == {"deadline"}
         for private in (phone("direct"), digits("direct"), "Hello", stage.sandbox.api_key):
             assert private not in kept
 
@@ -123,15 +123,15 @@ class TestWhatIsDeferred:
         first = run.once()
         second = run.fires(early=True).once()
         assert (first.state, second.state) == ("deferred", "deferred")
-        assert second.kept["give_up_at"] == first.kept["give_up_at"]
-        give_up_at = dt.datetime.fromisoformat(first.kept["give_up_at"])
-        assert 23 <= (give_up_at - timezone.utcnow()).total_seconds() / 3600 <= 24
+        assert second.kept["deadline"] == first.kept["deadline"]
+        deadline = dt.datetime.fromisoformat(first.kept["deadline"])
+        assert 23 <= (deadline - timezone.utcnow()).total_seconds() / 3600 <= 24
 
     def test_asked_for_more_than_it_may_be_put_off_it_leaves_the_rest_to_the_tasks_retries(
         self, stage: Stage, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stage.sandbox.control(*put_off("sms"))
-        monkeypatch.setattr(base, "LONGEST_WAIT", dt.timedelta(seconds=LONG))
+        monkeypatch.setattr(base, "MAX_DEFERRAL", dt.timedelta(seconds=LONG))
         assert run.once().state == "deferred"
         resumed = run.fires(early=True).once()
         assert resumed.state == "up_for_retry"

@@ -142,7 +142,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
                 each(kind, fault(operation, "rate_limit", times=1, retry_after=90), **given)
                 each(kind, **{**given, "cpaas_conn_id": "cpaas_staging"})
                 each(kind, **{**given, "cpaas_conn_id": "cpaas_wrong_key"})
-                private = next(field for field in kind.private_fields if field in given)
+                private = next(field for field in kind.masked_fields if field in given)
                 broken = "{{ secret('name').nothing.at.all }} {{ secret('body') }}"
                 each(kind, **{**given, private: {"Name": broken} if private == "columns" else broken})
                 each(kind, **{**given, private: "{{ lost('body') }}"})

@@ -19,7 +19,7 @@ def one_of(*words: str) -> Callable[[str, Any], Any]:
     return check
 
 
-def switch(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any) -> bool:
     """Return a switch; refuse words, of which every one would count as yes."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False; it is {value!r}.")
@@ -33,7 +33,7 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def span(name: str, value: Any) -> timedelta:
+def duration(name: str, value: Any) -> timedelta:
     """Return a span that is given as such or in seconds."""
     if not isinstance(value, timedelta) and not (_is_number(value) and math.isfinite(value)):
         raise ValueError(f"{name} must be a timedelta or a number of seconds; it is {value!r}.")
@@ -43,19 +43,19 @@ def span(name: str, value: Any) -> timedelta:
     return found
 
 
-def span_or_none(name: str, value: Any) -> timedelta | None:
+def duration_or_none(name: str, value: Any) -> timedelta | None:
     """Return a span, or ``None`` for no bound."""
-    return None if value is None else span(name, value)
+    return None if value is None else duration(name, value)
 
 
-def share(name: str, value: Any) -> float:
+def ratio(name: str, value: Any) -> float:
     """Return a share, 0 to 1."""
     if not _is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1; it is {value!r}.")
     return float(value)
 
 
-def count_or_share(name: str, value: Any) -> Any:
+def count_or_ratio(name: str, value: Any) -> Any:
     """Return a count of rows (a whole number), or a share of them (a float from 0 to 1)."""
     is_share = isinstance(value, float) and 0 <= value <= 1
     if not is_share and (isinstance(value, (bool, float)) or not isinstance(value, int) or value < 0):
@@ -88,7 +88,7 @@ def refuse_unstated_substitutions(operator: Any) -> None:
         )
 
 
-def whole_from(least: int) -> Callable[[str, Any], Any]:
+def integer_at_least(least: int) -> Callable[[str, Any], Any]:
     """Return a check that takes whole numbers of at least ``least``."""
 
     def check(name: str, value: Any) -> Any:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class BuyAirtimeOperator(SendOperator):
 
     operation: ClassVar[str] = "buy_airtime"
     template_fields = ("network", "amount", "recipient", "callback", "external_ref", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "recipient": summaries.recipient,
-        "callback": summaries.url,
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "recipient": masking.recipient,
+        "callback": masking.url,
     }
 
     def __init__(
@@ -100,11 +100,11 @@ class BuyAirtimeOperator(SendOperator):
         self.log.warning("The service has deprecated airtime purchases and may remove them.")
         return super().execute(context)
 
-    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one purchase."""
         from cpaas_provider.sending.spec import Deed
 
-        recipient = self.msisdn(client, self.private("recipient"))
+        recipient = self.msisdn(client, self.rendered("recipient"))
         self.skip_unless_allowed(client, recipient)
         return Deed(
             operation=self.operation,
@@ -118,9 +118,9 @@ class BuyAirtimeOperator(SendOperator):
         """Return the delivery reports of the purchase, where they are received."""
         if self.tracking is None:
             return ()
-        from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
+        from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
 
-        return (PurchaseEvidence(self.tracking),)
+        return (PurchaseReportProbe(self.tracking),)
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""

@@ -29,7 +29,7 @@ UI_COLOR = "#d7ecff"
 STOP_GRACE = 4.0
 """Seconds a response is awaited after a stop request, unless an argument says otherwise."""
 
-LONGEST_WAIT = timedelta(hours=24)
+MAX_DEFERRAL = timedelta(hours=24)
 """Longest time a task waits for Retry-After of the service, all waits together."""
 
 
@@ -40,14 +40,14 @@ class CpaasOperator(BaseOperator):
       twice. Any other failure is retried as the task's ``retries`` allow.
     * When ``Retry-After`` of the service exceeds ``max_retry_after``, the task defers. It holds no worker slot, uses
       no try, and makes its request on a worker afterwards.
-    * Fields named in ``private_fields`` are rendered, but Airflow stores and shows only a summary of them.
+    * Fields named in ``masked_fields`` are rendered, but Airflow stores and shows only a summary of them.
 
     :param cpaas_conn_id: the connection to use
     """
 
     ui_color = UI_COLOR
     template_fields: Collection[str] = ("cpaas_conn_id",)
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     stop_grace_period = STOP_GRACE
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
@@ -65,14 +65,14 @@ class CpaasOperator(BaseOperator):
         :raises AirflowFailException: when a retry would not help or could act twice
         :raises CpaasError: when a retry of the task may make the request again
         """
-        return self._attempt(context, give_up_at=None)
+        return self._attempt(context, deadline=None)
 
-    def execute_after_wait(self, context: Context, event: Any = None, give_up_at: str | None = None) -> Any:
+    def resume_after_wait(self, context: Context, event: Any = None, deadline: str | None = None) -> Any:
         """Make the request after the time the service asked for."""
-        return self._attempt(context, give_up_at=give_up_at)
+        return self._attempt(context, deadline=deadline)
 
     def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
     ) -> Any:
         """Make the operator's request. The caller turns failures into Airflow's exceptions."""
         return self.request(client, connection)
@@ -89,9 +89,9 @@ class CpaasOperator(BaseOperator):
 
         self.log.info("%s", task_log.done(self, result))
 
-    def private(self, field: str) -> Any:
+    def rendered(self, field: str) -> Any:
         """Return a private field as rendered. The attribute holds only its summary."""
-        return self.__dict__.get("_private", {}).get(field, getattr(self, field))
+        return self.__dict__.get("_rendered_values", {}).get(field, getattr(self, field))
 
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
         """Return a checked argument. An error names the task."""
@@ -109,7 +109,7 @@ class CpaasOperator(BaseOperator):
         if stop is not None:
             stop.request()
 
-    def _listen(self) -> Stop:
+    def _install_stop_signal(self) -> Stop:
         """Return the stop signal, which ``on_kill`` sets from now on."""
         from cpaas_provider.sending.shutdown import Stop
 
@@ -141,7 +141,7 @@ class CpaasOperator(BaseOperator):
                 "The recipient is not on allowed_recipients of the connection. Nothing was sent."
             )
 
-    def _attempt(self, context: Context, give_up_at: str | None) -> Any:
+    def _attempt(self, context: Context, deadline: str | None) -> Any:
         # Airflow counts execution_timeout from here, and what follows is imported and looked up first.
         self.__dict__["_began"] = time.monotonic()
         from cpaas_provider.hooks.cpaas import CpaasHook
@@ -150,35 +150,35 @@ class CpaasOperator(BaseOperator):
         try:
             with hook.get_conn() as client:
                 self.log_begin(client, connection := hook.get_connection_settings())
-                result = self.carry_out(context, client, connection, give_up_at)
+                result = self.carry_out(context, client, connection, deadline)
                 self.log_end(result)
                 return result
         except CpaasError as error:
             if not error.retryable:
                 raise AirflowFailException(str(error)) from None
             if error.retry_after is not None and error.retry_after > client.settings.max_retry_after:
-                self._wait(error, error.retry_after, give_up_at)
+                self._wait(error, error.retry_after, deadline)
             raise
 
-    def _wait(self, error: CpaasError, seconds: float, give_up_at: str | None) -> None:
+    def _wait(self, error: CpaasError, seconds: float, deadline: str | None) -> None:
         """Defer for as long as the service asked, unless that would be longer than the task may be put off."""
         now = timezone.utcnow()
-        deadline = datetime.fromisoformat(give_up_at) if give_up_at else now + LONGEST_WAIT
+        latest = datetime.fromisoformat(deadline) if deadline else now + MAX_DEFERRAL
         until = now + timedelta(seconds=seconds)
-        if until > deadline:
+        if until > latest:
             return
         from cpaas_provider.triggers.wait import WaitTrigger
 
         self.log.warning("%s The task is deferred until %s.", error, until.isoformat(timespec="seconds"))
         self.defer(
             trigger=WaitTrigger(until=until.isoformat()),
-            method_name="execute_after_wait",
-            kwargs=self.after_wait(deadline.isoformat()),
+            method_name="resume_after_wait",
+            kwargs=self.resume_kwargs(latest.isoformat()),
         )
 
-    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
         """Return the arguments of a deferred task when it continues."""
-        return {"give_up_at": give_up_at}
+        return {"deadline": deadline}
 
     def _do_render_template_fields(
         self,
@@ -195,19 +195,19 @@ class CpaasOperator(BaseOperator):
         if parent is not self:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
             return
-        data = self._fields_of_data(context)
-        public = [field for field in template_fields if field not in data and field not in self.private_fields]
+        data = self._mapped_fields(context)
+        public = [field for field in template_fields if field not in data and field not in self.masked_fields]
         super()._do_render_template_fields(self, public, context, jinja_env, seen_oids)
         rendered = {
             field: given if field in data else self._render_quietly(field, context, jinja_env, seen_oids)
-            for field in self.private_fields
+            for field in self.masked_fields
             if (given := getattr(self, field)) is not None
         }
-        self._private = rendered
+        self._rendered_values = rendered
         for field, value in rendered.items():
-            setattr(self, field, self.private_fields[field](value))
+            setattr(self, field, self.masked_fields[field](value))
 
-    def _fields_of_data(self, context: Context) -> frozenset[str]:
+    def _mapped_fields(self, context: Context) -> frozenset[str]:
         """Name the fields that an upstream task filled through ``expand_kwargs``.
 
         They are data, not templates. Airflow would render them all the same, and a customer's text could read
@@ -242,7 +242,7 @@ class CpaasOperator(BaseOperator):
             ) from None
 
 
-def narrow(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:
+def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:
     """Return the fields an author asked for, in that order; all where none are named."""
     if return_fields is None:
         return dict(record)

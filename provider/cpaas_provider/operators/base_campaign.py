@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.campaign_runner import Campaigning
+    from cpaas_provider.operators._runtime.campaign_runner import CampaignRunner
     from cpaas_provider.sending.campaign.content import Channel
 
-PRIVATE_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
-    "source": summaries.source,
-    "content": summaries.text,
-    "suppression_list": summaries.source,
-    "test_recipients": summaries.entries,
-    "callback": summaries.url,
+MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "source": masking.source,
+    "content": masking.text,
+    "suppression_list": masking.source,
+    "test_recipients": masking.entries,
+    "callback": masking.url,
 }
 
 PREVIEW_KEY = "preview"
@@ -113,7 +113,7 @@ class CampaignOperator(SendOperator):
         "idempotency_key",
         "cpaas_conn_id",
     )
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_CAMPAIGN_FIELDS
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = MASKED_CAMPAIGN_FIELDS
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
     """Fields that may have placeholders."""
 
@@ -160,36 +160,40 @@ class CampaignOperator(SendOperator):
         self.substitution_defaults = substitution_defaults
         self.results_path = results_path
         # BaseOperator has a method of this name.
-        self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
-        self.preview_count = self._checked(arguments.whole_from(0), preview_count=preview_count)
+        self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
+        self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.test_recipients = test_recipients
-        self.test_only = self._checked(arguments.switch, test_only=test_only)
-        self.max_recipients = self._checked(arguments.or_none(arguments.whole_from(1)), max_recipients=max_recipients)
-        self.max_charge = self._checked(arguments.amount_or_none, max_charge=max_charge)
-        self.min_balance = self._checked(arguments.amount_or_none, min_balance=min_balance)
-        self.price_per_page = self._checked(arguments.amount_or_none, price_per_page=price_per_page)
-        self.on_missing_charge = self._checked(arguments.one_of("balance", "fail"), on_missing_charge=on_missing_charge)
+        self.test_only = self._checked(validators.boolean, test_only=test_only)
+        self.max_recipients = self._checked(
+            validators.or_none(validators.integer_at_least(1)), max_recipients=max_recipients
+        )
+        self.max_charge = self._checked(validators.amount_or_none, max_charge=max_charge)
+        self.min_balance = self._checked(validators.amount_or_none, min_balance=min_balance)
+        self.price_per_page = self._checked(validators.amount_or_none, price_per_page=price_per_page)
+        self.on_missing_charge = self._checked(
+            validators.one_of("balance", "fail"), on_missing_charge=on_missing_charge
+        )
         self.send_window = send_window
         self.timezone = timezone
         self.timezone_column = timezone_column
         self.suppression_list = suppression_list
         self.on_invalid_suppression = self._checked(
-            arguments.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
+            validators.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
         )
-        self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
-        self.on_rejected_batch = self._checked(arguments.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
+        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
+        self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
         self.max_identical_rejections = self._checked(
-            arguments.or_none(arguments.whole_from(1)), max_identical_rejections=max_identical_rejections
+            validators.or_none(validators.integer_at_least(1)), max_identical_rejections=max_identical_rejections
         )
         self.partition = partition
         self.idempotency_key = idempotency_key
         self.keyed = idempotency_key is not None
         self.max_pending_requests = self._checked(
-            arguments.or_none(arguments.whole_from(1)), max_pending_requests=max_pending_requests
+            validators.or_none(validators.integer_at_least(1)), max_pending_requests=max_pending_requests
         )
         self.spool_path = spool_path
-        self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
-        self._refuse_what_cannot_be()
+        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
+        self._check_arguments()
 
     @property
     def message_type(self) -> Channel:
@@ -222,32 +226,32 @@ class CampaignOperator(SendOperator):
         )
 
     def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
     ) -> Any:
         """Run the campaign, or continue it."""
         from cpaas_provider.api.errors import CpaasError
-        from cpaas_provider.operators._runtime.campaign_runner import Campaigning
+        from cpaas_provider.operators._runtime.campaign_runner import CampaignRunner
         from cpaas_provider.sending.errors import LaterError
 
-        with contextlib.ExitStack() as open_things:
-            campaigning = Campaigning(self, context, client, connection, self._listen(), open_things)
+        with contextlib.ExitStack() as exit_stack:
+            runner = CampaignRunner(self, context, client, connection, self._install_stop_signal(), exit_stack)
             with (
-                self._understood_by_airflow(give_up_at, campaigning.push_report),
-                self._ended_for_good(context, campaigning),
+                self._airflow_exceptions(deadline, runner.push_report),
+                self._record_completion(context, runner),
             ):
-                self._track(context, connection, open_things)
+                self._track(context, connection, exit_stack)
                 try:
-                    report = campaigning.run()
+                    report = runner.run()
                 except (LaterError, CpaasError):
                     # Cleared while it waits, the task would else take the empty journal for a lost one.
-                    self._note_no_claim(context)
+                    self._record_nothing_sent(context)
                     raise
                 if self.without_sending:
-                    self._note_no_claim(context)
+                    self._record_nothing_sent(context)
                 return report
 
     @contextlib.contextmanager
-    def _ended_for_good(self, context: Context, campaigning: Campaigning) -> Iterator[None]:
+    def _record_completion(self, context: Context, runner: CampaignRunner) -> Iterator[None]:
         """Record the number of recipients accepted once no try will continue, so that their delivery can be awaited."""
         from cpaas_provider.sending.errors import LaterError
 
@@ -259,10 +263,10 @@ class CampaignOperator(SendOperator):
             instance: Any = context["ti"]
             tried_again = getattr(error, "retryable", not getattr(error, "for_good", False))
             if not tried_again or instance.try_number > instance.max_tries:
-                campaigning.record_send_finished()
+                runner.record_send_finished()
             raise
         else:
-            campaigning.record_send_finished()
+            runner.record_send_finished()
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
         """Do nothing: the try logs the begin, because it knows its partition."""
@@ -270,26 +274,26 @@ class CampaignOperator(SendOperator):
     def log_end(self, result: Any) -> None:
         """Do nothing: the try logs the end, also where the task fails."""
 
-    def execute_after_wait(
-        self, context: Context, event: Any = None, give_up_at: str | None = None, begun: bool = False
+    def resume_after_wait(
+        self, context: Context, event: Any = None, deadline: str | None = None, started_in_time: bool = False
     ) -> Any:
         """Continue after the time that the service or the send window required.
 
-        :param begun: whether the campaign began in time, so that it is not late now
+        :param started_in_time: whether the campaign began in time, so that it is not late now
         """
-        self._begun = begun
-        return super().execute_after_wait(context, event, give_up_at)
+        self._started_in_time = started_in_time
+        return super().resume_after_wait(context, event, deadline)
 
-    def _note_no_claim(self, context: Context) -> None:
+    def _record_nothing_sent(self, context: Context) -> None:
         """Record it only without an idempotency key: the journal of such a campaign is in the database."""
         if self.idempotency_key is None:
-            super()._note_no_claim(context)
+            super()._record_nothing_sent(context)
 
-    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
         """Return the arguments of a deferred task when it continues: the campaign began in time."""
-        return {**super().after_wait(give_up_at), "begun": True}
+        return {**super().resume_kwargs(deadline), "started_in_time": True}
 
-    def _refuse_wrong_kinds(self) -> None:
+    def _check_types(self) -> None:
         if not isinstance(self.recipient_column, str) or not self.recipient_column:
             raise ValueError("recipient_column must be the name of a column.")
         if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
@@ -306,7 +310,7 @@ class CampaignOperator(SendOperator):
                 "{{ ti.map_index }} into it."
             )
 
-    def _refuse_what_cannot_be(self) -> None:
+    def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""
         try:
             if self.send_window is not None:
@@ -321,7 +325,7 @@ class CampaignOperator(SendOperator):
                 Partition.read(self.partition)
             if self.test_only and self.test_recipients is None:
                 raise ValueError("test_only needs test_recipients.")
-            self._refuse_wrong_kinds()
+            self._check_types()
             if self.idempotency_key is not None and self.resend_on_clear:
                 raise ValueError(
                     "idempotency_key cannot be combined with resend_on_clear. To send the campaign again, give it "

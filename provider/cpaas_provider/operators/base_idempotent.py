@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.delivery import Tracking
+    from cpaas_provider.operators._runtime.delivery import DeliveryTracker
     from cpaas_provider.sending.journal.journal import Journal
     from cpaas_provider.sending.spec import Deed, Evidence, Outcome
 
@@ -34,10 +34,10 @@ NO_TASK_STATE = (
     "operator as an Airflow task."
 )
 
-_BEGUN = "An earlier try sent a request, or may have sent one. Its report is in the XCom `report`."
+_PARTIALLY_SENT = "An earlier try sent a request, or may have sent one. Its report is in the XCom `report`."
 
 
-class JournaledOperator(CpaasOperator):
+class IdempotentOperator(CpaasOperator):
     """Base of operators whose request must not be made twice (docs: concepts/guarantees).
 
     Before a request leaves, its intent is written to the journal in Airflow's task state store. Its result is written
@@ -73,12 +73,12 @@ class JournaledOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(cpaas_conn_id=cpaas_conn_id, **kwargs)
-        self.on_unknown = self._checked(arguments.one_of("fail", "skip", "resend"), on_unknown=on_unknown)
-        self.unknown_timeout = self._checked(arguments.span, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(arguments.switch, resend_on_clear=resend_on_clear)
-        self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
+        self.on_unknown = self._checked(validators.one_of("fail", "skip", "resend"), on_unknown=on_unknown)
+        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
+        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
 
-    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, checked as far as possible before anything leaves."""
         raise NotImplementedError
 
@@ -90,12 +90,12 @@ class JournaledOperator(CpaasOperator):
         """Return the probes of an unknown outcome, besides the operator's own."""
         if self.tracking is None:
             return ()
-        from cpaas_provider.operators._runtime.delivery import ReportEvidence
+        from cpaas_provider.operators._runtime.delivery import DeliveryReportProbe
 
-        return (ReportEvidence(self.tracking),)
+        return (DeliveryReportProbe(self.tracking),)
 
     @property
-    def tracking(self) -> Tracking | None:
+    def tracking(self) -> DeliveryTracker | None:
         """The delivery reports of this try's requests, ``None`` without a callback endpoint."""
         return self.__dict__.get("_tracking")
 
@@ -110,50 +110,50 @@ class JournaledOperator(CpaasOperator):
 
         :param campaign: the reference of the request's campaign, ``None`` for a single request
         """
-        own: str | None = self.private("callback")
+        own: str | None = self.rendered("callback")
         if own is not None or self.tracking is None:
             return own
         return self.tracking.url(campaign or reference, reference, recipients)
 
-    def _track(self, context: Context, connection: CpaasConnection, open_things: contextlib.ExitStack) -> None:
+    def _track(self, context: Context, connection: CpaasConnection, exit_stack: contextlib.ExitStack) -> None:
         """Prepare delivery tracking as the connection says, unless the author gave a callback of their own."""
         self.__dict__["_tracking"] = self.__dict__["_by_webhook"] = None
         if self.operation is None:
             return
-        by_callback = connection.callback_url is not None and self.private("callback") is None
+        by_callback = connection.callback_url is not None and self.rendered("callback") is None
         # A report on the account's webhook names the request by our reference, unless the author gave another.
         has_webhook = connection.webhook_secret and connection.signature_header
         by_webhook = has_webhook and self.__dict__.get("external_ref") is None
         if not (by_callback or by_webhook):
             return
-        from cpaas_provider.operators._runtime.delivery import Tracking
+        from cpaas_provider.operators._runtime.delivery import DeliveryTracker
 
-        self.__dict__["_tracking" if by_callback else "_by_webhook"] = Tracking(
+        self.__dict__["_tracking" if by_callback else "_by_webhook"] = DeliveryTracker(
             self.operation,
             self.cpaas_conn_id,
             connection,
             context,
-            open_things,
+            exit_stack,
             recipients=getattr(self, "track_recipients", False),
         )
 
     def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
     ) -> Any:
         """Send, or send what is left."""
-        from cpaas_provider.operators._runtime.context import address_of
+        from cpaas_provider.operators._runtime.context import cli_address
         from cpaas_provider.sending.engine import Once
         from cpaas_provider.sending.errors import PartlyRejectedError
         from cpaas_provider.sending.spec import OnUnknown
 
-        stop = self._listen()
+        stop = self._install_stop_signal()
         journal: Journal | None = None
 
         def push_report(quietly: bool) -> bool:
             return self._push_report(context, journal, quietly=quietly)
 
-        with contextlib.ExitStack() as open_things, self._understood_by_airflow(give_up_at, push_report):
-            self._track(context, connection, open_things)
+        with contextlib.ExitStack() as exit_stack, self._airflow_exceptions(deadline, push_report):
+            self._track(context, connection, exit_stack)
             journal = self._journal(context, connection)
             deed = self._prepared(context, client, connection, journal)
             once = Once(
@@ -163,7 +163,7 @@ class JournaledOperator(CpaasOperator):
                 stop,
                 on_unknown=OnUnknown(self.on_unknown),
                 unknown_timeout=self.unknown_timeout,
-                address=address_of(context),
+                address=cli_address(context),
             )
             try:
                 outcome = once.run()
@@ -187,14 +187,14 @@ class JournaledOperator(CpaasOperator):
         if self.tracking is not None:
             from cpaas_provider.links.delivery import page_url
 
-            self.tracking.note_outcome(outcome, deed.recipients)
+            self.tracking.record_outcome(outcome, deed.recipients)
             self.delivery_link = page_url(entry.reference for entry in outcome.settled)
         elif (by_webhook := self.__dict__.get("_by_webhook")) is not None:
             # Without it the receiver could not check on which connection the reports are genuine.
-            by_webhook.note_outcome(outcome, deed.recipients)
+            by_webhook.record_outcome(outcome, deed.recipients)
 
     @contextlib.contextmanager
-    def _understood_by_airflow(self, give_up_at: str | None, push_report: Callable[[bool], bool]) -> Iterator[None]:
+    def _airflow_exceptions(self, deadline: str | None, push_report: Callable[[bool], bool]) -> Iterator[None]:
         """Turn the errors of a send into Airflow's exceptions, and push its report for tasks downstream.
 
         :param push_report: takes whether unknown requests need no log line; returns whether anything was sent
@@ -204,11 +204,11 @@ class JournaledOperator(CpaasOperator):
         try:
             yield
         except errors.LaterError as later:
-            self._defer_until(later, give_up_at)
+            self._defer_until(later, deadline)
             raise
         except errors.NotNowError as error:
             if push_report(False):
-                raise AirflowFailException(f"{error} {_BEGUN}") from None
+                raise AirflowFailException(f"{error} {_PARTIALLY_SENT}") from None
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
         except errors.TryReplacedError as error:
@@ -225,16 +225,16 @@ class JournaledOperator(CpaasOperator):
             push_report(False)
             raise
 
-    def _attempt(self, context: Context, give_up_at: str | None) -> Any:
+    def _attempt(self, context: Context, deadline: str | None) -> Any:
         self._state_failed = False
         try:
-            return super()._attempt(context, give_up_at)
+            return super()._attempt(context, deadline)
         except AirflowSkipException as skipped:
             self._push(context, SKIP_REASON_KEY, str(skipped))
-            self._note_no_claim(context)
+            self._record_nothing_sent(context)
             raise
         except Exception:
-            self._note_no_claim(context)
+            self._record_nothing_sent(context)
             raise
 
     def _do_render_template_fields(
@@ -249,22 +249,22 @@ class JournaledOperator(CpaasOperator):
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception:
             if parent is self:
-                self._note_no_claim(context)
+                self._record_nothing_sent(context)
             raise
 
-    def _note_no_claim(self, context: Context) -> None:
+    def _record_nothing_sent(self, context: Context) -> None:
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
-        from cpaas_provider.operators._runtime.context import try_facts
-        from cpaas_provider.operators._runtime.state_store import task_state
+        from cpaas_provider.operators._runtime.context import try_info
+        from cpaas_provider.operators._runtime.state_store import open_state_store
         from cpaas_provider.sending.journal.journal import note_no_claim
 
-        state = task_state(context)
+        state = open_state_store(context)
         if state is not None and not self.__dict__.get("_state_failed"):
-            note_no_claim(state, try_facts(context, self.retries))
+            note_no_claim(state, try_info(context, self.retries))
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, with the guards of the run."""
-        return self.deed(client, connection)
+        return self.build_request(client, connection)
 
     def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
         """Return what is to be sent; where it is refused now, the error names what earlier tries sent."""
@@ -274,33 +274,33 @@ class JournaledOperator(CpaasOperator):
             return self.prepare(context, client, connection)
         except (AirflowFailException, AirflowSkipException) as error:
             if Outcome.of(journal.entries):
-                raise AirflowFailException(f"{error} {_BEGUN}") from None
+                raise AirflowFailException(f"{error} {_PARTIALLY_SENT}") from None
             raise
 
     def _journal(self, context: Context, connection: CpaasConnection) -> Journal:
-        from cpaas_provider.operators._runtime.context import identity_of, try_facts
-        from cpaas_provider.operators._runtime.state_store import task_state
+        from cpaas_provider.operators._runtime.context import task_key, try_info
+        from cpaas_provider.operators._runtime.state_store import open_state_store
         from cpaas_provider.sending.journal.journal import Journal
 
-        state = task_state(context)
+        state = open_state_store(context)
         if state is None:
             raise AirflowFailException(NO_TASK_STATE)
         return Journal(
             state,
             connection.journal_secrets,
-            identity_of(context),
-            try_facts(context, self.retries),
+            task_key(context),
+            try_info(context, self.retries),
             resend_on_clear=self.resend_on_clear,
         )
 
-    def _defer_until(self, later: Any, give_up_at: str | None) -> None:
+    def _defer_until(self, later: Any, deadline: str | None) -> None:
         from cpaas_provider.triggers.wait import WaitTrigger
 
         self.log.warning("%s The task is deferred until %s.", later, later.until.isoformat(timespec="seconds"))
         self.defer(
             trigger=WaitTrigger(until=later.until.isoformat()),
-            method_name="execute_after_wait",
-            kwargs=self.after_wait(give_up_at),
+            method_name="resume_after_wait",
+            kwargs=self.resume_kwargs(deadline),
         )
 
     def _push_report(self, context: Context, journal: Journal | None, *, quietly: bool = False) -> bool:

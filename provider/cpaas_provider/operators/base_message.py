@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _masking as summaries
+from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.spec import Deed, Outcome
 
-PRIVATE_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
-    "recipients": summaries.recipients,
-    "content": summaries.text,
-    "personalisation": summaries.entries,
-    "callback": summaries.url,
+MASKED_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "recipients": masking.recipients,
+    "content": masking.text,
+    "personalisation": masking.entries,
+    "callback": masking.url,
 }
 
 
 class SendMessageOperator(SendOperator):
     """Base of ``SendSmsOperator`` and ``SendEmailOperator``: one request to the allowed recipients."""
 
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = PRIVATE_MESSAGE_FIELDS
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = MASKED_MESSAGE_FIELDS
     operation: ClassVar[str]
     estimate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of the estimate that go into the result beside charge and balance."""
@@ -59,7 +59,7 @@ class SendMessageOperator(SendOperator):
         """Send one message to normalised, allowed recipients, under a reference."""
         raise NotImplementedError
 
-    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+    def log_estimate(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
         """Log the size of a send before it begins."""
         raise NotImplementedError
 
@@ -67,37 +67,37 @@ class SendMessageOperator(SendOperator):
         """Return a recipient as the service wants it, or raise ValueError."""
         raise NotImplementedError
 
-    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one message to all allowed recipients."""
         from cpaas_provider.api.counting import counted
         from cpaas_provider.sending.spec import Deed
 
         self._refuse_other_than_text()
-        everybody = self._unique_recipients(client)
-        if len(everybody) > connection.recipients_per_request:
+        recipients = self._unique_recipients(client)
+        if len(recipients) > connection.recipients_per_request:
             raise AirflowFailException(
-                f"{len(everybody)} recipients are too many for one request: recipients_per_request is "
+                f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
                 f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
         allowed = client.settings.allowed
-        chosen = [one for one in everybody if allowed is None or allowed.permits(one)]
-        self._left_out = len(everybody) - len(chosen)
+        chosen = [one for one in recipients if allowed is None or allowed.permits(one)]
+        self._skipped_count = len(recipients) - len(chosen)
         if not chosen:
             raise AirflowSkipException(
-                f"None of {counted(len(everybody), 'recipient')} is on allowed_recipients of the connection. "
+                f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
                 "Nothing was sent."
             )
-        personal = self._personalisation_by_recipient(everybody, client)
+        personal = self._personalisation_by_recipient(recipients, client)
         if personal is not None:
             personal = {one: personal[one] for one in chosen if one in personal}
         self._refuse_empty_placeholders(list((personal or {}).values()), len(chosen), connection.placeholder_format)
         return Deed(
             operation=self.operation,
             recipients=tuple(chosen),
-            body={"sender_id": self.sender(connection), **{name: self.private(name) for name in self.body_fields}},
+            body={"sender_id": self.sender(connection), **{name: self.rendered(name) for name in self.body_fields}},
             personal=personal and {one: entry["substitutions"] for one, entry in personal.items()},
-            may_begin=partial(self.announce, connection, len(chosen), list((personal or {}).values())),
+            may_begin=partial(self.log_estimate, connection, len(chosen), list((personal or {}).values())),
             perform=partial(self._perform, client, connection, personal),
             evidence=self.evidence(connection),
         )
@@ -114,7 +114,7 @@ class SendMessageOperator(SendOperator):
             "recipients": outcome.sent,
             "charge": total(message.get("charge") for message in messages),
             **{name: latest.get(name) for name in names},
-            "skipped_not_allowed": self._left_out,
+            "skipped_not_allowed": self._skipped_count,
             "references": [entry.reference for entry in outcome.settled],
         }
 
@@ -162,13 +162,13 @@ class SendMessageOperator(SendOperator):
     def _refuse_other_than_text(self) -> None:
         """Refuse what native rendering made of a text: a number of digits, a list of brackets."""
         for name in self.text_fields:
-            if not isinstance(self.private(name), (str, type(None))):
+            if not isinstance(self.rendered(name), (str, type(None))):
                 raise AirflowFailException(f"{name} must be text. Nothing was sent.")
 
     def _unique_recipients(self, client: CpaasClient) -> list[str]:
         from cpaas_provider.api.models.base import split_list
 
-        given = split_list(self.private("recipients"))
+        given = split_list(self.rendered("recipients"))
         if not isinstance(given, list) or not given:
             raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
         normalised, bad = [], []
@@ -188,9 +188,9 @@ class SendMessageOperator(SendOperator):
 
         return known_by(self.operation, recipient)
 
-    def _personalisation_by_recipient(self, everybody: Iterable[str], client: CpaasClient) -> dict[str, Any] | None:
+    def _personalisation_by_recipient(self, recipients: Iterable[str], client: CpaasClient) -> dict[str, Any] | None:
         """Return the entries by the recipient they name, which must be one of ``recipients``."""
-        given = self.private("personalisation")
+        given = self.rendered("personalisation")
         if given is None:
             return None
         # A template without native rendering makes a text of a list.
@@ -200,8 +200,8 @@ class SendMessageOperator(SendOperator):
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
-        spelt = {self._known_by(one): one for one in everybody}
-        named = {self._known_by(self._named_by(entry, client)): entry for entry in entries}
+        spelt = {self._known_by(one): one for one in recipients}
+        named = {self._known_by(self._entry_recipient(entry, client)): entry for entry in entries}
         if len(named) < len(entries):
             raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
@@ -212,7 +212,7 @@ class SendMessageOperator(SendOperator):
         """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
         from cpaas_provider.api.counting import counted
 
-        texts = [text for field in self.text_fields if isinstance(text := self.private(field), str)]
+        texts = [text for field in self.text_fields if isinstance(text := self.rendered(field), str)]
         given = {str(name) for entry in entries for name in entry["substitutions"]}
         used = {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
         complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
@@ -223,7 +223,7 @@ class SendMessageOperator(SendOperator):
                 "Nothing was sent. Give each recipient an entry in personalisation with every value."
             )
 
-    def _named_by(self, entry: Mapping[str, Any], client: CpaasClient) -> str:
+    def _entry_recipient(self, entry: Mapping[str, Any], client: CpaasClient) -> str:
         try:
             return self.normalise(entry["to"], client)
         except (KeyError, ValueError):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
 
-from cpaas_provider.operators import _validators as arguments
-from cpaas_provider.operators.base_idempotent import JournaledOperator
+from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators.base_idempotent import IdempotentOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -31,7 +31,7 @@ class _LinksWhenAsked:
         return (DeliveryLink(),)
 
 
-class SendOperator(JournaledOperator):
+class SendOperator(IdempotentOperator):
     """Base of operators that reach a recipient or buy something, and so do not send in a stale run.
 
     :param allow_backfill: let backfills and catch-up runs send, too
@@ -51,20 +51,20 @@ class SendOperator(JournaledOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.allow_backfill = self._checked(arguments.switch, allow_backfill=allow_backfill)
-        self.track_recipients = self._checked(arguments.switch, track_recipients=track_recipients)
-        self.max_lateness = self._checked(arguments.span_or_none, max_lateness=max_lateness)
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
     def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return what is to be sent, guarded against a stale run."""
-        from cpaas_provider.operators._runtime.context import run_facts
+        from cpaas_provider.operators._runtime.context import run_info
         from cpaas_provider.sending.run_guard import refuse_untimely
 
         deed = super().prepare(context, client, connection)
 
         def may_begin() -> None:
             refuse_untimely(
-                run_facts(context),
+                run_info(context),
                 timezone.utcnow(),
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,

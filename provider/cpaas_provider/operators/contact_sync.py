@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import AssetAlias
 
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import CpaasOperator
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class SyncContactsOperator(CpaasOperator):
     """
 
     template_fields: Collection[str] = ("source", "on_missing", "results_path", "map_name", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": summaries.source}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
 
     def __init__(
         self,
@@ -139,57 +139,59 @@ class SyncContactsOperator(CpaasOperator):
         self.source = source
         self.key = key
         self.columns = columns
-        self.mode = self._checked(arguments.one_of("upsert", "insert", "update"), mode=mode)
+        self.mode = self._checked(validators.one_of("upsert", "insert", "update"), mode=mode)
         self.on_missing = on_missing
         self.clear_columns = clear_columns
-        self.max_deletes = self._checked(arguments.or_none(arguments.count_or_share), max_deletes=max_deletes)
-        self.max_changes = self._checked(arguments.or_none(arguments.count_or_share), max_changes=max_changes)
-        self.on_duplicate_key = self._checked(arguments.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
-        self.on_deleted_row = self._checked(arguments.one_of("create", "report"), on_deleted_row=on_deleted_row)
-        self.on_unknown = self._checked(arguments.one_of("fail", "skip", "create"), on_unknown=on_unknown)
-        self.retry_rejected = self._checked(arguments.switch, retry_rejected=retry_rejected)
-        self.resync = self._checked(arguments.switch, resync=resync)
+        self.max_deletes = self._checked(validators.or_none(validators.count_or_ratio), max_deletes=max_deletes)
+        self.max_changes = self._checked(validators.or_none(validators.count_or_ratio), max_changes=max_changes)
+        self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
+        self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
+        self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)
+        self.retry_rejected = self._checked(validators.boolean, retry_rejected=retry_rejected)
+        self.resync = self._checked(validators.boolean, resync=resync)
         self.cursor_column = cursor_column
-        self.max_failure_ratio = self._checked(arguments.share, max_failure_ratio=max_failure_ratio)
-        self.max_duration = self._checked(arguments.span_or_none, max_duration=max_duration)
-        self.on_concurrent_sync = self._checked(arguments.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync)
-        self.lease_timeout = self._checked(arguments.span, lease_timeout=lease_timeout)
+        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
+        self.max_duration = self._checked(validators.duration_or_none, max_duration=max_duration)
+        self.on_concurrent_sync = self._checked(
+            validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
+        )
+        self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
         # BaseOperator has a method of this name.
-        self.without_sending = self._checked(arguments.switch, dry_run=dry_run)
-        self.preview_count = self._checked(arguments.whole_from(0), preview_count=preview_count)
+        self.without_sending = self._checked(validators.boolean, dry_run=dry_run)
+        self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
         self.results_path = results_path
         self.partition = partition
         self.map_name = map_name
-        self.empty_cell_value = self._checked(arguments.one_of("null", "empty"), empty_cell_value=empty_cell_value)
+        self.empty_cell_value = self._checked(validators.one_of("null", "empty"), empty_cell_value=empty_cell_value)
         self.max_pending_requests = self._checked(
-            arguments.or_none(arguments.whole_from(1)), max_pending_requests=max_pending_requests
+            validators.or_none(validators.integer_at_least(1)), max_pending_requests=max_pending_requests
         )
         self.spool_path = spool_path
-        self.progress_interval = self._checked(arguments.seconds, progress_interval=progress_interval)
-        self.stop_grace_period = self._checked(arguments.seconds, stop_grace_period=stop_grace_period)
-        self._refuse_what_cannot_be()
+        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
+        self._check_arguments()
 
     def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
     ) -> Any:
         """Sync the list, or what is left of it."""
         from cpaas_provider.operators._runtime.contact_sync import ContactSyncTry
 
-        return ContactSyncTry(self, context, client, connection, self._listen(), give_up_at).run()
+        return ContactSyncTry(self, context, client, connection, self._install_stop_signal(), deadline).run()
 
-    def execute_after_wait(
-        self, context: Context, event: Any = None, give_up_at: str | None = None, lease_deadline: str | None = None
+    def resume_after_wait(
+        self, context: Context, event: Any = None, deadline: str | None = None, lease_deadline: str | None = None
     ) -> Any:
         """Go on after the time the service asked for, or after waiting for another sync.
 
         :param lease_deadline: until when another sync is waited for
         """
         self.__dict__["_lease_deadline"] = lease_deadline
-        return super().execute_after_wait(context, event, give_up_at)
+        return super().resume_after_wait(context, event, deadline)
 
-    def after_wait(self, give_up_at: str | None) -> dict[str, Any]:
+    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
         """Return what a deferred task gets when it goes on."""
-        return {**super().after_wait(give_up_at), "lease_deadline": self.__dict__.get("_lease_deadline")}
+        return {**super().resume_kwargs(deadline), "lease_deadline": self.__dict__.get("_lease_deadline")}
 
     def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
         """Leave it to the try, which knows its partition."""
@@ -203,10 +205,10 @@ class SyncContactsOperator(CpaasOperator):
 
         return lineage(self)
 
-    def _refuse_what_cannot_be(self) -> None:
+    def _check_arguments(self) -> None:
         """Refuse what can be told to be wrong where the DAG is written."""
         try:
-            self._refuse_wrong_kinds()
+            self._check_types()
             if isinstance(self.on_missing, str) and self.on_missing not in ("keep", "delete", "clear"):
                 raise ValueError(
                     "on_missing must be keep, delete, clear or a mapping of list columns to values; it is "
@@ -219,7 +221,7 @@ class SyncContactsOperator(CpaasOperator):
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
 
-    def _refuse_wrong_kinds(self) -> None:
+    def _check_types(self) -> None:
         key = [self.key] if isinstance(self.key, str) else self.key
         if not isinstance(key, Sequence) or not key or not all(isinstance(one, str) and one for one in key):
             raise ValueError("key must be the name of a source column, or a list of them.")

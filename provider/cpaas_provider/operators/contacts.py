@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators.base import CpaasOperator, narrow
-from cpaas_provider.operators.base_idempotent import JournaledOperator
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators.base import CpaasOperator, select_fields
+from cpaas_provider.operators.base_idempotent import IdempotentOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -63,13 +63,13 @@ class GetContactRowOperator(CpaasOperator):
         record = client.get_contact_row(self.row_id)
         table = record.table or client.get_contact_table()
         cells = ContactColumns(table).decode(record.row.columns)
-        return {"row_id": record.row.id, "columns": narrow(cells, self.return_fields)}
+        return {"row_id": record.row.id, "columns": select_fields(cells, self.return_fields)}
 
 
 class _WriteContactRowOperator(CpaasOperator):
     """What creating and changing rows have in common: cells by column name."""
 
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": summaries.cells}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": masking.cells}
     template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
 
     def __init__(
@@ -85,16 +85,16 @@ class _WriteContactRowOperator(CpaasOperator):
 
         columns = ContactColumns(client.get_contact_table())
         return columns.encode(
-            self.private("columns"),
+            self.rendered("columns"),
             default_region=client.settings.default_region,
             empty_cell_value=self.empty_cell_value,
         )
 
 
-class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
+class _CreatingOperator(_WriteContactRowOperator, IdempotentOperator):
     """What operators that add a row have in common: a task instance adds one row, in whatever try."""
 
-    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one creation."""
         from cpaas_provider.sending.spec import Deed
 
@@ -103,7 +103,7 @@ class _CreatingOperator(_WriteContactRowOperator, JournaledOperator):
             operation="create_contact_row",
             # Before it exists a row has no name of its own: it is the task instance's row.
             recipients=("row",),
-            body={"columns": self.private("columns"), "empty_cell_value": self.empty_cell_value},
+            body={"columns": self.rendered("columns"), "empty_cell_value": self.empty_cell_value},
             # A row that an earlier try added needs no look at the table.
             may_begin=lambda: cells.update(self.cells(client)),
             perform=partial(self._create, client, cells),
@@ -195,10 +195,10 @@ class UpsertContactRowOperator(_CreatingOperator):
     """
 
     template_fields = ("row_id", "key", "map_name", "columns", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "columns": summaries.cells,
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "columns": masking.cells,
         # Often a number or an address.
-        "key": summaries.secret,
+        "key": masking.secret,
     }
 
     def __init__(
@@ -220,7 +220,7 @@ class UpsertContactRowOperator(_CreatingOperator):
         self.keyed = key is not None
 
     def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, give_up_at: str | None
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
     ) -> Any:
         """Update the row, or create it."""
         if self.keyed:
@@ -238,7 +238,7 @@ class UpsertContactRowOperator(_CreatingOperator):
                 self.log.info("The list no longer has a row with this id. Creating a new one.")
             else:
                 return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
-        return super().carry_out(context, client, connection, give_up_at)
+        return super().carry_out(context, client, connection, deadline)
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
         """Return the row's id; a row that an earlier try created is brought to what the cells are now."""
@@ -250,7 +250,7 @@ class UpsertContactRowOperator(_CreatingOperator):
     def _by_key(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         from cpaas_provider.operators._runtime.contact_row import upsert_by_key
 
-        row = upsert_by_key(self, context, client, connection, self._listen())
+        row = upsert_by_key(self, context, client, connection, self._install_stop_signal())
         if row.row_id is None and not row.unknown:
             raise AirflowFailException(
                 "The key map has no row of this key, and create_if_missing is False. Nothing was sent."

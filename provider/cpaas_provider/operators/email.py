@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators import _validators as arguments
-from cpaas_provider.operators.base_campaign import PRIVATE_CAMPAIGN_FIELDS, CampaignOperator
-from cpaas_provider.operators.base_message import PRIVATE_MESSAGE_FIELDS, SendMessageOperator
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators.base_campaign import MASKED_CAMPAIGN_FIELDS, CampaignOperator
+from cpaas_provider.operators.base_message import MASKED_MESSAGE_FIELDS, SendMessageOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
@@ -85,10 +85,10 @@ class SendEmailOperator(SendMessageOperator):
     body_fields = ("content", "subject", "template_id", "from_name", "reply_to")
     text_fields = ("content", "subject")
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        **PRIVATE_MESSAGE_FIELDS,
-        "subject": summaries.text,
-        "reply_to": summaries.recipient,
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        **MASKED_MESSAGE_FIELDS,
+        "subject": masking.text,
+        "reply_to": masking.recipient,
     }
 
     def __init__(
@@ -117,7 +117,7 @@ class SendEmailOperator(SendMessageOperator):
         self.personalisation = personalisation
         self.external_ref = external_ref
         self.callback = callback
-        arguments.refuse_no_text(self)
+        validators.refuse_no_text(self)
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return the address without surrounding blanks, its domain in lower case."""
@@ -131,7 +131,7 @@ class SendEmailOperator(SendMessageOperator):
             return sender_id
         raise AirflowFailException(_NO_SENDER)
 
-    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+    def log_estimate(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
         """Log the number of recipients before the email is sent."""
         self.log.info("Sending an email, recipients: %d.", recipients)
 
@@ -147,11 +147,11 @@ class SendEmailOperator(SendMessageOperator):
         return client.send_email(
             recipients,
             self.sender(connection),
-            self.private("content"),
+            self.rendered("content"),
             template_id=self.template_id,
-            subject=self.private("subject"),
+            subject=self.rendered("subject"),
             from_name=self.from_name,
-            reply_to=self.private("reply_to"),
+            reply_to=self.rendered("reply_to"),
             personalisation=personalisation,
             external_ref=self.external_ref or reference,
             callback=self.callback_url(reference, len(recipients)),
@@ -180,10 +180,10 @@ class EmailCampaignOperator(CampaignOperator):
 
     operation = "send_email"
     template_fields = (*CampaignOperator.template_fields, "subject", "from_name", "reply_to")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        **PRIVATE_CAMPAIGN_FIELDS,
-        "subject": summaries.text,
-        "reply_to": summaries.recipient,
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        **MASKED_CAMPAIGN_FIELDS,
+        "subject": masking.text,
+        "reply_to": masking.recipient,
     }
     text_fields: ClassVar[tuple[str, ...]] = ("subject", "content")
 
@@ -211,8 +211,8 @@ class EmailCampaignOperator(CampaignOperator):
         self.reply_to = reply_to
         self.external_ref = external_ref
         self.callback = callback
-        arguments.refuse_no_text(self)
-        arguments.refuse_unstated_substitutions(self)
+        validators.refuse_no_text(self)
+        validators.refuse_unstated_substitutions(self)
 
     @property
     def message_type(self) -> Channel:
@@ -228,9 +228,9 @@ class EmailCampaignOperator(CampaignOperator):
             raise AirflowFailException(_NO_SENDER)
         return {
             "sender_id": sender_id,
-            "content": self.private("content"),
+            "content": self.rendered("content"),
             "template_id": self.template_id,
-            "subject": self.private("subject"),
+            "subject": self.rendered("subject"),
             "from_name": self.from_name,
-            "reply_to": self.private("reply_to"),
+            "reply_to": self.rendered("reply_to"),
         }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators.base import CpaasOperator, narrow
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators.base import CpaasOperator, select_fields
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
@@ -36,7 +36,7 @@ class PhoneLookupOperator(CpaasOperator):
     """
 
     template_fields = ("phone", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"phone": summaries.recipient}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"phone": masking.recipient}
 
     def __init__(self, *, phone: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,6 +46,6 @@ class PhoneLookupOperator(CpaasOperator):
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Look the number up."""
         # A name that is wrong is told before anything is charged.
-        narrow(dict.fromkeys(_FIELDS), self.return_fields)
-        found = client.lookup_phone(self.private("phone"))
-        return narrow({field: getattr(found, field) for field in _FIELDS}, self.return_fields)
+        select_fields(dict.fromkeys(_FIELDS), self.return_fields)
+        found = client.lookup_phone(self.rendered("phone"))
+        return select_fields({field: getattr(found, field) for field in _FIELDS}, self.return_fields)

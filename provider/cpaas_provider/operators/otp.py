@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _masking as summaries
-from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators import _masking as masking
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.base_send import SendOperator
 
@@ -71,9 +71,9 @@ class RequestOtpOperator(SendOperator):
     """
 
     template_fields = ("recipient", "length", "expires_in", "token", "channel", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "recipient": summaries.recipient,
-        "token": summaries.secret,
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "recipient": masking.recipient,
+        "token": masking.secret,
     }
 
     def __init__(
@@ -94,19 +94,19 @@ class RequestOtpOperator(SendOperator):
         self.channel = channel
         self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_DIGITS)), length=length)
         self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)), expires_in=expires_in)
-        self._checked(bounds.if_known(arguments.one_of(*bounds.CHANNELS)), channel=channel)
+        self._checked(bounds.if_known(validators.one_of(*bounds.CHANNELS)), channel=channel)
 
-    def deed(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
         """Return the one request for a passcode."""
         from cpaas_provider.sending.probes import OtpRecords
         from cpaas_provider.sending.spec import Deed
 
-        token = self.private("token")
+        token = self.rendered("token")
         if token is not None and str(token).strip() in _NO_CODE:
             raise AirflowFailException(
                 "token is empty after rendering. Nothing was sent. Leave it out, or give a code."
             )
-        recipient = self.msisdn(client, self.private("recipient"))
+        recipient = self.msisdn(client, self.rendered("recipient"))
         self.skip_unless_allowed(client, recipient)
         return Deed(
             operation="request_otp",
@@ -129,7 +129,7 @@ class RequestOtpOperator(SendOperator):
             f"+{recipients[0]}",
             length=self.length,
             expires_in=self.expires_in,
-            token=self.private("token"),
+            token=self.rendered("token"),
             channel=self.channel,
         )
         return self._requested(record)
@@ -166,7 +166,7 @@ class VerifyOtpOperator(CpaasOperator):
     """
 
     template_fields = ("otp_id", "token", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"token": summaries.secret}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"token": masking.secret}
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class VerifyOtpOperator(CpaasOperator):
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
 
-        token = self.private("token")
+        token = self.rendered("token")
         if token is None or str(token).strip() in _NO_CODE:
             raise AirflowFailException("token is empty after rendering. Nothing was sent, so no attempt was used.")
         try:
@@ -242,7 +242,7 @@ class FindOtpsOperator(CpaasOperator):
     """
 
     template_fields = ("recipient", "cpaas_conn_id")
-    private_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"recipient": summaries.recipient}
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"recipient": masking.recipient}
 
     def __init__(self, *, recipient: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -250,7 +250,7 @@ class FindOtpsOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> list[dict[str, Any]]:
         """Read the records."""
-        return [_record(token) for token in client.find_otps(self.private("recipient"))]
+        return [_record(token) for token in client.find_otps(self.rendered("recipient"))]
 
 
 class RevokeOtpOperator(CpaasOperator):

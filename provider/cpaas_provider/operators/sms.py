@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.operators import _validators as arguments
+from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base_campaign import CampaignOperator
 from cpaas_provider.operators.base_message import SendMessageOperator
 
@@ -103,11 +103,11 @@ class SendSmsOperator(SendMessageOperator):
         self.sender_id = sender_id
         self.template_id = template_id
         self.personalisation = personalisation
-        self.channel = self._checked(arguments.one_of("sms", "whatsapp"), channel=channel)
+        self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
-        arguments.refuse_no_text(self)
+        validators.refuse_no_text(self)
 
     def normalise(self, recipient: Any, client: CpaasClient) -> str:
         """Return international digits without a plus."""
@@ -134,7 +134,7 @@ class SendSmsOperator(SendMessageOperator):
             # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
             [f"+{recipient}" for recipient in recipients],
             self.sender(connection),
-            self.private("content"),
+            self.rendered("content"),
             template_id=self.template_id,
             personalisation=personalisation,
             channel=self.channel,
@@ -143,11 +143,11 @@ class SendSmsOperator(SendMessageOperator):
             callback=self.callback_url(reference, len(recipients)),
         )
 
-    def announce(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
+    def log_estimate(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
         """Log encoding and pages, as far as they are known. The provider cannot read the text of a template."""
         from cpaas_provider.api.text import measure_sms, substitute
 
-        content = self.private("content")
+        content = self.rendered("content")
         if not content:
             if self.template_id:
                 self.log.info("Sending a template, pages counted by the service, recipients: %d.", recipients)
@@ -246,15 +246,15 @@ class SmsCampaignOperator(CampaignOperator):
         self.content = content
         self.sender_id = sender_id
         self.template_id = template_id
-        self.channel = self._checked(arguments.one_of("sms", "whatsapp"), channel=channel)
+        self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
         self.is_trackable = is_trackable
         self.external_ref = external_ref
         self.callback = callback
-        arguments.refuse_no_text(self)
-        arguments.refuse_unstated_substitutions(self)
-        self.skip_dnd = self._checked(arguments.switch, skip_dnd=skip_dnd)
-        self.lookup_ttl = self._checked(arguments.span, lookup_ttl=lookup_ttl)
-        self.on_lookup_error = self._checked(arguments.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
+        validators.refuse_no_text(self)
+        validators.refuse_unstated_substitutions(self)
+        self.skip_dnd = self._checked(validators.boolean, skip_dnd=skip_dnd)
+        self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
+        self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
 
     @property
     def message_type(self) -> Channel:
@@ -270,7 +270,7 @@ class SmsCampaignOperator(CampaignOperator):
             raise AirflowFailException(_NO_SENDER)
         return {
             "sender_id": sender_id,
-            "content": self.private("content"),
+            "content": self.rendered("content"),
             "template_id": self.template_id,
             "channel": self.channel,
             "is_trackable": self.is_trackable,

@@ -133,7 +133,7 @@ class TestTwoAtOnce:
         def state_of_another(operator: Any) -> str:
             from cpaas_provider.database.database import open_database
             from cpaas_provider.database.errors import DatabaseError
-            from cpaas_provider.operators._runtime.campaign_store import campaign_state  # noqa: F401 - the lease it takes
+            from cpaas_provider.operators._runtime.campaign_store import open_campaign_store  # noqa: F401 - its lease
 
             with open_database() as database:
                 name = campaigns_of(database)

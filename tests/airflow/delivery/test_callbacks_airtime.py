@@ -11,7 +11,7 @@ import pytest
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.received import ReceivedReport
-from cpaas_provider.operators._runtime.delivery import PurchaseEvidence
+from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import Entry, State
@@ -104,7 +104,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
         save_reports(store, told("pack", status))
-        evidence = PurchaseEvidence(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
+        evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         if settles:
             assert evidence.find(None, entry) == {"id": "buy-1", "status": status}
         else:

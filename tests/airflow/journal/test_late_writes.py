@@ -9,7 +9,7 @@ import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.utils.session import create_session
 
-from cpaas_provider.operators._runtime.state_store import TaskState
+from cpaas_provider.operators._runtime.state_store import TaskStateStore
 from cpaas_provider.sending.journal import log
 from tests.airflow.harness.campaigns import accept_all, digits, reached, rows, small_packs, sms
 from tests.airflow.harness.deeds import SMS
@@ -22,15 +22,15 @@ class Copies:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.kept: list[tuple[str, str]] = []
-        store = TaskState.set
+        store = TaskStateStore.set
 
-        def keep(state: TaskState, key: str, value: Any) -> None:
+        def keep(state: TaskStateStore, key: str, value: Any) -> None:
             store(state, key, value)
             with create_session() as session:
                 newest = session.query(TaskStateStoreModel).filter_by(key=key)
                 self.kept.append((key, max(newest, key=lambda row: row.id).value))
 
-        patch.setattr(TaskState, "set", keep)
+        patch.setattr(TaskStateStore, "set", keep)
 
     def carry_out(self, run: Run, which: int) -> None:
         """Have a copy of a write arrive late, as the server would store it."""

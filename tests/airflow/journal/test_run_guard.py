@@ -18,7 +18,7 @@ from airflow.sdk import (
 from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.utils.types import DagRunType
 
-from cpaas_provider.operators._runtime.context import run_facts
+from cpaas_provider.operators._runtime.context import run_info
 from tests.airflow.harness.deeds import ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 from tests.airflow.harness.tries import Run, scheduled_at
@@ -162,7 +162,7 @@ def facts(
         data_interval_end=end,
         **of_run,
     )
-    return run_facts({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
+    return run_info({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
 
 
 HOUR = dt.timedelta(hours=1)
@@ -243,7 +243,7 @@ class TestFactsOfARun:
             data_interval_start=None,
             data_interval_end=None,
         )
-        found = run_facts({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
+        found = run_info({"dag_run": run, "dag": dag})  # type: ignore[typeddict-item]
         assert (found.run_type, found.is_backfill, found.next_due) == (word, backfill, None)
         assert found.is_caught_up is False
 

@@ -55,13 +55,13 @@ class _MeasuredCampaign(SmsCampaignOperator):
         super().__init__(**kwargs)
         self.windows = windows
 
-    def carry_out(self, context: Any, client: Any, connection: Any, give_up_at: str | None) -> Any:
+    def carry_out(self, context: Any, client: Any, connection: Any, deadline: str | None) -> Any:
         if not self.windows:
             from cpaas_provider.sending.campaign import campaign
 
             campaign.Keeper = _WithoutJournal
         self.max_pending_requests = client.settings.max_concurrency * max(1, self.windows)
-        return super().carry_out(context, client, connection, give_up_at)
+        return super().carry_out(context, client, connection, deadline)
 
 
 for name, windows in (("unjournaled", 0), ("narrow", 1), ("journaled", 4)):

@@ -51,17 +51,17 @@ class Timed(SendSmsOperator):
     """An SMS with the journal in its place."""
 
     def store(self, context: Any) -> Any:
-        return Watch(state_store.TaskState(context["task_state_store"]))
+        return Watch(state_store.TaskStateStore(context["task_state_store"]))
 
     def execute(self, context: Any) -> dict[str, Any]:
-        store, usual = self.store(context), state_store.task_state
-        state_store.task_state = lambda _context: store
+        store, usual = self.store(context), state_store.open_state_store
+        state_store.open_state_store = lambda _context: store
         try:
             began = time.perf_counter()
             super().execute(context)
             took = (time.perf_counter() - began) * 1000
         finally:
-            state_store.task_state = usual
+            state_store.open_state_store = usual
         return {"execute": took, **store.calls}
 
 

@@ -19,7 +19,7 @@ _DESCRIPTION = (
 )
 
 
-def refuse_other_database(database: Database) -> None:
+def check_database(database: Database) -> None:
     """Check that campaigns with a key were stored in this database so far, and record it where there was none yet.
 
     Every task records its database first and checks afterwards. So of two workers with a database each, at the same

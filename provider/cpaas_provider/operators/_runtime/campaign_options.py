@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
 
 
-def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:
+def build_options(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
     settings = connection.settings
     window = operator.send_window
@@ -50,16 +50,16 @@ def terms_of(operator: CampaignOperator, connection: CpaasConnection, partition:
     )
 
 
-def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Message:
+def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Message:
     """Return the message with its placeholders, or fail the task."""
     texts = []
     for name in operator.text_fields:
-        text = operator.private(name)
+        text = operator.rendered(name)
         if not isinstance(text, (str, type(None))):
             raise AirflowFailException(f"{name} must be text. Nothing was sent.")
         if text:
             texts.append(text)
-    if not operator.private("content") and not operator.template_id:
+    if not operator.rendered("content") and not operator.template_id:
         raise AirflowFailException("A campaign needs content or template_id. Nothing was sent.")
     columns = _columns(operator, texts, connection.placeholder_format)
     defaults = {str(name): str(value) for name, value in (operator.substitution_defaults or {}).items()}
@@ -68,7 +68,7 @@ def message_of(operator: CampaignOperator, connection: CpaasConnection) -> Messa
             f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
-    measured = operator.message_type.operation == "send_sms" and bool(operator.private("content"))
+    measured = operator.message_type.operation == "send_sms" and bool(operator.rendered("content"))
     return Message(
         operator.message_type,
         operator.body(connection),

@@ -23,7 +23,7 @@ KEY = "cpaas_partitions"
 
 
 @contextlib.contextmanager
-def same_partitions(context: Context, partition: Partition) -> Iterator[None]:
+def recorded_partition_count(context: Context, partition: Partition) -> Iterator[None]:
     """Open a journal within: push the number of partitions it began with, and check the numbers of the others.
 
     :raises PartitionChangedError: when another number is found
@@ -36,10 +36,10 @@ def same_partitions(context: Context, partition: Partition) -> Iterator[None]:
         raise
     # First all leave theirs, then they look: of two at the same moment at least one sees the other.
     _leave(context, partition.of)
-    refuse_other_partitions(context, partition)
+    check_partition_count(context, partition)
 
 
-def refuse_other_partitions(context: Context, partition: Partition) -> None:
+def check_partition_count(context: Context, partition: Partition) -> None:
     """Check that no other task instance began with another number of partitions.
 
     :raises PartitionChangedError: when one did

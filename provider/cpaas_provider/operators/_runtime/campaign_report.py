@@ -18,7 +18,7 @@ _NAMED = 100
 """References of unknown requests in the report. The results file has all of them."""
 
 
-def report_of(campaign: Campaign, found: Found, operator: CampaignOperator) -> dict[str, Any]:
+def build_report(campaign: Campaign, found: Found, operator: CampaignOperator) -> dict[str, Any]:
     """Return counts, cost and references of a campaign in all its tries."""
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.standing.money()

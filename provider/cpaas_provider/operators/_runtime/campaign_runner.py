@@ -13,11 +13,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.operators._runtime import task_log as task_log
-from cpaas_provider.operators._runtime.campaign_options import message_of, terms_of
-from cpaas_provider.operators._runtime.campaign_partitions import refuse_other_partitions, same_partitions
-from cpaas_provider.operators._runtime.campaign_report import report_of
-from cpaas_provider.operators._runtime.context import address_of, identity_of, run_facts, run_of, try_facts
-from cpaas_provider.operators._runtime.state_store import task_state
+from cpaas_provider.operators._runtime.campaign_options import build_content, build_options
+from cpaas_provider.operators._runtime.campaign_partitions import check_partition_count, recorded_partition_count
+from cpaas_provider.operators._runtime.campaign_report import build_report
+from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
+from cpaas_provider.operators._runtime.state_store import open_state_store
 from cpaas_provider.operators.base_idempotent import NO_TASK_STATE, REPORT_KEY
 from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
 from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, OnLookupError
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from cpaas_provider.sources.base import Source
 
 
-class Campaigning:
+class CampaignRunner:
     """One try.
 
-    :param open_things: closed when the try ends, however it does
+    :param exit_stack: closed when the try ends, however it does
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Campaigning:
         client: CpaasClient,
         connection: CpaasConnection,
         stop: Stop,
-        open_things: contextlib.ExitStack,
+        exit_stack: contextlib.ExitStack,
     ) -> None:
         self._operator = operator
         self._context = context
         self._settings = client.settings
         self._stop = stop
-        self._open = open_things
+        self._open = exit_stack
         self._partition = Partition.read(operator.partition)
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
         self._under_way: tuple[Campaign, Planner] | None = None
@@ -95,7 +95,7 @@ class Campaigning:
             )
             raise AirflowException(f"{words.rstrip('.')}. Nothing was sent in this try.") from None
         self._preview(campaign)
-        begun = report_of(campaign, planner.found, self._operator)
+        begun = build_report(campaign, planner.found, self._operator)
         log.info("%s", task_log.planned(begun, planner.found.rows))
         if self._operator.without_sending:
             log.info("%s", task_log.dry_run(begun))
@@ -103,7 +103,7 @@ class Campaigning:
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(self._operator))
             campaign.send(self._line)
-        report = report_of(campaign, planner.found, self._operator)
+        report = build_report(campaign, planner.found, self._operator)
         try:
             self._write_outcomes(campaign)
         except OutcomesNotWrittenError as error:
@@ -128,7 +128,7 @@ class Campaigning:
             self._write_outcomes(campaign)
         except OutcomesNotWrittenError as error:
             self._operator.log.warning("%s", error)
-        report = report_of(campaign, planner.found, self._operator)
+        report = build_report(campaign, planner.found, self._operator)
         self._operator.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
             self._operator.log.error("%s", campaign.doubts.words())
@@ -137,7 +137,7 @@ class Campaigning:
 
     def _draw_up(self) -> tuple[Campaign, Planner]:
         operator = self._operator
-        message = message_of(operator, self._connection)
+        message = build_content(operator, self._connection)
         if operator.substitutions:
             # An empty list says that what looks like placeholders is none.
             refuse_unknown_placeholders(message)
@@ -147,9 +147,9 @@ class Campaigning:
             plan,
             ledger,
             message,
-            terms_of(operator, self._connection, self._partition),
+            build_options(operator, self._connection, self._partition),
             self._stop,
-            address_of(self._context),
+            cli_address(self._context),
             may_begin=self._may_begin,
             evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),
@@ -192,9 +192,9 @@ class Campaigning:
         tracking = self._operator.tracking
         if tracking is None:
             return ()
-        from cpaas_provider.operators._runtime.delivery import ReportEvidence
+        from cpaas_provider.operators._runtime.delivery import DeliveryReportProbe
 
-        return (ReportEvidence(tracking, self._reference),)
+        return (DeliveryReportProbe(tracking, self._reference),)
 
     def _reference(self) -> str:
         if self._under_way is None:
@@ -210,7 +210,7 @@ class Campaigning:
 
     def _given(self, field: str) -> Any:
         """Return a field as rendered; refuse one that the author gave and that is ``None`` after rendering."""
-        given = self._operator.private(field)
+        given = self._operator.rendered(field)
         # Of what is there, Airflow is shown a summary.
         if given is None and getattr(self._operator, field) is not None:
             raise AirflowFailException(
@@ -228,27 +228,29 @@ class Campaigning:
 
     def _ledger(self, operation: str) -> Ledger:
         operator, context = self._operator, self._context
-        tries = try_facts(context, operator.retries)
+        tries = try_info(context, operator.retries)
         store: Store | None
         secrets = self._connection.journal_secrets
         self._refuse_lost_key()
         if operator.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
-            from cpaas_provider.operators._runtime.campaign_store import campaign_state
+            from cpaas_provider.operators._runtime.campaign_store import open_campaign_store
 
             key = CampaignKey(operator.cpaas_conn_id, operator.idempotency_key, self._connection.base_url)
-            store = keyed = campaign_state(key, self._partition, context, self._open)
+            store = keyed = open_campaign_store(key, self._partition, context, self._open)
             # Its own, as with a new API key every recipient would else be unknown.
             identity, secrets = campaign_identity(operator.idempotency_key), (keyed.secret,)
             # What is stored there is not dropped by a clear, and each run tries the rejected again.
-            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=run_of(context))
+            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=task_digest(context))
         else:
-            store = task_state(context)
-            identity = identity_of(context)
+            store = open_state_store(context)
+            identity = task_key(context)
         if store is None:
             raise AirflowFailException(NO_TASK_STATE)
         ledger = partial(Ledger, partition=self._partition, resend_on_clear=operator.resend_on_clear)
-        with same_partitions(self._context, self._partition) if self._has_siblings else contextlib.nullcontext():
+        with (
+            recorded_partition_count(self._context, self._partition) if self._has_siblings else contextlib.nullcontext()
+        ):
             return ledger(store, secrets, identity, operation, tries)
 
     @property
@@ -262,20 +264,20 @@ class Campaigning:
             raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
 
     def _may_begin(self) -> None:
-        if not self._operator.__dict__.get("_begun"):
+        if not self._operator.__dict__.get("_started_in_time"):
             refuse_untimely(
-                run_facts(self._context),
+                run_info(self._context),
                 timezone.utcnow(),
                 allow_backfill=self._operator.allow_backfill,
                 max_lateness=self._operator.max_lateness,
             )
         if self._has_siblings:
             # One that begins its try leaves its number anew, and may not have come to that before.
-            refuse_other_partitions(self._context, self._partition)
+            check_partition_count(self._context, self._partition)
         tracking = self._operator.tracking
         if tracking is not None and not self._tracked:
             tracking.begin()
-            tracking.note_begin(self._reference())
+            tracking.record_begin(self._reference())
             self._operator.delivery_link = page_url([self._reference()])
             push_link(self._context, self._operator.delivery_link)
             self._tracked = True
@@ -289,33 +291,33 @@ class Campaigning:
         async with client:
             body = operator.body(self._connection)
             look_up = getattr(operator, "skip_dnd", False)
-            with self._noting(partial(operator.send, client, body)) as send:
-                permitted = partial(self._do_not_disturb, client) if look_up else None
+            with self._recording(partial(operator.send, client, body)) as send:
+                permitted = partial(self._dnd_filter, client) if look_up else None
                 yield Line(client, send, permitted, self._looked_up)
 
     @contextlib.contextmanager
-    def _noting(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
+    def _recording(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
         """Record the accepted requests, where their delivery is tracked."""
         tracking = self._operator.tracking
         if tracking is None:
             yield send
             return
-        from cpaas_provider.operators._runtime.delivery import Notebook
+        from cpaas_provider.operators._runtime.delivery import SentRequestRecorder
 
         campaign = self._reference()
-        with Notebook(tracking, campaign) as notebook:
+        with SentRequestRecorder(tracking, campaign) as recorder:
 
-            async def noted(recipients: Sequence[str], personalisation: Any, reference: str) -> Any:
+            async def recorded(recipients: Sequence[str], personalisation: Any, reference: str) -> Any:
                 answer = await send(recipients, personalisation, reference, campaign)
                 left_out = {one.lower() for one in answer.rejected_recipients}
                 taken = [one for one in recipients if one.removeprefix("+").lower() not in left_out]
-                notebook.add(reference, taken, answer.id)
+                recorder.add(reference, taken, answer.id)
                 return answer
 
-            yield noted
+            yield recorded
 
-    def _do_not_disturb(self, client: Any, plan: Plan) -> DoNotDisturb:
-        from cpaas_provider.operators._runtime.campaign_store import lookup_memory
+    def _dnd_filter(self, client: Any, plan: Plan) -> DoNotDisturb:
+        from cpaas_provider.operators._runtime.campaign_store import open_lookup_cache
 
         operator: Any = self._operator
         prints = Fingerprints(self._connection.journal_secrets[0], ("lookups",))
@@ -334,7 +336,7 @@ class Campaigning:
             plan,
             look_up,
             partial(prints.member, "lookup_phone"),
-            lookup_memory(self._open),
+            open_lookup_cache(self._open),
             ttl=operator.lookup_ttl,
             on_error=OnLookupError(operator.on_lookup_error),
             at_once=self._settings.max_concurrency,

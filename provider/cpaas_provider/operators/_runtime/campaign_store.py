@@ -14,9 +14,9 @@ from cpaas_provider.database.errors import DatabaseError, OtherServiceError, Par
 from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
-from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
-from cpaas_provider.operators._runtime.context import address_of
-from cpaas_provider.operators._runtime.state_store import task_state
+from cpaas_provider.operators._runtime.campaign_database import check_database
+from cpaas_provider.operators._runtime.context import cli_address
+from cpaas_provider.operators._runtime.state_store import open_state_store
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ _ADVICE = {
 }
 
 
-def campaign_state(key: CampaignKey, partition: Partition, context: Context, open_things: ExitStack) -> KeyedState:
+def open_campaign_store(
+    key: CampaignKey, partition: Partition, context: Context, exit_stack: ExitStack
+) -> MarkedStateStore:
     """Return the stored state of a campaign with a key. No other task can continue the campaign until the try ends.
 
     :raises AirflowFailException: when it began with other partitions, in another database or at another service
@@ -41,47 +43,47 @@ def campaign_state(key: CampaignKey, partition: Partition, context: Context, ope
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise AirflowFailException("idempotency_key must be text that is not empty. Nothing was sent.")
-    witness = task_state(context)
-    if witness is None:
+    task_store = open_state_store(context)
+    if task_store is None:
         raise AirflowFailException(
             "Airflow's task state store is not available here, so the campaign cannot be recorded. Nothing was sent. "
             "Run the operator as an Airflow task."
         )
-    owner = f"task instance {address_of(context)}"
+    owner = f"task instance {cli_address(context)}"
     try:
-        database = open_things.enter_context(open_database())
-        refuse_other_database(database)
+        database = exit_stack.enter_context(open_database())
+        check_database(database)
         campaign = open_campaign(database, key, (partition.part, partition.of), owner)
     except (PartitionsChangedError, OtherServiceError) as error:
         raise AirflowFailException(f"{error} Nothing was sent. {_ADVICE[type(error)]}") from None
     except DatabaseError as error:
         raise AirflowException(f"{error} Nothing was sent.") from None
-    open_things.callback(_release, campaign.state)
-    open_things.callback(_kept(campaign.state).set)
-    state = KeyedState(campaign, witness, f"{key.name}/{partition.part}")
+    exit_stack.callback(_release, campaign.state)
+    exit_stack.callback(_renew_in_background(campaign.state).set)
+    state = MarkedStateStore(campaign, task_store, f"{key.name}/{partition.part}")
     if state.lost:
         raise AirflowFailException(
             f"The journal of an earlier try is not in the database {database.redacted_url}. It is another database, "
             "or it was restored from an older copy. Nothing was sent. Set [cpaas] database to the database that has "
             "the journal. If that database is lost for good, run the following and then clear the task. It sends again "
             "to every recipient that is not recorded in this database: airflow cpaas journal forget "
-            f"{address_of(context)}"
+            f"{cli_address(context)}"
         )
     return state
 
 
-class KeyedState:
+class MarkedStateStore:
     """A campaign's state in the database; the task's own state says that there is one, once there is.
 
     :param name: of the campaign's partition in the database
     """
 
-    def __init__(self, campaign: OpenCampaign, witness: Store, name: str) -> None:
+    def __init__(self, campaign: OpenCampaign, task_store: Store, name: str) -> None:
         self.secret = campaign.secret
         self._state = campaign.state
-        self._witness = witness
+        self._task_store = task_store
         self._name = name
-        self._marked = witness.get(CAMPAIGN_MARKER) == name
+        self._marked = task_store.get(CAMPAIGN_MARKER) == name
 
     @property
     def lost(self) -> bool:
@@ -105,7 +107,7 @@ class KeyedState:
     def _mark(self) -> None:
         # Not before: a try whose first write fails has sent nothing, and must not look as if its journal was lost.
         try:
-            self._witness.set(CAMPAIGN_MARKER, self._name)
+            self._task_store.set(CAMPAIGN_MARKER, self._name)
             self._marked = True
         except Exception as error:  # noqa: BLE001 - what matters is stored; this is a second line of defence
             log.warning(
@@ -115,16 +117,16 @@ class KeyedState:
             )
 
 
-def lookup_memory(open_things: ExitStack) -> LookupCache | None:
+def open_lookup_cache(exit_stack: ExitStack) -> LookupCache | None:
     """Return the cache of look-ups, ``None`` without a database."""
     try:
-        return LookupCache(open_things.enter_context(open_database()))
+        return LookupCache(exit_stack.enter_context(open_database()))
     except DatabaseError as error:
         log.warning("Lookups are not cached, so every number is looked up again: %s", error)
         return None
 
 
-def _kept(state: LeasedState) -> threading.Event:
+def _renew_in_background(state: LeasedState) -> threading.Event:
     """Renew a lease in the background, until the event is set."""
     ended = threading.Event()
 

@@ -16,8 +16,8 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
-from cpaas_provider.operators._runtime.context import address_of
+from cpaas_provider.operators._runtime.campaign_database import check_database
+from cpaas_provider.operators._runtime.context import cli_address
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
 from cpaas_provider.sending.shutdown import AbandonedError
@@ -44,14 +44,14 @@ def upsert_by_key(
     """
     table = client.get_contact_table()
     cells = ContactColumns(table).encode(
-        operator.private("columns"),
+        operator.rendered("columns"),
         default_region=client.settings.default_region,
         empty_cell_value=operator.empty_cell_value,
     )
     try:
-        with contextlib.ExitStack() as open_things:
-            database = open_things.enter_context(open_database())
-            refuse_other_database(database)
+        with contextlib.ExitStack() as exit_stack:
+            database = exit_stack.enter_context(open_database())
+            check_database(database)
             key_map = open_map(
                 database,
                 conn_id=operator.cpaas_conn_id,
@@ -62,7 +62,7 @@ def upsert_by_key(
             upsert = RowUpsert(
                 key_map,
                 client,
-                f"Task instance {address_of(context)}",
+                f"Task instance {cli_address(context)}",
                 rules=SyncRules(
                     mode="upsert" if operator.create_if_missing else "update", on_unknown=_UNKNOWN[operator.on_unknown]
                 ),
@@ -78,7 +78,7 @@ def upsert_by_key(
 
 def _hash(key_map: KeyMap, operator: UpsertContactRowOperator) -> bytes:
     try:
-        return key_hash(key_map, operator.private("key"))
+        return key_hash(key_map, operator.rendered("key"))
     except ValueError as error:
         raise AirflowFailException(f"The key {error}. Nothing was sent.") from None
 

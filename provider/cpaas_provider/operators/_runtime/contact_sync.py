@@ -18,8 +18,8 @@ from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.operators._runtime.campaign_database import refuse_other_database
-from cpaas_provider.operators._runtime.context import address_of, run_of
+from cpaas_provider.operators._runtime.campaign_database import check_database
+from cpaas_provider.operators._runtime.context import cli_address, task_digest
 from cpaas_provider.operators.base_idempotent import REPORT_KEY
 from cpaas_provider.sending.campaign.results_file import (
     SUFFIXES,
@@ -66,13 +66,13 @@ class ContactSyncTry:
         client: CpaasClient,
         connection: CpaasConnection,
         stop: Stop,
-        give_up_at: str | None,
+        deadline: str | None,
     ) -> None:
         self._operator = operator
         self._context = context
         self._client = client
         self._stop = stop
-        self._give_up_at = give_up_at
+        self._deadline = deadline
         self._partition = Partition.read(operator.partition)
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
 
@@ -85,10 +85,10 @@ class ContactSyncTry:
         self._log_begin()
         self._refuse_results_path()
         source = self._source()
-        with contextlib.ExitStack() as open_things, self._in_airflow_words():
-            database = open_things.enter_context(open_database())
-            refuse_other_database(database)
-            sync = open_things.enter_context(
+        with contextlib.ExitStack() as exit_stack, self._in_airflow_words():
+            database = exit_stack.enter_context(open_database())
+            check_database(database)
+            sync = exit_stack.enter_context(
                 ContactSync(
                     self._spec(),
                     database,
@@ -141,8 +141,8 @@ class ContactSyncTry:
         self._operator.log.warning("%s The task is deferred until %s.", why, until.isoformat(timespec="seconds"))
         self._operator.defer(
             trigger=WaitTrigger(until=until.isoformat()),
-            method_name="execute_after_wait",
-            kwargs=self._operator.after_wait(self._give_up_at),
+            method_name="resume_after_wait",
+            kwargs=self._operator.resume_kwargs(self._deadline),
         )
 
     def _spec(self) -> SyncSpec:
@@ -160,8 +160,8 @@ class ContactSyncTry:
         return SyncSpec(
             key=(operator.key,) if isinstance(operator.key, str) else tuple(operator.key),
             columns=parse_mapping(operator.columns),
-            run=run_of(self._context),
-            owner=f"Task instance {address_of(self._context)}",
+            run=task_digest(self._context),
+            owner=f"Task instance {cli_address(self._context)}",
             rules=SyncRules(
                 mode=operator.mode,
                 on_missing=on_missing,
@@ -188,7 +188,7 @@ class ContactSyncTry:
         )
 
     def _source(self) -> Source:
-        given = self._operator.private("source")
+        given = self._operator.rendered("source")
         if given is None:
             raise AirflowFailException("source is None once it is rendered or its task has run. Nothing was sent.")
         try:

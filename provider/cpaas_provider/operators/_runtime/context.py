@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-def identity_of(context: Context) -> tuple[str | int, ...]:
+def task_key(context: Context) -> tuple[str | int, ...]:
     """Return what the task instance is known by in all its tries."""
     instance: Any = context["ti"]
     map_index = -1 if instance.map_index is None else instance.map_index
     return task_identity(instance.dag_id, instance.run_id, instance.task_id, map_index)
 
 
-def run_of(context: Context) -> str:
+def task_digest(context: Context) -> str:
     """Return a short name that no other task instance has, the same in each of its tries."""
-    return sha256(json.dumps(identity_of(context)).encode()).hexdigest()[:12]
+    return sha256(json.dumps(task_key(context)).encode()).hexdigest()[:12]
 
 
-def address_of(context: Context) -> str:
+def cli_address(context: Context) -> str:
     """Return a task instance as the arguments of a command."""
     instance: Any = context["ti"]
     named = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
@@ -38,14 +38,14 @@ def address_of(context: Context) -> str:
     return f"{named} --map-index {instance.map_index}" if mapped else named
 
 
-def try_facts(context: Context, retries: int | None) -> TryFacts:
+def try_info(context: Context, retries: int | None) -> TryFacts:
     """Return which try this is, and of what."""
     instance: Any = context["ti"]
     cleared = getattr(context.get("dag_run"), "clear_number", None)
     return TryFacts(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
 
 
-def run_facts(context: Context) -> RunFacts:
+def run_info(context: Context) -> RunFacts:
     """Return what decides whether the run comes too late to send."""
     run: Any = context["dag_run"]
     dag: Any = context.get("dag")

@@ -42,11 +42,11 @@ _READ_AGAIN = 1.0
 """Seconds for which what was reported is not read again: one look asks for request after request."""
 
 
-class Tracking:
+class DeliveryTracker:
     """The delivery reports of a task instance's requests.
 
     :param conn_id: the connection's, by which the receiver finds its secrets
-    :param open_things: closed when the try ends
+    :param exit_stack: closed when the try ends
     :param recipients: whether to record the recipients, too
     """
 
@@ -56,7 +56,7 @@ class Tracking:
         conn_id: str,
         connection: CpaasConnection,
         context: Context,
-        open_things: ExitStack,
+        exit_stack: ExitStack,
         *,
         recipients: bool = False,
     ) -> None:
@@ -71,7 +71,7 @@ class Tracking:
         }
         self._connection = connection
         self.conn_id = conn_id
-        self._open = open_things
+        self._open = exit_stack
         self._recipients = recipients
 
     @cached_property
@@ -114,7 +114,7 @@ class Tracking:
         """Return where the delivery reports of one request go."""
         return self._receiver.url(campaign, reference, recipients)
 
-    def note_begin(self, campaign: str) -> None:
+    def record_begin(self, campaign: str) -> None:
         """Note that something is sent under a name."""
         self._write(
             partial(sent_requests.record_send_started, send=sent_requests.TrackedSend(campaign=campaign, **self._place))
@@ -141,7 +141,7 @@ class Tracking:
         """Note requests that were carried out, each with its recipients, and tell whether that could be done."""
         return self._write(partial(self._note, campaign=campaign, made=made))
 
-    def note_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
         """Note requests each of which is a campaign by itself."""
 
         def work(connection: Connection) -> None:
@@ -174,7 +174,7 @@ class Tracking:
         return True
 
 
-class ReportEvidence:
+class DeliveryReportProbe:
     """A delivery report of a request proves that the service accepted it, whichever endpoint received it.
 
     :param campaign: of what the requests are part; ``None`` where each is one by itself
@@ -183,7 +183,7 @@ class ReportEvidence:
     patience = timedelta(hours=24)
     """The service repeats reports for so long; a task waits no longer than its ``unknown_timeout``."""
 
-    def __init__(self, tracking: Tracking, campaign: Callable[[], str] | None = None) -> None:
+    def __init__(self, tracking: DeliveryTracker, campaign: Callable[[], str] | None = None) -> None:
         self._tracking = tracking
         self._campaign = campaign
         self._known: dict[str, str | None] = {}
@@ -231,16 +231,16 @@ _NOT_BOUGHT = frozenset({"failed", "error"})
 _DUPLICATE = "duplicate"
 
 
-class PurchaseEvidence:
+class PurchaseReportProbe:
     """A delivery report of a purchase resolves it by its status.
 
     A purchase under way counts as bought, as it does in an answer of the service. A status that the contract does not
     know resolves nothing.
     """
 
-    patience = ReportEvidence.patience
+    patience = DeliveryReportProbe.patience
 
-    def __init__(self, tracking: Tracking) -> None:
+    def __init__(self, tracking: DeliveryTracker) -> None:
         self._tracking = tracking
 
     def before(self, client: Any) -> None:
@@ -272,7 +272,7 @@ class PurchaseEvidence:
         return None
 
 
-class Notebook:
+class SentRequestRecorder:
     """Notes the requests of a campaign while they are made, in a thread of its own, some at a time.
 
     :param every: seconds between two notes
@@ -281,7 +281,7 @@ class Notebook:
     MOST = 100_000
     """Requests that are kept for later while the store cannot be written; beyond that, the oldest are given up."""
 
-    def __init__(self, tracking: Tracking, campaign: str, every: float = 1.0) -> None:
+    def __init__(self, tracking: DeliveryTracker, campaign: str, every: float = 1.0) -> None:
         self._tracking = tracking
         self._campaign = campaign
         self._every = every
@@ -290,7 +290,7 @@ class Notebook:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="cpaas-notes", daemon=True)
 
-    def __enter__(self) -> Notebook:
+    def __enter__(self) -> SentRequestRecorder:
         self._thread.start()
         return self
 

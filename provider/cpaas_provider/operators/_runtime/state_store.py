@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.journal.journal import Store
 
 
-def task_state(context: Context) -> Store | None:
+def open_state_store(context: Context) -> Store | None:
     """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
 
     It goes to the API server also where the workers keep task state in a backend of their own: there a lost object
@@ -23,11 +23,11 @@ def task_state(context: Context) -> Store | None:
         return None
     if conf.get("workers", "state_store_backend", fallback=""):
         instance: Any = context["ti"]
-        return ServerState(instance.id)
-    return TaskState(accessor)
+        return ApiServerStateStore(instance.id)
+    return TaskStateStore(accessor)
 
 
-class TaskState:
+class TaskStateStore:
     """A task's state as Airflow offers it."""
 
     def __init__(self, accessor: Any) -> None:
@@ -48,7 +48,7 @@ class TaskState:
         self._accessor.delete(key)
 
 
-class ServerState:
+class ApiServerStateStore:
     """The same, past the workers' own backend.
 
     :param instance_id: the task instance's id in this try

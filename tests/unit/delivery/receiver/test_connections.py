@@ -13,7 +13,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, DeliveryEvent, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from cpaas_provider.operators._runtime.delivery import PurchaseEvidence, ReportEvidence
+from cpaas_provider.operators._runtime.delivery import DeliveryReportProbe, PurchaseReportProbe
 from cpaas_provider.sending.journal.model import Entry, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
@@ -143,7 +143,7 @@ class TestEvidence:
     def request_(self) -> Entry:
         return Entry(OURS, "buy_airtime", ("a",), State.UNKNOWN, started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
-    @pytest.mark.parametrize("way", [ReportEvidence, PurchaseEvidence])
+    @pytest.mark.parametrize("way", [DeliveryReportProbe, PurchaseReportProbe])
     @pytest.mark.parametrize("by_ticket", [True, False])
     def test_is_a_report_of_its_own_connection(
         self, database: Database, request_: Entry, way: Any, by_ticket: bool
@@ -158,7 +158,7 @@ class TestEvidence:
 
     def test_is_no_request_that_another_connection_has_noted(self, database: Database, request_: Entry) -> None:
         noted(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
-        assert ReportEvidence(SimpleNamespace(database=database, conn_id="shop")).find(None, request_) is None  # type: ignore[arg-type]
+        assert DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop")).find(None, request_) is None  # type: ignore[arg-type]
 
 
 def test_over_http_a_secret_reports_on_its_own_connection_alone(sent: Database) -> None:
