@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import functools
 import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
+from urllib.request import getproxies
 
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.http11 import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
-
-# One asynchronous httpx client slows down steeply with more requests in flight (encode/httpx#3215); even of few
-# connections it looks at each that is idle before it takes one, which costs most where requests come in bursts.
-_IN_FLIGHT_PER_CLIENT = 1
-
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
@@ -74,55 +72,208 @@ class SyncTransport:
 
 
 class AsyncTransport:
-    """Sends requests concurrently, spread over as many httpx clients as that takes."""
+    """Sends requests concurrently."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        count = -(-settings.max_concurrency // _IN_FLIGHT_PER_CLIENT)
-        self._clients = [self._made() for _ in range(count)]
-        self._in_flight = [0] * count
+        self._extensions = {"timeout": _timeout(settings).as_dict()}
+        self._transport = _ProxyTransport(settings) if _may_use_proxy(settings) else _DirectTransport(settings)
 
     async def send(self, request: OutgoingRequest) -> Answer | Failure:
         """Send a request and return its answer, or why none came."""
-        least_busy = min(range(len(self._clients)), key=self._in_flight.__getitem__)
-        self._in_flight[least_busy] += 1
         try:
-            with _unlogged():
-                async with self._clients[least_busy].stream(
-                    request.method, request.url, headers=dict(request.headers), content=request.body
-                ) as response:
-                    body = _Body(self._settings)
-                    try:
-                        async for chunk in response.aiter_bytes():
-                            if not body.takes(chunk):
-                                break
-                    except httpx.HTTPError as error:
-                        body.flaw = _flaw(error)
-                    return body.answer(response)
+            response = await self._transport.handle_async_request(
+                httpx.Request(
+                    request.method,
+                    _url(request.url),
+                    headers=dict(request.headers),
+                    content=request.body,
+                    extensions=self._extensions,
+                )
+            )
+            body = _Body(self._settings)
+            try:
+                async for chunk in response.aiter_bytes():
+                    if not body.takes(chunk):
+                        break
+            except httpx.HTTPError as error:
+                body.flaw = _flaw(error)
+            finally:
+                await response.aclose()
+            return body.answer(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
-        except BaseException:
-            await self._replace(least_busy)
-            raise
-        finally:
-            self._in_flight[least_busy] -= 1
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for client in self._clients:
-            await client.aclose()
+        await self._transport.aclose()
 
-    def _made(self) -> httpx.AsyncClient:
-        return _made(httpx.AsyncClient, self._settings, _IN_FLIGHT_PER_CLIENT)
 
-    async def _replace(self, index: int) -> None:
-        """Use another httpx client in place of one whose request was cancelled.
+# The same few URLs over and over; httpx takes as long to parse one as for the rest of a request.
+_url = functools.lru_cache(maxsize=32)(httpx.URL)
 
-        The pool beneath it loses a connection when a request is cancelled before it connects or while its answer is
+
+class _DirectTransport(httpx.AsyncBaseTransport):
+    """Sends requests to the service over connections of our own.
+
+    Those of httpx take several times the CPU, and slow down steeply with more requests in flight (encode/httpx#3215).
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        _check_host(settings.base_url, "The base URL")
+        url = httpx.URL(settings.base_url)
+        secure = url.scheme == "https"
+        self._pool = ConnectionPool(
+            url.raw_host.decode(),
+            url.port or (443 if secure else 80),
+            _verification(settings.verify) if secure else None,
+            connect_timeout=settings.connect_timeout,
+            timeout=settings.timeout,
+            keepalive_expiry=settings.keepalive_expiry,
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        data = _head(request) + await request.aread()
+        try:
+            connection = await self._pool.acquire()
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout("") from error
+        except OSError as error:
+            raise httpx.ConnectError("") from error
+        stream = _DirectStream(self._pool, connection)
+        try:
+            with _exchange_errors():
+                status, headers = await connection.exchange(data)
+        except BaseException:
+            await stream.aclose()
+            raise
+        return httpx.Response(status, headers=headers, stream=stream)
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _DirectStream(httpx.AsyncByteStream):
+    """The body of a response; closing it gives the connection back."""
+
+    def __init__(self, pool: ConnectionPool, connection: Connection) -> None:
+        self._pool, self._connection = pool, connection
+        self._closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _exchange_errors():
+            async for chunk in self._connection.body():
+                yield chunk
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._pool.release(self._connection)
+
+
+@contextlib.contextmanager
+def _exchange_errors() -> Iterator[None]:
+    """Raise httpx's errors instead of those of a connection."""
+    try:
+        yield
+    except ExchangeTimeoutError as error:
+        raise httpx.ReadTimeout("") from error
+    except ExchangeError as error:
+        raise httpx.ReadError("") from error
+
+
+def _head(request: httpx.Request) -> bytes:
+    """Return a request's first line and headers as they are on the wire."""
+    lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+    lines += [b"%b: %b" % header for header in request.headers.raw]
+    if any(b"\r" in line or b"\n" in line for line in lines):
+        raise httpx.LocalProtocolError("A header must not contain a line break.")
+    return b"\r\n".join([*lines, b"", b""])
+
+
+class _ProxyTransport(httpx.AsyncBaseTransport):
+    """Sends requests through a proxy where one applies, by httpx's clients: each has one request in flight at a time.
+
+    With more, one client slows down steeply (encode/httpx#3215).
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._clients = {self._new_client()}
+        self._idle = list(self._clients)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        client = self._idle.pop() if self._idle else self._new_client()
+        self._clients.add(client)
+        try:
+            with _unlogged():
+                response = await client.send(request, stream=True)
+        except httpx.HTTPError:
+            self._idle.append(client)
+            raise
+        except BaseException:
+            await self.discard(client)
+            raise
+        return httpx.Response(
+            response.status_code, headers=response.headers, stream=_ProxyStream(self, client, response)
+        )
+
+    async def aclose(self) -> None:
+        while self._clients:
+            await self._clients.pop().aclose()
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return _made(httpx.AsyncClient, self._settings, 1)
+
+    def release(self, client: httpx.AsyncClient) -> None:
+        """Take back a client whose request came to its end."""
+        self._idle.append(client)
+
+    async def discard(self, client: httpx.AsyncClient) -> None:
+        """Close a client whose request was cancelled.
+
+        The pool beneath it loses a connection when a request is cancelled before it connects or while its response is
         closed: it counts as busy for good, and every later request waits for it until its time is over.
         """
-        cancelled, self._clients[index] = self._clients[index], self._made()
-        await cancelled.aclose()
+        self._clients.discard(client)
+        await client.aclose()
+
+
+class _ProxyStream(httpx.AsyncByteStream):
+    """The body of a response, as it came; closing it gives the client back."""
+
+    def __init__(self, transport: _ProxyTransport, client: httpx.AsyncClient, response: httpx.Response) -> None:
+        self._transport, self._client, self._response = transport, client, response
+        self._cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response.aiter_raw():
+                yield chunk
+        except httpx.HTTPError:
+            raise
+        except BaseException:
+            self._cancelled = True
+            raise
+
+    async def aclose(self) -> None:
+        closed = False
+        try:
+            await self._response.aclose()
+            closed = True
+        finally:
+            if closed and not self._cancelled:
+                self._transport.release(self._client)
+            else:
+                await self._transport.discard(self._client)
+
+
+def _may_use_proxy(settings: ClientSettings) -> bool:
+    """Tell whether a request may have to go through a proxy; httpx knows which."""
+    if settings.proxy is not None:
+        return True
+    # A proxy of the environment would carry away what plain http may only show to this machine.
+    return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
 class _Body:
@@ -170,7 +321,7 @@ def _check_host(url: str, what: str) -> None:
 def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any]:
     return {
         "verify": _verification(settings.verify) if settings.base_url.startswith("https:") else False,
-        "timeout": httpx.Timeout(settings.timeout, connect=settings.connect_timeout),
+        "timeout": _timeout(settings),
         "limits": httpx.Limits(
             max_connections=connections,
             max_keepalive_connections=connections,
@@ -183,17 +334,23 @@ def _client_options(settings: ClientSettings, connections: int) -> dict[str, Any
     }
 
 
+def _timeout(settings: ClientSettings) -> httpx.Timeout:
+    return httpx.Timeout(settings.timeout, connect=settings.connect_timeout)
+
+
 @functools.lru_cache(maxsize=8)
-def _verification(verify: bool | str) -> ssl.SSLContext | bool:
+def _verification(verify: bool | str) -> ssl.SSLContext:
     """Return a context for clients to share: making one reads the whole CA bundle (tens of milliseconds)."""
-    if verify is False:
-        return False
-    if verify is True:
-        return httpx.create_ssl_context()
     try:
-        return ssl.create_default_context(cafile=verify)
+        context = (
+            httpx.create_ssl_context(verify=verify)
+            if isinstance(verify, bool)
+            else ssl.create_default_context(cafile=verify)
+        )
     except (OSError, ssl.SSLError):
         raise CpaasConfigurationError("verify names a CA bundle that cannot be read.") from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> Failure:
@@ -231,6 +388,9 @@ def _connect_failure(error: BaseException) -> Failure:
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):
                 return failure
+        # asyncio tells of several addresses in one error.
+        if f"[Errno {errno.ECONNREFUSED}]" in str(cause):
+            return Failure.REFUSED
     return Failure.CONNECT
 
 

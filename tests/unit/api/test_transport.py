@@ -344,6 +344,17 @@ def test_a_certificate_that_is_not_looked_at(send: Send, tls: ssl.SSLContext) ->
         assert exchange(send, at(server.url, verify=False)) == Answer(200)
 
 
+async def test_large_requests_over_one_tls_connection(tls: ssl.SSLContext, certificate: Path) -> None:
+    with Loopback(lambda connection, seen: connection.sendall(http(200, seen.body)), tls) as server:
+        settings = at(server.url, verify=str(certificate))
+        transport = AsyncTransport(settings)
+        for size in (1, 3_000_000, 1):
+            outgoing = request(settings, ask.send_sms(ADA, "Clinic", "x" * size))
+            assert await transport.send(outgoing) == Answer(200, None, outgoing.body or b"")
+        await transport.aclose()
+    assert (len(server.seen), server.connections) == (3, 1)
+
+
 def test_https_to_a_server_that_speaks_http(send: Send) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
