@@ -22,9 +22,9 @@ COLUMNS: Columns = {
 
 
 def results_file(path: Any) -> Any:
-    """Return where the file goes.
+    """Return the path of the file.
 
-    :raises ValueError: when its name says no format there is
+    :raises ValueError: when its suffix is not that of a supported format
     """
     from airflow.sdk import ObjectStoragePath
 
@@ -34,7 +34,7 @@ def results_file(path: Any) -> Any:
 
 
 def write_results(path: Any, lines: Iterable[Mapping[str, Any]]) -> int:
-    """Write the file anew, whole or not at all; return the number of recipients whose reports contradict one another.
+    """Replace the file, completely or not at all; return the number of recipients with conflicting reports.
 
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
     :raises OutcomesNotWrittenError: when it could not be written

@@ -1,4 +1,4 @@
-"""Reads of the database, for a sensor that waits for deliveries on a worker."""
+"""Reads of the database for a sensor that waits for deliveries on a worker."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from cpaas_provider.sensors._delivery_results import write_results
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cpaas_provider.sensors._send_result import Sent
+    from cpaas_provider.sensors._send_result import AwaitedSends
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look shows.
+class DeliverySnapshot:
+    """What one read of the database shows.
 
-    :param sent: what is waited for, by now with the number of recipients of all of it
-    :param is_strange: the database has no record of any of it
+    :param sent: the awaited sends, with the number of recipients of all of them
+    :param is_unknown: the database has no record of any of them
     """
 
-    sent: Sent
+    sent: AwaitedSends
     counts: DeliveryCounts
-    is_strange: bool
+    is_unknown: bool
 
 
-def look(sent: Sent) -> Look:
+def read_status(sent: AwaitedSends) -> DeliverySnapshot:
     """Read the database once.
 
-    :raises ValueError: when the number of recipients is unknown, in words for a DAG author
+    :raises ValueError: when the number of recipients is unknown, with a message for a DAG author
     :raises ReportsNotSupportedError: when no reports are stored there
     :raises DatabaseError: when it cannot be read this time
     """
     with open_report_database() as database, database.connect() as connection:
-        sent = _with_numbers(connection, sent)
+        sent = _with_counts(connection, sent)
         found = read_counts(connection, sent.campaigns)
-        is_strange = not found and not known_campaigns(connection, sent.campaigns)
+        is_unknown = not found and not known_campaigns(connection, sent.campaigns)
     unknown = frozenset(sent.unknown)
     counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
-    return Look(sent, sum(counts, DeliveryCounts()), is_strange)
+    return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown)
 
 
 def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
-    """Write the results file; return the number of recipients whose reports contradict one another.
+    """Write the results file; return the number of recipients with conflicting reports.
 
     :raises OutcomesNotWrittenError: when it could not be written
     :raises DatabaseError: when the database could not be read
@@ -58,7 +58,7 @@ def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
 
 
 def count_conflicts(campaigns: Iterable[str]) -> int | None:
-    """Return the same number without a file, ``None`` where the database cannot be read: no reason to fail."""
+    """Return the same number without a file, ``None`` if the database cannot be read: that is no reason to fail."""
     try:
         with open_report_database() as database, database.connect() as connection:
             return awaited.count_conflicts(connection, campaigns)
@@ -66,14 +66,14 @@ def count_conflicts(campaigns: Iterable[str]) -> int | None:
         return None
 
 
-def _with_numbers(connection: Connection, sent: Sent) -> Sent:
-    if not sent.untold:
+def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
+    if not sent.without_count:
         return sent
-    found = expected_recipients(connection, sent.untold)
-    if missing := len(set(sent.untold) - found.keys()):
+    found = expected_recipients(connection, sent.without_count)
+    if missing := len(set(sent.without_count) - found.keys()):
         raise ValueError(
             f"The database has no record of {missing} of {len(sent.campaigns)} references, so the number of recipients "
             "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do not "
             "share one database, set [cpaas] database to the same database for both."
         )
-    return replace(sent, expected=sent.expected + sum(found.values()), untold=())
+    return replace(sent, expected=sent.expected + sum(found.values()), without_count=())

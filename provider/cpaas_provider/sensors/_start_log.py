@@ -8,10 +8,10 @@ from typing import Any
 from cpaas_provider.api.counting import counted
 
 
-def begins(sensor: Any, awaited: str, place: str, poke_interval: timedelta | float) -> str:
+def start_line(sensor: Any, awaited: str, place: str, poke_interval: timedelta | float) -> str:
     """Return the line.
 
-    :param awaited: what the sensor waits for, in words that hold nothing private
+    :param awaited: what the sensor waits for, without private values
     :param place: what it reads
     :param poke_interval: between two reads
     """

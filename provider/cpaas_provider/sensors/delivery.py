@@ -11,13 +11,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cpaas_provider.api import bounds
 from cpaas_provider.provider_info import with_documentation
-from cpaas_provider.sensors._start_log import begins
+from cpaas_provider.sensors._start_log import start_line
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sensors._delivery_status import Look
-    from cpaas_provider.sensors._send_result import Sent
+    from cpaas_provider.sensors._delivery_status import DeliverySnapshot
+    from cpaas_provider.sensors._send_result import AwaitedSends
     from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
 # On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
@@ -29,7 +29,7 @@ REPORT_KEY = "report"
 """The XCom with the report of a sensor that fails."""
 
 _SLACK = timedelta(minutes=5)
-_STANDING = (
+_FIGURES = (
     "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered, {in_flight:,} in flight and "
     "{unreported:,} unreported."
 )
@@ -93,18 +93,18 @@ class DeliverySensor(BaseSensorOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         if poke_interval is None:
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
-        _refuse_out_of_bounds(kwargs.get("task_id"), poke_interval, results_path)
+        _check_bounds(kwargs.get("task_id"), poke_interval, results_path)
         kwargs = with_documentation(type(self), "sensors", kwargs)
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.send_result = send_result
         self.min_delivered = min_delivered
         self.results_path = results_path
         self.deferrable = deferrable
-        if min_delivered is not None and not _is_share(min_delivered):
+        if min_delivered is not None and not _is_ratio(min_delivered):
             raise ValueError(f"{self}: min_delivered must be a number above 0 and up to 1; it is {min_delivered!r}.")
-        self._seen: Look | None = None
-        self._of_the_trigger: Mapping[str, Any] | None = None
-        self._told: set[str] = set()
+        self._snapshot: DeliverySnapshot | None = None
+        self._trigger_result: Mapping[str, Any] | None = None
+        self._warned: set[str] = set()
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
@@ -113,7 +113,7 @@ class DeliverySensor(BaseSensorOperator):
             if self.min_delivered is None
             else f"delivery to a share of {self.min_delivered:g} of the recipients"
         )
-        self.log.info("%s", begins(self, share, "the database of delivery reports", self.poke_interval))
+        self.log.info("%s", start_line(self, share, "the database of delivery reports", self.poke_interval))
         on_worker = super().execute
         return self._to_its_end(context, lambda: self._defer(context) if self.deferrable else on_worker(context))
 
@@ -124,9 +124,9 @@ class DeliverySensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Read the database once."""
-        seen = self._look(context)
-        verdict = self._criteria(seen.sent).evaluate(seen.counts) if seen else None
-        return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, verdict)) if verdict else False
+        snapshot = self._read_status(context)
+        result = self._criteria(snapshot.sent).evaluate(snapshot.counts) if snapshot else None
+        return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result)) if result else False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
@@ -139,7 +139,7 @@ class DeliverySensor(BaseSensorOperator):
         if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
             raise AirflowException("The trigger returned no delivery figures. A retry of the task waits again.")
         if outcome == TIMED_OUT:
-            self._of_the_trigger = event
+            self._trigger_result = event
             raise AirflowSensorTimeout
         return self._conclude(context, event)
 
@@ -155,22 +155,22 @@ class DeliverySensor(BaseSensorOperator):
             kind = AirflowSkipException
         except AirflowSensorTimeout:
             pass
-        return self._give_up(context, kind)
+        return self._time_out(context, kind)
 
-    def _give_up(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
-        """End the wait after a last look, which may show that it came to its end after all."""
+    def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
+        """End the wait after a last read, which may show the final result after all."""
         from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
-        seen = self._look(context) or self._seen
-        verdict = self._criteria(seen.sent).evaluate_timeout(seen.counts) if seen else self._of_the_trigger
-        if verdict is None:
+        snapshot = self._read_status(context) or self._snapshot
+        result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
+        if result is None:
             raise kind(f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read.")
-        if verdict["outcome"] == DONE:
-            return self._conclude(context, verdict)
-        raise kind(self._failure(context, verdict))
+        if result["outcome"] == DONE:
+            return self._conclude(context, result)
+        raise kind(self._failure(context, result))
 
     def _defer(self, context: Context) -> Any:
-        """Look once before deferring: what is over already needs no trigger."""
+        """Read once before deferring: a wait that is over needs no trigger."""
         from cpaas_provider.triggers.delivery import DeliveryTrigger
 
         try:
@@ -182,8 +182,8 @@ class DeliverySensor(BaseSensorOperator):
             raise
         if isinstance(first, PokeReturnValue):
             return first.xcom_value
-        sent = self._seen.sent if self._seen else self._read_sent()
-        if sent.untold:
+        sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
+        if sent.without_count:
             raise AirflowException(
                 "The database could not be read, so the number of recipients to wait for is unknown. Nothing was "
                 "changed. A retry of the task reads it again."
@@ -203,91 +203,91 @@ class DeliverySensor(BaseSensorOperator):
         )
         return None
 
-    def _look(self, context: Context) -> Look | None:
+    def _read_status(self, context: Context) -> DeliverySnapshot | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
         from cpaas_provider.delivery.tracking.awaited import NOT_IN_DATABASE
         from cpaas_provider.sensors._delivery_results import results_file
-        from cpaas_provider.sensors._delivery_status import look
+        from cpaas_provider.sensors._delivery_status import read_status
 
         try:
             if self.results_path is not None:
                 results_file(self.results_path)
-            self._seen = look(self._seen.sent if self._seen else self._read_sent())
+            self._snapshot = read_status(self._snapshot.sent if self._snapshot else self._parse_send_result())
         except (ValueError, ReportsNotSupportedError) as error:
             raise AirflowFailException(str(error)) from None
         except DatabaseError as error:
-            self._warn_once("store", f"{error} The wait continues.")
+            self._warn_once("database", f"{error} The wait continues.")
             return None
-        if self._seen.is_strange and not self._was_rescheduled(context):
-            self._warn_once("strange", NOT_IN_DATABASE)
-        return self._seen
+        if self._snapshot.is_unknown and not self._was_rescheduled(context):
+            self._warn_once("unknown", NOT_IN_DATABASE)
+        return self._snapshot
 
-    def _read_sent(self) -> Sent:
-        from cpaas_provider.sensors._send_result import read_sent
+    def _parse_send_result(self) -> AwaitedSends:
+        from cpaas_provider.sensors._send_result import parse_send_result
 
         try:
-            return read_sent(self.send_result)
+            return parse_send_result(self.send_result)
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
 
-    def _criteria(self, sent: Sent) -> DeliveryCriteria:
+    def _criteria(self, sent: AwaitedSends) -> DeliveryCriteria:
         from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 
         return DeliveryCriteria(sent.expected, self.min_delivered)
 
-    def _conclude(self, context: Context, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    def _conclude(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
         from cpaas_provider.database.errors import DatabaseError
         from cpaas_provider.sending.errors import SendingError
         from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
-        if verdict["outcome"] != DONE:
-            raise AirflowFailException(self._failure(context, verdict))
-        self.log.info("%s", _STANDING.format_map(verdict))
+        if result["outcome"] != DONE:
+            raise AirflowFailException(self._failure(context, result))
+        self.log.info("%s", _FIGURES.format_map(result))
         try:
-            return self._report(verdict)
+            return self._report(result)
         except (SendingError, DatabaseError) as error:
             raise AirflowException(str(error)) from None
 
-    def _failure(self, context: Context, verdict: Mapping[str, Any]) -> str:
+    def _failure(self, context: Context, result: Mapping[str, Any]) -> str:
         """Leave the report for tasks downstream, and return why the sensor fails."""
         try:
-            report = self._report(verdict)
+            report = self._report(result)
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
             self.log.warning("The results file could not be written (%s).", type(error).__name__)
-            report = {**_figures(verdict), "conflicts": None, "results_path": None}
+            report = {**_figures(result), "conflicts": None, "results_path": None}
         try:
             context["ti"].xcom_push(key=REPORT_KEY, value=report)
         except Exception as error:  # noqa: BLE001 - as above
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
-        end = _ENDS[verdict["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
-        return end + _STANDING.format_map(verdict)
+        end = _ENDS[result["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
+        return end + _FIGURES.format_map(result)
 
-    def _report(self, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    def _report(self, result: Mapping[str, Any]) -> dict[str, Any]:
         from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import count_conflicts, write_outcomes
         from cpaas_provider.sources.files import place_of
 
-        campaigns = self._read_sent().campaigns
+        campaigns = self._parse_send_result().campaigns
         if self.results_path is None:
-            return {**_figures(verdict), "conflicts": count_conflicts(campaigns), "results_path": None}
+            return {**_figures(result), "conflicts": count_conflicts(campaigns), "results_path": None}
         path = results_file(self.results_path)
         conflicts = write_outcomes(campaigns, path)
         self.log.info("Results file written: %s.", place_of(path))
-        return {**_figures(verdict), "conflicts": conflicts, "results_path": place_of(path)}
+        return {**_figures(result), "conflicts": conflicts, "results_path": place_of(path)}
 
-    def _warn_once(self, what: str, words: str) -> None:
-        if what not in self._told:
-            self.log.warning("%s", words)
-            self._told.add(what)
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self.log.warning("%s", message)
+            self._warned.add(kind)
 
     def _was_rescheduled(self, context: Context) -> bool:
         """Return whether an earlier process of this try has read the database already."""
         return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
 
 
-def _refuse_out_of_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
+def _check_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
     """Refuse arguments that cannot work, where the DAG is written."""
     try:
         bounds.poke_interval("poke_interval", poke_interval)
@@ -299,7 +299,7 @@ def _refuse_out_of_bounds(task_id: Any, poke_interval: Any, results_path: Any) -
         raise ValueError(f"Task {task_id}: {error}") from None
 
 
-def _is_share(value: Any) -> bool:
+def _is_ratio(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
 
 
@@ -307,7 +307,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _figures(verdict: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
     from cpaas_provider.triggers._polling.delivery_criteria import FIGURES
 
-    return {name: verdict[name] for name in FIGURES}
+    return {name: result[name] for name in FIGURES}

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
-from cpaas_provider.sensors._start_log import begins
+from cpaas_provider.sensors._start_log import start_line
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -105,7 +105,7 @@ class OtpStatusSensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
         place = f"its record on connection {self.cpaas_conn_id!r}"
-        self.log.info("%s", begins(self, f"passcode {self.otp_id} to be verified", place, self.poke_interval))
+        self.log.info("%s", start_line(self, f"passcode {self.otp_id} to be verified", place, self.poke_interval))
         on_worker = super().execute
         return self._to_its_end(lambda: self._begin_deferred(context) if self.deferrable else on_worker(context))
 
@@ -137,7 +137,7 @@ class OtpStatusSensor(BaseSensorOperator):
         return first.xcom_value if isinstance(first, PokeReturnValue) else self._defer()
 
     def _first_poke(self, context: Context) -> bool | PokeReturnValue:
-        """Read once before deferring: what is final already needs no trigger."""
+        """Read once before deferring: a final passcode needs no trigger."""
         try:
             return self.poke(context)
         except AirflowFailException as error:
@@ -209,8 +209,8 @@ class OtpStatusSensor(BaseSensorOperator):
                 "The trigger returned an outcome that this version of the provider does not know. Install the same "
                 "version on triggerer and workers."
             )
-        words = _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
+        message = _FAILURES[kind].format(status_desc=result["status_desc"], expires_in=self.expires_in)
         if self.fail_if_not_verified:
-            raise AirflowFailException(words)
-        self.log.warning("%s", words)
+            raise AirflowFailException(message)
+        self.log.warning("%s", message)
         return {name: result[name] for name in ("outcome", "id", "status", "status_desc")}

@@ -42,7 +42,7 @@ from tests.airflow.harness.stage import Stage, digits, on_stage
 from tests.sandbox import Sandbox
 from tests.unit.delivery.report_builders import report, save_reports
 from tests.unit.docs.results import documented_keys
-from tests.unit.triggers.test_delivery import asked
+from tests.unit.triggers.test_delivery import queries_with
 
 MODES = ("poke", "reschedule", "deferrable")
 PEOPLE = tuple(digits(name) for name in ("delivered", "failed", "sent", "nothing"))
@@ -430,12 +430,12 @@ class TestTrouble:
 
 
 class TestWhatSendersReturn:
-    """``read_sent`` beyond what the scenes show."""
+    """``parse_send_result`` beyond what the scenes show."""
 
     def read(self, given: Any) -> tuple[tuple[str, ...], int]:
-        from cpaas_provider.sensors._send_result import read_sent
+        from cpaas_provider.sensors._send_result import parse_send_result
 
-        found = read_sent(given)
+        found = parse_send_result(given)
         return found.campaigns, found.expected
 
     def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
@@ -479,7 +479,7 @@ class TestQueries:
         names = [f"many-{number}" for number in range(400)]
         save_reports(store, *(report(UNDER_WAY, "sent", token=pack(name)) for name in names))
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
-        with asked("cpaas_") as queries:
+        with queries_with("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
         assert len([query for query in queries if "cpaas_schema" not in query]) == 1
 
