@@ -6,28 +6,28 @@ from __future__ import annotations
 class ContactsError(Exception):
     """Base of all of them.
 
-    ``for_good`` says that a retry of the task would not help.
+    ``permanent`` says that a retry of the task would not help.
     """
 
-    for_good = False
+    permanent = False
 
 
 class MapMismatchError(ContactsError):
     """The key map belongs to another service, another table, or another key."""
 
-    for_good = True
+    permanent = True
 
 
 class NoMapError(ContactsError):
     """There is no key map of this name."""
 
-    for_good = True
+    permanent = True
 
 
 class UnfinishedImportError(ContactsError):
     """The key map holds a part of an import that was stopped."""
 
-    for_good = True
+    permanent = True
 
 
 class LeaseTakenError(ContactsError):
@@ -48,19 +48,19 @@ class LeaseLostError(ContactsError):
 class TooManyChangesError(ContactsError):
     """``max_changes`` or ``max_deletes`` stopped the sync before its first request."""
 
-    for_good = True
+    permanent = True
 
 
 class TooManyFailuresError(ContactsError):
     """More rows failed than ``max_failure_ratio`` allows."""
 
-    for_good = True
+    permanent = True
 
 
 class UnknownCreationsError(ContactsError):
     """The outcome of some creations is unknown, and ``on_unknown`` says that the task fails then."""
 
-    for_good = True
+    permanent = True
 
 
 class NotSyncedError(ContactsError):
@@ -74,13 +74,13 @@ class SpoolError(ContactsError):
 class MapFileError(ContactsError):
     """A file cannot be imported into a key map, or a key map cannot be exported to it."""
 
-    for_good = True
+    permanent = True
 
 
 class CannotResolveError(ContactsError):
     """A creation cannot be resolved as it was asked for. Nothing was changed."""
 
-    for_good = True
+    permanent = True
 
 
 class ColumnsChangedError(ContactsError):

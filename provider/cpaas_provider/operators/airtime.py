@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Deed, Evidence, Outcome
+    from cpaas_provider.sending.spec import Outcome, OutcomeProbe, SendSpec
 
 _FAILED = {
     "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
@@ -100,21 +100,21 @@ class BuyAirtimeOperator(SendOperator):
         self.log.warning("The service has deprecated airtime purchases and may remove them.")
         return super().execute(context)
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return the one purchase."""
-        from cpaas_provider.sending.spec import Deed
+        from cpaas_provider.sending.spec import SendSpec
 
         recipient = self.msisdn(client, self.rendered("recipient"))
         self.skip_unless_allowed(client, recipient)
-        return Deed(
+        return SendSpec(
             operation=self.operation,
             recipients=(recipient,),
             body={"network": self.network, "amount": str(self.amount)},
-            perform=partial(self._buy, client),
+            send=partial(self._buy, client),
             evidence=self.evidence(connection),
         )
 
-    def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
+    def evidence(self, connection: CpaasConnection) -> Sequence[OutcomeProbe]:
         """Return the delivery reports of the purchase, where they are received."""
         if self.tracking is None:
             return ()

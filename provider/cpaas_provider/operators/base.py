@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.shutdown import Stop
+    from cpaas_provider.sending.shutdown import StopSignal
 
 T = TypeVar("T")
 
@@ -105,15 +105,15 @@ class CpaasOperator(BaseOperator):
         """Send nothing more, and wait ``stop_grace_period`` for a response."""
         # Airflow may stop the task while it is still being rendered, or reads its connection.
         self.__dict__["_told_to_stop"] = True
-        stop: Stop | None = self.__dict__.get("_stop")
+        stop: StopSignal | None = self.__dict__.get("_stop")
         if stop is not None:
             stop.request()
 
-    def _install_stop_signal(self) -> Stop:
+    def _install_stop_signal(self) -> StopSignal:
         """Return the stop signal, which ``on_kill`` sets from now on."""
-        from cpaas_provider.sending.shutdown import Stop
+        from cpaas_provider.sending.shutdown import StopSignal
 
-        stop: Stop = Stop(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
+        stop: StopSignal = StopSignal(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
         self.__dict__["_stop"] = stop
         if self.__dict__.get("_told_to_stop"):
             stop.request()

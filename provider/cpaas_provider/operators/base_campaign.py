@@ -231,7 +231,7 @@ class CampaignOperator(SendOperator):
         """Run the campaign, or continue it."""
         from cpaas_provider.api.errors import CpaasError
         from cpaas_provider.operators._runtime.campaign_runner import CampaignRunner
-        from cpaas_provider.sending.errors import LaterError
+        from cpaas_provider.sending.errors import RetryLaterError
 
         with contextlib.ExitStack() as exit_stack:
             runner = CampaignRunner(self, context, client, connection, self._install_stop_signal(), exit_stack)
@@ -242,7 +242,7 @@ class CampaignOperator(SendOperator):
                 self._track(context, connection, exit_stack)
                 try:
                     report = runner.run()
-                except (LaterError, CpaasError):
+                except (RetryLaterError, CpaasError):
                     # Cleared while it waits, the task would else take the empty journal for a lost one.
                     self._record_nothing_sent(context)
                     raise
@@ -253,15 +253,15 @@ class CampaignOperator(SendOperator):
     @contextlib.contextmanager
     def _record_completion(self, context: Context, runner: CampaignRunner) -> Iterator[None]:
         """Record the number of recipients accepted once no try will continue, so that their delivery can be awaited."""
-        from cpaas_provider.sending.errors import LaterError
+        from cpaas_provider.sending.errors import RetryLaterError
 
         try:
             yield
-        except LaterError:
+        except RetryLaterError:
             raise
         except Exception as error:
             instance: Any = context["ti"]
-            tried_again = getattr(error, "retryable", not getattr(error, "for_good", False))
+            tried_again = getattr(error, "retryable", not getattr(error, "permanent", False))
             if not tried_again or instance.try_number > instance.max_tries:
                 runner.record_send_finished()
             raise

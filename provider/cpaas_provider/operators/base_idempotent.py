@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators._runtime.delivery import DeliveryTracker
     from cpaas_provider.sending.journal.journal import Journal
-    from cpaas_provider.sending.spec import Deed, Evidence, Outcome
+    from cpaas_provider.sending.spec import Outcome, OutcomeProbe, SendSpec
 
 REPORT_KEY = "report"
 """The XCom with the report of a task that fails: what was sent, and what is unknown."""
@@ -78,7 +78,7 @@ class IdempotentOperator(CpaasOperator):
         self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return what is to be sent, checked as far as possible before anything leaves."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class IdempotentOperator(CpaasOperator):
         """Return the task's result, as small JSON, from the results of all tries."""
         raise NotImplementedError
 
-    def evidence(self, connection: CpaasConnection) -> Sequence[Evidence]:
+    def evidence(self, connection: CpaasConnection) -> Sequence[OutcomeProbe]:
         """Return the probes of an unknown outcome, besides the operator's own."""
         if self.tracking is None:
             return ()
@@ -142,7 +142,7 @@ class IdempotentOperator(CpaasOperator):
     ) -> Any:
         """Send, or send what is left."""
         from cpaas_provider.operators._runtime.context import cli_address
-        from cpaas_provider.sending.engine import Once
+        from cpaas_provider.sending.engine import SendEngine
         from cpaas_provider.sending.errors import PartlyRejectedError
         from cpaas_provider.sending.spec import OnUnknown
 
@@ -156,7 +156,7 @@ class IdempotentOperator(CpaasOperator):
             self._track(context, connection, exit_stack)
             journal = self._journal(context, connection)
             deed = self._prepared(context, client, connection, journal)
-            once = Once(
+            once = SendEngine(
                 deed,
                 journal,
                 client,
@@ -182,7 +182,7 @@ class IdempotentOperator(CpaasOperator):
                 "unknown_references": [entry.reference for entry in outcome.unknown],
             }
 
-    def _follow(self, outcome: Outcome, deed: Deed) -> None:
+    def _follow(self, outcome: Outcome, deed: SendSpec) -> None:
         """Record the accepted requests for delivery tracking."""
         if self.tracking is not None:
             from cpaas_provider.links.delivery import page_url
@@ -203,15 +203,15 @@ class IdempotentOperator(CpaasOperator):
 
         try:
             yield
-        except errors.LaterError as later:
+        except errors.RetryLaterError as later:
             self._defer_until(later, deadline)
             raise
-        except errors.NotNowError as error:
+        except errors.RunNotAllowedError as error:
             if push_report(False):
                 raise AirflowFailException(f"{error} {_PARTIALLY_SENT}") from None
             self.log.warning("%s", error)
             raise AirflowSkipException(str(error)) from None
-        except errors.TryReplacedError as error:
+        except errors.TrySupersededError as error:
             # The other try pushes the report: a report of this one would overwrite it.
             self._state_failed = True
             raise AirflowException(str(error)) from None
@@ -219,7 +219,7 @@ class IdempotentOperator(CpaasOperator):
             # Its message names the unknown requests.
             self._state_failed = isinstance(error, errors.JournalUnavailableError)
             push_report(True)
-            kind = AirflowFailException if error.for_good else AirflowException
+            kind = AirflowFailException if error.permanent else AirflowException
             raise kind(str(error)) from None
         except Exception:
             push_report(False)
@@ -256,17 +256,19 @@ class IdempotentOperator(CpaasOperator):
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
         from cpaas_provider.operators._runtime.context import try_info
         from cpaas_provider.operators._runtime.state_store import open_state_store
-        from cpaas_provider.sending.journal.journal import note_no_claim
+        from cpaas_provider.sending.journal.journal import record_nothing_sent
 
         state = open_state_store(context)
         if state is not None and not self.__dict__.get("_state_failed"):
-            note_no_claim(state, try_info(context, self.retries))
+            record_nothing_sent(state, try_info(context, self.retries))
 
-    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return what is to be sent, with the guards of the run."""
         return self.build_request(client, connection)
 
-    def _prepared(self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal) -> Deed:
+    def _prepared(
+        self, context: Context, client: CpaasClient, connection: CpaasConnection, journal: Journal
+    ) -> SendSpec:
         """Return what is to be sent; where it is refused now, the error names what earlier tries sent."""
         from cpaas_provider.sending.spec import Outcome
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Deed, Outcome
+    from cpaas_provider.sending.spec import Outcome, SendSpec
 
 MASKED_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "recipients": masking.recipients,
@@ -67,10 +67,10 @@ class SendMessageOperator(SendOperator):
         """Return a recipient as the service wants it, or raise ValueError."""
         raise NotImplementedError
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return the one message to all allowed recipients."""
         from cpaas_provider.api.counting import counted
-        from cpaas_provider.sending.spec import Deed
+        from cpaas_provider.sending.spec import SendSpec
 
         self._refuse_other_than_text()
         recipients = self._unique_recipients(client)
@@ -92,13 +92,13 @@ class SendMessageOperator(SendOperator):
         if personal is not None:
             personal = {one: personal[one] for one in chosen if one in personal}
         self._refuse_empty_placeholders(list((personal or {}).values()), len(chosen), connection.placeholder_format)
-        return Deed(
+        return SendSpec(
             operation=self.operation,
             recipients=tuple(chosen),
             body={"sender_id": self.sender(connection), **{name: self.rendered(name) for name in self.body_fields}},
             personal=personal and {one: entry["substitutions"] for one, entry in personal.items()},
-            may_begin=partial(self.log_estimate, connection, len(chosen), list((personal or {}).values())),
-            perform=partial(self._perform, client, connection, personal),
+            preflight=partial(self.log_estimate, connection, len(chosen), list((personal or {}).values())),
+            send=partial(self._perform, client, connection, personal),
             evidence=self.evidence(connection),
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Deed
+    from cpaas_provider.sending.spec import SendSpec
 
 
 class _LinksWhenAsked:
@@ -55,15 +55,15 @@ class SendOperator(IdempotentOperator):
         self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
-    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return what is to be sent, guarded against a stale run."""
         from cpaas_provider.operators._runtime.context import run_info
-        from cpaas_provider.sending.run_guard import refuse_untimely
+        from cpaas_provider.sending.run_guard import check_run_may_send
 
         deed = super().prepare(context, client, connection)
 
-        def may_begin() -> None:
-            refuse_untimely(
+        def preflight() -> None:
+            check_run_may_send(
                 run_info(context),
                 timezone.utcnow(),
                 allow_backfill=self.allow_backfill,
@@ -71,6 +71,6 @@ class SendOperator(IdempotentOperator):
             )
             if self.tracking is not None:
                 self.tracking.begin()
-            deed.may_begin()
+            deed.preflight()
 
-        return dataclasses.replace(deed, may_begin=may_begin)
+        return dataclasses.replace(deed, preflight=preflight)

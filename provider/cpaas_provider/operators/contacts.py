@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Deed, Outcome
+    from cpaas_provider.sending.spec import Outcome, SendSpec
 
 # What a template renders where there is no row id yet.
 _NO_ROW = frozenset({"", "None", "null"})
@@ -94,19 +94,19 @@ class _WriteContactRowOperator(CpaasOperator):
 class _CreatingOperator(_WriteContactRowOperator, IdempotentOperator):
     """What operators that add a row have in common: a task instance adds one row, in whatever try."""
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return the one creation."""
-        from cpaas_provider.sending.spec import Deed
+        from cpaas_provider.sending.spec import SendSpec
 
         cells: dict[str, Any] = {}
-        return Deed(
+        return SendSpec(
             operation="create_contact_row",
             # Before it exists a row has no name of its own: it is the task instance's row.
             recipients=("row",),
             body={"columns": self.rendered("columns"), "empty_cell_value": self.empty_cell_value},
             # A row that an earlier try added needs no look at the table.
-            may_begin=lambda: cells.update(self.cells(client)),
-            perform=partial(self._create, client, cells),
+            preflight=lambda: cells.update(self.cells(client)),
+            send=partial(self._create, client, cells),
         )
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Deed, Outcome
+    from cpaas_provider.sending.spec import Outcome, SendSpec
 
 _DEFAULT_EXPIRES_IN = 15
 # What a template renders where there is no code.
@@ -96,10 +96,10 @@ class RequestOtpOperator(SendOperator):
         self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)), expires_in=expires_in)
         self._checked(bounds.if_known(validators.one_of(*bounds.CHANNELS)), channel=channel)
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> Deed:
+    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return the one request for a passcode."""
-        from cpaas_provider.sending.probes import OtpRecords
-        from cpaas_provider.sending.spec import Deed
+        from cpaas_provider.sending.probes import OtpRecordProbe
+        from cpaas_provider.sending.spec import SendSpec
 
         token = self.rendered("token")
         if token is not None and str(token).strip() in _NO_CODE:
@@ -108,12 +108,12 @@ class RequestOtpOperator(SendOperator):
             )
         recipient = self.msisdn(client, self.rendered("recipient"))
         self.skip_unless_allowed(client, recipient)
-        return Deed(
+        return SendSpec(
             operation="request_otp",
             recipients=(recipient,),
             body={"length": self.length, "expires_in": self.expires_in, "token": token, "channel": self.channel},
-            perform=partial(self._request_otp, client),
-            evidence=(OtpRecords(recipient, self._requested), *self.evidence(connection)),
+            send=partial(self._request_otp, client),
+            evidence=(OtpRecordProbe(recipient, self._requested), *self.evidence(connection)),
         )
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:

@@ -17,19 +17,19 @@ from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
-    EvidenceUnreadError,
     PartlyRejectedError,
+    ProbeFailedError,
+    ProbeLaterError,
     RefutedError,
-    SettleLaterError,
-    StillUnknownError,
+    ResendLimitError,
     StoppedError,
     UnknownOutcomeError,
-    named,
+    join_references,
 )
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.model import Entry, State, members_of, still_in_doubt
-from cpaas_provider.sending.shutdown import AbandonedError, Stop
-from cpaas_provider.sending.spec import Deed, OnUnknown, Outcome
+from cpaas_provider.sending.journal.model import RequestRecord, State, members_of, still_in_doubt
+from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
+from cpaas_provider.sending.spec import OnUnknown, Outcome, SendSpec
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ AFTER_LOSS = (
 )
 
 
-class Once:
+class SendEngine:
     """Does a deed so that it happens once, whatever ended earlier tries.
 
     :param client: makes the requests; told to stop when the task is
@@ -64,10 +64,10 @@ class Once:
 
     def __init__(
         self,
-        deed: Deed,
+        deed: SendSpec,
         journal: Journal,
         client: Any,
-        stop: Stop,
+        stop: StopSignal,
         *,
         on_unknown: OnUnknown = OnUnknown.FAIL,
         unknown_timeout: timedelta = timedelta(minutes=10),
@@ -90,9 +90,9 @@ class Once:
 
         :raises CpaasError: when a request was surely not carried out: rejected, or not sent
         :raises SendingError: what else may happen, see there
-        :raises SettleLaterError: when evidence may yet come
+        :raises ProbeLaterError: when evidence may yet come
         """
-        self._journal.note_lost(self._deed.operation, self._deed.recipients)
+        self._journal.record_loss(self._deed.operation, self._deed.recipients)
         self._send_to_those_not_reached()
         self._look_for_all_evidence()
         if doubtful := self._doubtful():
@@ -102,7 +102,7 @@ class Once:
             self._do_as_the_author_wants(doubtful)
         return self.outcome()
 
-    def _do_as_the_author_wants(self, doubtful: Sequence[Entry]) -> None:
+    def _do_as_the_author_wants(self, doubtful: Sequence[RequestRecord]) -> None:
         """Do what ``on_unknown`` says about requests that nothing could be found out about."""
         if self._on_unknown is OnUnknown.RESEND:
             self._resend()
@@ -122,10 +122,10 @@ class Once:
         entries = (entry for entry in self._journal.entries if entry.operation == self._deed.operation)
         return Outcome.of(entries, earlier=not self._requested)
 
-    def _standings(self) -> dict[str, Entry | None]:
+    def _standings(self) -> dict[str, RequestRecord | None]:
         return self._journal.standings(self._deed.operation, self._deed.recipients)
 
-    def _doubtful(self) -> list[Entry]:
+    def _doubtful(self) -> list[RequestRecord]:
         """Return the requests that somebody is in doubt by; of people no longer on the list, too."""
         return [one for one in still_in_doubt(self._journal.entries) if one.operation == self._deed.operation]
 
@@ -156,16 +156,16 @@ class Once:
     def _request(self, recipients: tuple[str, ...]) -> None:
         """Claim, make the request, and note what became of it."""
         deed, stop = self._deed, self._stop
-        stop.call(deed.may_begin, self._client)
-        notes = [stop.call(partial(way.before, self._client), self._client) for way in deed.evidence]
-        stop.refuse_if_requested()
+        stop.call(deed.preflight, self._client)
+        notes = [stop.call(partial(way.snapshot, self._client), self._client) for way in deed.evidence]
+        stop.raise_if_stopped()
         entry = self._journal.claim(deed.operation, recipients, deed.body, deed.personal, evidence=notes or None)
         self._requested = True
         try:
-            result = stop.call(partial(deed.perform, recipients, entry.reference, entry.doubted), self._client)
-        except AbandonedError as error:
+            result = stop.call(partial(deed.send, recipients, entry.reference, entry.doubted), self._client)
+        except AnswerNotAwaitedError as error:
             self._journal.settle(entry, State.UNKNOWN, reason=str(error))
-            raise AbandonedError(f"{error} {in_doubt([entry])}") from None
+            raise AnswerNotAwaitedError(f"{error} {in_doubt([entry])}") from None
         except StoppedError as error:
             self._journal.settle(entry, State.NOT_SENT, reason=str(error))
             raise
@@ -181,7 +181,7 @@ class Once:
         else:
             self._journal.settle(entry, State.ACCEPTED, result=result)
 
-    def _settle_failure(self, entry: Entry, error: CpaasError) -> None:
+    def _settle_failure(self, entry: RequestRecord, error: CpaasError) -> None:
         """Note a failure, and raise it unless it leaves the outcome unknown."""
         if error.maybe_sent:
             self._journal.settle(entry, State.UNKNOWN, reason=str(error))
@@ -196,14 +196,14 @@ class Once:
         for entry in self._doubtful():
             self._look_for_evidence(entry)
 
-    def _look_for_evidence(self, entry: Entry) -> None:
+    def _look_for_evidence(self, entry: RequestRecord) -> None:
         notes = entry.evidence or [None] * len(self._deed.evidence)
         for way, note in zip(self._deed.evidence, notes, strict=False):
             noted = dataclasses.replace(entry, evidence=note)
             try:
-                found = self._stop.call(partial(way.find, self._client, noted), self._client)
+                found = self._stop.call(partial(way.check, self._client, noted), self._client)
             except CpaasError as error:
-                self._stop.refuse_if_requested()
+                self._stop.raise_if_stopped()
                 log.warning("The probe of request %s failed: %s", entry.reference, error)
                 if error.retryable:
                     self._unread = error
@@ -216,28 +216,28 @@ class Once:
                 self._journal.settle(entry, State.ACCEPTED, result=found)
                 return
 
-    def _refute(self, entry: Entry, error: RefutedError) -> None:
+    def _refute(self, entry: RequestRecord, error: RefutedError) -> None:
         """Note that a request came to nothing, and raise that, unless an earlier one of its reference is in doubt."""
         self._journal.settle(entry, State.REJECTED, reason=str(error))
         if entry.state is State.REJECTED:
             raise CpaasRejectedError(str(error), operation=entry.operation)
 
-    def _wait_for_evidence(self, doubtful: Sequence[Entry]) -> None:
-        """Raise SettleLaterError while there is a way that may still tell."""
+    def _wait_for_evidence(self, doubtful: Sequence[RequestRecord]) -> None:
+        """Raise ProbeLaterError while there is a way that may still tell."""
         now = self._clock()
-        patience = max((way.patience for way in self._deed.evidence), default=timedelta())
-        patience = min(patience, self._unknown_timeout)
-        claims = [entry.started_at for entry in doubtful if entry.started_at and entry.started_at + patience > now]
+        max_wait = max((way.max_wait for way in self._deed.evidence), default=timedelta())
+        max_wait = min(max_wait, self._unknown_timeout)
+        claims = [entry.started_at for entry in doubtful if entry.started_at and entry.started_at + max_wait > now]
         if not claims:
             return
         since = max(_FIRST_LOOK, min(now - max(claims), _LONGEST_BETWEEN_LOOKS))
-        until = min(now + since, max(claims) + patience)
-        raise SettleLaterError(f"{in_doubt(doubtful)} A probe may still resolve it.", until)
+        until = min(now + since, max(claims) + max_wait)
+        raise ProbeLaterError(f"{in_doubt(doubtful)} A probe may still resolve it.", until)
 
-    def _refuse_unread_evidence(self, doubtful: Sequence[Entry]) -> None:
+    def _refuse_unread_evidence(self, doubtful: Sequence[RequestRecord]) -> None:
         """Leave to a later try what evidence might have settled, had it been readable."""
         if doubtful and self._unread is not None:
-            raise EvidenceUnreadError(
+            raise ProbeFailedError(
                 f"{in_doubt(doubtful)} The probe failed: {self._unread} Nothing further was sent. A retry of the task "
                 "probes again."
             )
@@ -259,24 +259,24 @@ class Once:
             self._look_for_all_evidence()
             self._refuse_unread_evidence(self._doubtful())
         if any(entry and entry.in_doubt for entry in self._standings().values()):
-            raise StillUnknownError(
+            raise ResendLimitError(
                 f"{in_doubt(self._doubtful())} It was sent {RESENDS} more times in this try. A retry of the task sends "
                 f"it again. If no retry is left: {self._advice()}."
             )
 
-    def _refuse_changed(self, doubtful: Sequence[Entry]) -> None:
+    def _refuse_changed(self, doubtful: Sequence[RequestRecord]) -> None:
         if changed := [entry for entry in doubtful if self._changed(entry)]:
             raise ChangedBodyError(
                 f"{in_doubt(changed)} The content changed since that request was made, so the task neither sends "
                 f"nor skips it. {self._advice()}. Or start a new run."
             )
 
-    def _changed(self, entry: Entry) -> bool:
+    def _changed(self, entry: RequestRecord) -> bool:
         """Tell whether a request said something else than it would now."""
-        prints = self._journal.prints
+        hasher = self._journal.hasher
         if entry.body is None:
             return False
-        if entry.body != prints.body(self._deed.body):
+        if entry.body != hasher.body(self._deed.body):
             return True
         now = self._deed.personal
         if (entry.personal is None) != (not now):
@@ -284,12 +284,12 @@ class Once:
         if not now:
             return False
         return any(
-            entry.personal_of(member) not in (None, prints.body({"": now.get(one)}))
+            entry.personal_of(member) not in (None, hasher.body({"": now.get(one)}))
             for one in self._deed.recipients
-            if (member := prints.recipient(self._deed.operation, one)) in entry.members
+            if (member := hasher.recipient(self._deed.operation, one)) in entry.members
         )
 
-    def _tell_of_changes(self, standings: Mapping[str, Entry | None], left: int) -> None:
+    def _tell_of_changes(self, standings: Mapping[str, RequestRecord | None], left: int) -> None:
         settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
         if any(self._changed(entry) for entry in settled.values()):
             log.warning(
@@ -301,7 +301,7 @@ class Once:
             )
 
 
-def in_doubt(entries: Sequence[Entry]) -> str:
+def in_doubt(entries: Sequence[RequestRecord]) -> str:
     """Return which requests are of unknown outcome and why, in sentences."""
     references = [entry.reference for entry in entries]
     count = len(members_of(entries))
@@ -310,4 +310,4 @@ def in_doubt(entries: Sequence[Entry]) -> str:
     why = "; ".join(reasons[:2]) or "not recorded"
     noun = "row" if all(entry.operation == "create_contact_row" for entry in entries) else "recipient"
     which = "request" if len(references) == 1 else f"{len(references)} requests"
-    return f"Outcome unknown: {which} {named(references)} ({counted(count, noun)}). Cause: {why}."
+    return f"Outcome unknown: {which} {join_references(references)} ({counted(count, noun)}). Cause: {why}."

@@ -15,10 +15,10 @@ _NAMED = 10
 class SendingError(Exception):
     """Base of the errors of a send.
 
-    ``for_good`` means that a retry would not help or could send twice.
+    ``permanent`` means that a retry would not help or could send twice.
     """
 
-    for_good = False
+    permanent = False
 
 
 class JournalUnavailableError(SendingError):
@@ -28,10 +28,10 @@ class JournalUnavailableError(SendingError):
 class JournalTooLargeError(SendingError):
     """The journal has no room for another request, so it was not sent."""
 
-    for_good = True
+    permanent = True
 
 
-class TryReplacedError(SendingError):
+class TrySupersededError(SendingError):
     """Airflow has replaced this try with another one, so this try stops.
 
     Airflow ignores the state of a replaced try. If it was not replaced after all, it is retried.
@@ -42,16 +42,16 @@ class StoppedError(SendingError):
     """Airflow stopped the task, or its ``execution_timeout`` is over."""
 
 
-class NotNowError(SendingError):
+class RunNotAllowedError(SendingError):
     """The run does not send: it is a backfill, a catch-up run or a stale run."""
 
-    for_good = True
+    permanent = True
 
 
 class ChangedBodyError(SendingError):
     """The content changed after a request of unknown outcome was made."""
 
-    for_good = True
+    permanent = True
 
 
 class PartitionChangedError(SendingError):
@@ -60,7 +60,7 @@ class PartitionChangedError(SendingError):
     :param begun: the number when it began
     """
 
-    for_good = True
+    permanent = True
 
     def __init__(self, words: str, *, begun: int) -> None:
         super().__init__(words)
@@ -70,7 +70,7 @@ class PartitionChangedError(SendingError):
 class UnknownOutcomeError(SendingError):
     """The outcome of some requests is unknown, and ``on_unknown`` is ``fail``."""
 
-    for_good = True
+    permanent = True
 
 
 class PartlyRejectedError(SendingError):
@@ -81,7 +81,7 @@ class PartlyRejectedError(SendingError):
     :param rejected: the recipients it was not accepted for
     """
 
-    for_good = True
+    permanent = True
 
     def __init__(self, message: str, reason: str, result: dict[str, Any], rejected: Sequence[str]) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ class PartlyRejectedError(SendingError):
         self.rejected = tuple(rejected)
 
 
-class EvidenceUnreadError(SendingError):
+class ProbeFailedError(SendingError):
     """The probe of a request of unknown outcome failed. A retry probes again."""
 
 
@@ -98,11 +98,11 @@ class RefutedError(SendingError):
     """A probe established that a request was not accepted."""
 
 
-class StillUnknownError(SendingError):
+class ResendLimitError(SendingError):
     """Requests were sent again (``on_unknown`` is ``resend``), and their outcome is still unknown."""
 
 
-class LaterError(SendingError):
+class RetryLaterError(SendingError):
     """The task is deferred until ``until``: nothing can be done before."""
 
     def __init__(self, message: str, until: datetime) -> None:
@@ -110,11 +110,11 @@ class LaterError(SendingError):
         self.until = until
 
 
-class SettleLaterError(LaterError):
+class ProbeLaterError(RetryLaterError):
     """A probe may still resolve a request of unknown outcome, so the task is deferred."""
 
 
-def named(references: Sequence[str]) -> str:
+def join_references(references: Sequence[str]) -> str:
     """Return references as part of a sentence, not more than a person reads."""
     more = f" and {len(references) - _NAMED} more" if len(references) > _NAMED else ""
     return ", ".join(references[:_NAMED]) + more

@@ -20,7 +20,7 @@ _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
-class Fingerprints:
+class KeyedHasher:
     """The hashes of one task instance, the same in each of its tries.
 
     Numbers are few enough to be tried out one by one, so the hash is keyed with a secret that does not lie beside it.
@@ -35,7 +35,7 @@ class Fingerprints:
         self._keyed = hmac.new(key, digestmod=sha256)
 
     @property
-    def lock(self) -> str:
+    def key_id(self) -> str:
         """What tells whether a journal was written with the same secret; it opens nothing else."""
         return self._hash("lock")
 
@@ -51,9 +51,9 @@ class Fingerprints:
         """Return the hash of what is said to one recipient alone, in six bytes."""
         return self._of(f"words\0{words}".encode())[:WORDS_BYTES]
 
-    def reference_of_pack(self, operation: str, members: Iterable[bytes], edition: int) -> str:
+    def batch_reference(self, operation: str, members: Iterable[bytes], resend_epoch: int) -> str:
         """Return the name of a request to members, in whatever order they stand."""
-        head = f"pack\0{operation}\0{edition}\0".encode()
+        head = f"pack\0{operation}\0{resend_epoch}\0".encode()
         digest = self._of(head + b"".join(sorted(members)))[:12]
         # Quicker than base32, as there may be a million, and in letters alone, lest one looks like a number or a code.
         return _REFERENCE_PREFIX + digest.hex().translate(_LETTERS)
@@ -62,13 +62,13 @@ class Fingerprints:
         """Return the hash of what is sent, in whatever order its fields stand."""
         return self._hash("body", fields)
 
-    def reference(self, operation: str, members: Iterable[str], edition: int) -> str:
+    def reference(self, operation: str, members: Iterable[str], resend_epoch: int) -> str:
         """Return the name of a request: the same for the same members, in whatever order they stand.
 
         :param members: hashes of its recipients
-        :param edition: which deliberate repetition of the whole send it belongs to
+        :param resend_epoch: which deliberate repetition of the whole send it belongs to
         """
-        return _named(self._digest("reference", operation, edition, sorted(members)))
+        return _named(self._digest("reference", operation, resend_epoch, sorted(members)))
 
     def _hash(self, *parts: Any) -> str:
         return b32encode(self._digest(*parts)[:10]).decode().lower()

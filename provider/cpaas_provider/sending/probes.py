@@ -11,7 +11,7 @@ from cpaas_provider.api.errors import CpaasNotFoundError, CpaasRejectedError
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.sending.journal.model import Entry
+    from cpaas_provider.sending.journal.model import RequestRecord
 
 CLOCK_SKEW = timedelta(minutes=2)
 """How far the service's clock may be from ours."""
@@ -20,20 +20,20 @@ _LONGEST_REQUEST = timedelta(minutes=10)
 _RECENT = timedelta(hours=1)
 
 
-class OtpRecords:
+class OtpRecordProbe:
     """Exactly one new record of the recipient, made when the request was, is that request's; anything else is no proof.
 
     :param recipient: international digits
     :param result_of: makes a record the result the request itself would have had
     """
 
-    patience = timedelta(seconds=30)
+    max_wait = timedelta(seconds=30)
 
     def __init__(self, recipient: str, result_of: Callable[[OtpToken], dict[str, Any]]) -> None:
         self._recipient = recipient
         self._result_of = result_of
 
-    def before(self, client: CpaasClient) -> list[str] | None:
+    def snapshot(self, client: CpaasClient) -> list[str] | None:
         """Return the ids of records that could be mistaken for the request's own.
 
         :return: ``None`` where the service does not let them be read, and there will be no evidence
@@ -45,7 +45,7 @@ class OtpRecords:
         recent = datetime.now(UTC) - _RECENT
         return [record.id for record in records if record.created_datetime >= recent]
 
-    def find(self, client: CpaasClient, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: CpaasClient, entry: RequestRecord) -> dict[str, Any] | None:
         """Return the result of the request, if there is one record that can only be its own."""
         if entry.evidence is None or entry.started_at is None:
             return None

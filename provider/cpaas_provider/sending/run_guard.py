@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cpaas_provider.sending.errors import NotNowError
+from cpaas_provider.sending.errors import RunNotAllowedError
 
 MAX_LATENESS = timedelta(days=1)
 
@@ -16,7 +16,7 @@ _LIFTED_BY = "Nothing was sent. `allow_backfill=True` lets such runs send."
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunInfo:
     """What decides whether a run may send.
 
     :param run_type: Airflow's word for what made the run
@@ -45,26 +45,26 @@ class RunFacts:
         return self.started > self.next_due + SCHEDULING_SLACK
 
 
-def refuse_untimely(run: RunFacts, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
+def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
     """Raise where a run must not send: a message of last March helps nobody.
 
     :param allow_backfill: let backfills and caught up runs send, however late
     :param max_lateness: how long after its time any other run may send; ``None`` lets it always
-    :raises NotNowError: saying why
+    :raises RunNotAllowedError: saying why
     """
     if run.is_backfill or run.is_caught_up:
         if not allow_backfill:
-            raise NotNowError(
+            raise RunNotAllowedError(
                 f"This run is a backfill. {_LIFTED_BY}" if run.is_backfill else f"{_caught_up(run)} {_LIFTED_BY}"
             )
     elif max_lateness is not None and now - run.run_after > max_lateness:
-        raise NotNowError(
+        raise RunNotAllowedError(
             f"This run is stale: it was due at {run.run_after.isoformat(timespec='minutes')}, longer ago than "
             f"max_lateness ({max_lateness}) allows. Nothing was sent. Start a new run, or raise max_lateness."
         )
 
 
-def _caught_up(run: RunFacts) -> str:
+def _caught_up(run: RunInfo) -> str:
     due, began, successor = (
         one.isoformat(timespec="minutes") if one else "an unknown time"
         for one in (run.run_after, run.started, run.next_due)

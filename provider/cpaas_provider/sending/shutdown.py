@@ -17,10 +17,10 @@ T = TypeVar("T")
 STOP_GRACE = 4.0
 """Seconds an answer is waited for after the stop; Airflow kills a task 5 seconds after asking it to end."""
 
-_LAST_MOMENT = 1.0
+_FLUSH_MARGIN = 1.0
 
 
-class AbandonedError(StoppedError):
+class AnswerNotAwaitedError(StoppedError):
     """A request was in flight when the task had to end."""
 
 
@@ -28,7 +28,7 @@ class _Stoppable(Protocol):
     def stop(self) -> None: ...
 
 
-class Stop:
+class StopSignal:
     """Says when a task has to end, and carries out its requests so that it can.
 
     ``request`` is called by ``on_kill``, in a signal handler; everything else by the task's own thread. A request runs
@@ -61,7 +61,7 @@ class Stop:
         self._events.put(("stop",))
         self._wake()
 
-    async def asked(self) -> None:
+    async def wait(self) -> None:
         """Return once nothing new may begin, for code on an event loop."""
         import asyncio
 
@@ -85,7 +85,7 @@ class Stop:
         """Whether nothing new may begin."""
         return self._since() is not None
 
-    def refuse_if_requested(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise where nothing new may begin."""
         if self.requested:
             raise StoppedError(f"{self._why()} Nothing more was sent. A retry of the task continues from here.")
@@ -95,9 +95,9 @@ class Stop:
 
         :param client: what ``work`` makes its request with; told to let nothing further leave once the stop is asked
         :raises StoppedError: when the stop came before the request was begun
-        :raises AbandonedError: when no answer came in the last moment after the stop
+        :raises AnswerNotAwaitedError: when no answer came in the last moment after the stop
         """
-        self.refuse_if_requested()
+        self.raise_if_stopped()
         events = self._events = queue.SimpleQueue()
         if self._asked_at is not None:
             events.put(("stop",))
@@ -117,7 +117,7 @@ class Stop:
                 told = True
                 client.stop()
             elif kind == "late" and told:
-                raise AbandonedError(f"{self._why()} A request was in flight, and no response had arrived.")
+                raise AnswerNotAwaitedError(f"{self._why()} A request was in flight, and no response had arrived.")
 
     def pause(self, seconds: float) -> None:
         """Let time pass; the stop ends it at once.
@@ -126,11 +126,11 @@ class Stop:
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self.refuse_if_requested()
+            self.raise_if_stopped()
             left = min(left, self._seconds_to_own_limit(left))
             with contextlib.suppress(queue.Empty):
                 self._events.get(timeout=max(left, 0.0))
-        self.refuse_if_requested()
+        self.raise_if_stopped()
 
     def _since(self) -> float | None:
         """Return the moment of the stop, once it is there."""
@@ -144,7 +144,7 @@ class Stop:
         if since is None:
             return None if self._own_limit is None else self._seconds_to_own_limit(0.0)
         # On our own limit Airflow's follows after the grace: the journal is to be written before.
-        early = 0.0 if since != self._own_limit else min(_LAST_MOMENT, self._grace / 4)
+        early = 0.0 if since != self._own_limit else min(_FLUSH_MARGIN, self._grace / 4)
         return max(0.0, since + self._grace - early - time.monotonic())
 
     def _seconds_to_own_limit(self, default: float) -> float:

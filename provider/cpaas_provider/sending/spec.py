@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from cpaas_provider.sending.journal.model import Entry, State, members_of, still_in_doubt
+from cpaas_provider.sending.journal.model import RequestRecord, State, members_of, still_in_doubt
 
 
 class OnUnknown(StrEnum):
@@ -19,18 +19,18 @@ class OnUnknown(StrEnum):
     RESEND = "resend"
 
 
-class Evidence(Protocol):
+class OutcomeProbe(Protocol):
     """A way to find out whether a request was carried out.
 
-    ``patience`` is for how long after the claim it may still learn something.
+    ``max_wait`` is for how long after the claim it may still learn something.
     """
 
-    patience: timedelta
+    max_wait: timedelta
 
-    def before(self, client: Any) -> Any:
+    def snapshot(self, client: Any) -> Any:
         """Return small JSON to note with the claim, ``None`` where there is nothing to note."""
 
-    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         """Return the result of a request that was carried out, ``None`` where that cannot be told.
 
         :raises RefutedError: when it came to nothing
@@ -38,26 +38,26 @@ class Evidence(Protocol):
 
 
 @dataclass(frozen=True)
-class Deed:
+class SendSpec:
     """What a task instance is to do once.
 
     :param operation: the operation's name
     :param recipients: whom it reaches, normalised, each once
     :param body: what it says to all of them
     :param personal: what it says to each of them alone
-    :param perform: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
+    :param send: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
         request to them is unknown; returns small JSON, or raises CpaasError or PartlyRejectedError
-    :param may_begin: called where something is to be sent, before it is claimed; raises where it may not be
-    :param evidence: ways to find out what became of it
+    :param preflight: called where something is to be sent, before it is claimed; raises where it may not be
+    :param probes: ways to find out what became of it
     """
 
     operation: str
     recipients: tuple[str, ...]
     body: Mapping[str, Any] = field(repr=False)
-    perform: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
+    send: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
     personal: Mapping[str, Any] | None = field(default=None, repr=False)
-    may_begin: Callable[[], None] = lambda: None
-    evidence: Sequence[Evidence] = ()
+    preflight: Callable[[], None] = lambda: None
+    evidence: Sequence[OutcomeProbe] = ()
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Outcome:
     :param earlier: whether all of it was done by earlier tries, and this one made no request
     """
 
-    settled: tuple[Entry, ...] = ()
-    unknown: tuple[Entry, ...] = ()
+    settled: tuple[RequestRecord, ...] = ()
+    unknown: tuple[RequestRecord, ...] = ()
     earlier: bool = False
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], *, earlier: bool = True) -> Self:
+    def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
         """Return what requests came to."""
         entries = tuple(entries)
         settled = tuple(entry for entry in entries if entry.state is State.ACCEPTED)

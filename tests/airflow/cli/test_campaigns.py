@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 
 from cpaas_provider.operators import SmsCampaignOperator
 from cpaas_provider.sending.hashing import MEMBER_BYTES
-from cpaas_provider.sending.journal.log import FULL, ROOM, Batch, Claim, End, Segment
+from cpaas_provider.sending.journal.log import MAX_BYTES, ROLL_BYTES, Intent, LogEntry, Result, Segment
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow.cli import test_journal as of_single_requests
@@ -67,17 +67,17 @@ class Campaign:
         return [Segment.from_json(one.value) for series in range(9) for one in read_series(get, series)]
 
     @property
-    def batches(self) -> list[Batch]:
-        return [Batch.from_text(batch) for segment in self.segments for batch in segment.batches]
+    def batches(self) -> list[LogEntry]:
+        return [LogEntry.from_text(batch) for segment in self.segments for batch in segment.batches]
 
     @property
     def states(self) -> dict[str, list[str]]:
         """Return how the requests stand, by reference."""
-        claims = {claim.number: claim.reference for batch in self.batches for claim in batch.claims}
-        ends = {end.number: end.state.value for batch in self.batches for end in batch.ends}
+        intents = {claim.number: claim.reference for batch in self.batches for claim in batch.intents}
+        results = {end.number: end.state.value for batch in self.batches for end in batch.results}
         found: dict[str, list[str]] = {}
-        for number, reference in claims.items():
-            found.setdefault(reference, []).append(ends.get(number, "pending"))
+        for number, reference in intents.items():
+            found.setdefault(reference, []).append(results.get(number, "pending"))
         return found
 
     def in_state(self, state: str) -> list[str]:
@@ -99,10 +99,10 @@ class Campaign:
 
         def forget(stored: dict[str, Any]) -> None:
             for index, text in enumerate(stored["batches"]):
-                batch = Batch.from_text(text)
+                batch = LogEntry.from_text(text)
                 at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
-                ends = [end for end in batch.ends if end.state is not State.UNKNOWN]
-                stored["batches"][index] = dataclasses.replace(batch, at=at, ends=ends).as_text()
+                results = [end for end in batch.results if end.state is not State.UNKNOWN]
+                stored["batches"][index] = dataclasses.replace(batch, at=at, results=results).as_text()
 
         self.rewrite(forget, all_parts=True)
         return self
@@ -113,11 +113,11 @@ class Campaign:
         def swell(stored: dict[str, Any]) -> None:
             while (room := size - len(json.dumps(stored["batches"]))) > 0:
                 members = random.randbytes(MEMBER_BYTES * min(500, max(1, room // 20)))
-                number = 1000 + sum(len(Batch.from_text(batch).claims) for batch in stored["batches"])
-                batch = Batch.from_text(stored["batches"][-1])
-                claim = Claim(number, f"cpaas-filled{number}", members)
-                end = End(number, State.ACCEPTED, ("m", 1.0, 1.0))
-                filling = Batch(batch.at, batch.try_number, batch.generation, batch.body, [claim], [end])
+                number = 1000 + sum(len(LogEntry.from_text(batch).intents) for batch in stored["batches"])
+                batch = LogEntry.from_text(stored["batches"][-1])
+                claim = Intent(number, f"cpaas-filled{number}", members)
+                end = Result(number, State.ACCEPTED, ("m", 1.0, 1.0))
+                filling = LogEntry(batch.at, batch.try_number, batch.clear_epoch, batch.body, [claim], [end])
                 stored["batches"].append(filling.as_text())
 
         self.rewrite(swell)
@@ -173,12 +173,12 @@ class TestMarkUnsent:
         reference = campaign.in_state("unknown")[0]
 
         def reach_one(stored: dict[str, Any]) -> None:
-            batch = Batch.from_text(stored["batches"][-1])
-            (claim,) = (one for kept in stored["batches"] for one in Batch.from_text(kept).claims)
-            again = Claim(1, "cpaas-again", claim.members[:MEMBER_BYTES])
-            end = End(1, State.ACCEPTED, ("m", 4.0, 1.0))
+            batch = LogEntry.from_text(stored["batches"][-1])
+            (claim,) = (one for kept in stored["batches"] for one in LogEntry.from_text(kept).intents)
+            again = Intent(1, "cpaas-again", claim.members[:MEMBER_BYTES])
+            end = Result(1, State.ACCEPTED, ("m", 4.0, 1.0))
             stored["batches"].append(
-                Batch(batch.at, batch.try_number, batch.generation, batch.body, [again], [end]).as_text()
+                LogEntry(batch.at, batch.try_number, batch.clear_epoch, batch.body, [again], [end]).as_text()
             )
 
         campaign.rewrite(reach_one)
@@ -219,7 +219,7 @@ class TestMarkSent:
         said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
         assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
-        (end,) = (end for batch in campaign.batches for end in batch.ends if end.resolution)
+        (end,) = (end for batch in campaign.batches for end in batch.results if end.resolution)
         assert (end.state, end.result, end.resolution) == (State.ACCEPTED, ("msg_9", None, None), "sent")
         assert (end.reason or "").startswith("manually resolved as sent (before: ")
         assert campaign.states[second] == ["unknown"]
@@ -242,7 +242,7 @@ class TestWhereItIsWritten:
     """A decision is added to the log and changes nothing that stands there."""
 
     def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
-        campaign.fill(FULL)
+        campaign.fill(ROLL_BYTES)
         before = {row.key: row.value for row in campaign.run.stored()}
         (last,) = campaign.segments
         journal("resolve", "--not-sent", *campaign.ids, "--yes")
@@ -252,8 +252,8 @@ class TestWhereItIsWritten:
         first, second = campaign.segments
         assert (first.batches, len(second.batches)) == (last.batches, 1)
         assert second.continues(first)
-        assert (second.generation, second.lost) == (first.generation, first.lost)
-        assert not campaign.batches[-1].claims
+        assert (second.clear_epoch, second.lost) == (first.clear_epoch, first.lost)
+        assert not campaign.batches[-1].intents
         assert {row.expires_at for row in campaign.run.stored()} == {None}
         assert "No unresolved requests" in journal("show", *campaign.ids).out
         ended = campaign.run.clear().once()
@@ -264,11 +264,11 @@ class TestWhereItIsWritten:
         campaign = Campaign(stage, "ada").loses_answers(1)
 
         def multiply(stored: dict[str, Any]) -> None:
-            batches = [Batch.from_text(batch) for batch in stored["batches"]]
-            (first,) = (claim for batch in batches for claim in batch.claims)
+            batches = [LogEntry.from_text(batch) for batch in stored["batches"]]
+            (first,) = (claim for batch in batches for claim in batch.intents)
             many = [dataclasses.replace(first, number=n, reference=f"cpaas-{n}") for n in range(1, 700)]
             last = dataclasses.replace(
-                batches[-1], at=datetime(2026, 1, 1, tzinfo=UTC), claims=[*batches[-1].claims, *many]
+                batches[-1], at=datetime(2026, 1, 1, tzinfo=UTC), intents=[*batches[-1].intents, *many]
             )
             stored["batches"][-1] = last.as_text()
 
@@ -278,7 +278,7 @@ class TestWhereItIsWritten:
         assert "Resolved as not sent: 700 requests to 1 recipient" in said.out
         assert "  and 680 more\n" in said.out
         assert len(campaign.segments) > 2
-        assert all(len(row.value) < ROOM + 2000 for row in campaign.run.stored())
+        assert all(len(row.value) < MAX_BYTES + 2000 for row in campaign.run.stored())
         assert {states[0] for states in campaign.states.values()} == {"not_sent"}
         assert campaign.run.clear().once().result["sent"] == 1
 
@@ -315,9 +315,9 @@ class TestRefused:
         claimed = campaign.in_state("pending")[1]
 
         def know_one(stored: dict[str, Any]) -> None:
-            last = Batch.from_text(stored["batches"][-1])
-            end = End(0, State.UNKNOWN, reason="the connection broke")
-            stored["batches"][-1] = dataclasses.replace(last, ends=[*last.ends, end]).as_text()
+            last = LogEntry.from_text(stored["batches"][-1])
+            end = Result(0, State.UNKNOWN, reason="the connection broke")
+            stored["batches"][-1] = dataclasses.replace(last, results=[*last.results, end]).as_text()
 
         campaign.rewrite(know_one)
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
@@ -340,7 +340,7 @@ class TestRefused:
         keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
 
         def think(*_: object, **__: object) -> bool:
-            value = json.dumps(campaign.segments[0].emptied().as_json())
+            value = json.dumps(campaign.segments[0].following().as_json())
             with create_session() as session:
                 mine = TaskStateStoreModel.run_id == campaign.run.run_id
                 row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
@@ -446,7 +446,7 @@ class TestSeen:
             said = journal(*command, "--output", output)
             assert said.status == 0, said.err
             assert campaign.in_state("unknown")[0] in said.out
-            for member, _ in (pair for batch in campaign.batches for claim in batch.claims for pair in claim.each()):
+            for member, _ in (pair for batch in campaign.batches for claim in batch.intents for pair in claim.each()):
                 assert member.hex() not in said.out
             assert campaign.batches[0].body not in said.out
             assert "2348" not in said.out

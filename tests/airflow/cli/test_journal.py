@@ -24,7 +24,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.sending.probes import OtpRecords
+from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.command_line import CommandLine, Said
 from tests.airflow.harness.stage import Stage, digits, fault, on_stage, phone
 from tests.airflow.harness.tries import Run, new_dag
@@ -515,7 +515,7 @@ WORDED = {
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no record shows at once is unknown at once."""
-    monkeypatch.setattr(OtpRecords, "patience", timedelta())
+    monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
 
 
 @pytest.mark.usefixtures("no_patience")

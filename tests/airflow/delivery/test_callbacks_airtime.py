@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver.received import ReceivedReport
 from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
-from cpaas_provider.sending.journal.model import Entry, State
+from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sending.spec import OnUnknown
 from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.deeds import AIRTIME
@@ -101,15 +101,15 @@ def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage,
 def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     tmp_path: Path, status: str, doubted: bool, settles: bool
 ) -> None:
-    entry = Entry("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
+    entry = RequestRecord("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
         save_reports(store, told("pack", status))
         evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         if settles:
-            assert evidence.find(None, entry) == {"id": "buy-1", "status": status}
+            assert evidence.check(None, entry) == {"id": "buy-1", "status": status}
         else:
             with pytest.raises(RefutedError, match=status):
-                evidence.find(None, entry)
+                evidence.check(None, entry)
 
 
 def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,10 +120,10 @@ def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pyt
     world.clear(dropped=False)
     world.policy, world.looks = OnUnknown.FAIL, True
 
-    def refuted(client: Any, entry: Entry) -> None:
+    def refuted(client: Any, entry: RequestRecord) -> None:
         raise RefutedError("A report says failed.")
 
-    way = SimpleNamespace(patience=dt.timedelta(), before=lambda client: None, find=refuted)
+    way = SimpleNamespace(max_wait=dt.timedelta(), snapshot=lambda client: None, check=refuted)
     monkeypatch.setattr(world, "evidence", lambda attempt: way)
     ended = world.run()
     assert isinstance(ended.error, UnknownOutcomeError)

@@ -27,7 +27,7 @@ from sqlalchemy import delete
 from cpaas_provider.api import core
 from cpaas_provider.sending.campaign import campaign
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
-from cpaas_provider.sending.probes import OtpRecords
+from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import DagRunResult, run
 from tests.ports import closed_port
@@ -235,7 +235,7 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
         # Nor those between two times that a campaign sends to the same people again.
         patch.setattr(campaign, "_LONGEST_FIRST_PAUSE", 0.01)
         # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
-        patch.setattr(OtpRecords, "patience", timedelta())
+        patch.setattr(OtpRecordProbe, "max_wait", timedelta())
         stage = Stage(sandbox, patch, settings)
         for name, changes in {**usual, **connections}.items():
             stage.connect(name, **changes)

@@ -12,7 +12,7 @@ from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending import engine
-from cpaas_provider.sending.journal.model import Entry
+from cpaas_provider.sending.journal.model import RequestRecord
 from tests.airflow.harness.deeds import SMS, FailsAfterwards
 from tests.airflow.harness.stage import Stage, phone
 from tests.airflow.harness.tries import Run, new_dag
@@ -26,17 +26,17 @@ class Reports:
     :param after: how often it is asked in vain
     """
 
-    def __init__(self, after: int, *, patience: float = 60, notes: Any = None, error: Exception | None = None) -> None:
-        self.patience = dt.timedelta(seconds=patience)
-        self.asked: list[Entry] = []
+    def __init__(self, after: int, *, max_wait: float = 60, notes: Any = None, error: Exception | None = None) -> None:
+        self.max_wait = dt.timedelta(seconds=max_wait)
+        self.asked: list[RequestRecord] = []
         self._after = after
         self._notes = notes
         self._error = error
 
-    def before(self, client: Any) -> Any:
+    def snapshot(self, client: Any) -> Any:
         return self._notes
 
-    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         self.asked.append(entry)
         if self._error:
             raise self._error
@@ -122,7 +122,7 @@ def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
 
 
 def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
-    run = sending(Reports(after=99, patience=50), unknown_timeout=600)
+    run = sending(Reports(after=99, max_wait=50), unknown_timeout=600)
     assert run.once().state == "deferred"
     assert run.requested_earlier(seconds=50).fires(early=True).once().state == "failed"
 

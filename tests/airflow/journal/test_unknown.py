@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cpaas_provider.sending import engine
-from cpaas_provider.sending.probes import OtpRecords
+from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.deeds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, fault, phone
 
@@ -154,7 +154,7 @@ def test_of_a_pack_every_recipient_is_unknown_and_the_rest_is_counted_as_sent(st
 class TestPasscodes:
     @pytest.fixture(autouse=True)
     def patient(self, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(OtpRecords, "patience", timedelta(seconds=30))
+        monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta(seconds=30))
 
     def test_the_one_new_record_settles_it(self, stage: Stage) -> None:
         OTP.lose(stage, "cut_after")

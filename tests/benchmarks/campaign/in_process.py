@@ -20,13 +20,13 @@ from typing import Any
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.content import SMS, Message
-from cpaas_provider.sending.campaign.loader import Columns, Planner
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
-from cpaas_provider.sending.journal.journal import Store, TryFacts
-from cpaas_provider.sending.journal.log import Ledger
-from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
+from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.journal.journal import StateStore, TryInfo
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
 from tests.benchmarks.campaign.people import write_csv
@@ -52,15 +52,15 @@ def source_of(place: Place) -> Source:
 
 @contextlib.contextmanager
 def planned(
-    source: Source, store: Store, recipients: int = RECIPIENTS, in_flight: int = IN_FLIGHT
+    source: Source, store: StateStore, recipients: int = RECIPIENTS, in_flight: int = IN_FLIGHT
 ) -> Iterator[Campaign]:
     """Draw up a campaign to everybody a source names."""
-    message = Message(SMS, {"content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True)
-    ledger = Ledger(store, [API_KEY], ("task", "bench"), SMS.operation, TryFacts(1, 0, 0))
-    with Plan() as plan:
-        campaign = Campaign(plan, ledger, message, Terms(recipients, 4 * in_flight), Stop(), "bench")
-        planner = Planner(plan, message, ledger.prints, default_region=None)
-        campaign.draw_up(planner, source, Columns("phone"), tests=None, banned=None)
+    message = Content(SMS, {"content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True)
+    ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.operation, TryInfo(1, 0, 0))
+    with RecipientTable() as plan:
+        campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), StopSignal(), "bench")
+        planner = RecipientLoader(plan, message, ledger.hasher, default_region=None)
+        campaign.prepare(planner, source, Columns("phone"), tests=None, banned=None)
         yield campaign
 
 
@@ -82,7 +82,11 @@ def dry_run(place: Place) -> dict[str, Any]:
     with planned(source_of(place), Nowhere()) as campaign:
         counts = campaign.plan.counts()
         pages = sum(pages * texts for _, pages, texts in campaign.plan.lengths())
-        return {"recipients": counts[Fate.NOT_SENT], "duplicates": counts[Fate.DUPLICATE], "pages": pages}
+        return {
+            "recipients": counts[RecipientStatus.NOT_SENT],
+            "duplicates": counts[RecipientStatus.DUPLICATE],
+            "pages": pages,
+        }
 
 
 def send(place: Place) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def send(place: Place) -> dict[str, Any]:
             with planned(source_of(place), state) as campaign:
                 campaign.send(lambda: _line(server.url, IN_FLIGHT))
                 counts = campaign.plan.counts()
-        return {"sent": counts[Fate.SENT], "requests": server.arrived().requests}
+        return {"sent": counts[RecipientStatus.SENT], "requests": server.arrived().requests}
 
 
 def planning_rate(count: int = 200_000) -> float:
@@ -108,7 +112,7 @@ def planning_rate(count: int = 200_000) -> float:
 
 
 @contextlib.asynccontextmanager
-async def _line(url: str, in_flight: int) -> AsyncIterator[Line]:
+async def _line(url: str, in_flight: int) -> AsyncIterator[SendSession]:
     limits = {"requests_per_second": NO_LIMIT, "max_concurrency": in_flight}
     async with await asyncio.to_thread(AsyncCpaasClient, url, API_KEY, **limits) as client:
 
@@ -117,7 +121,7 @@ async def _line(url: str, in_flight: int) -> AsyncIterator[Line]:
                 recipients, "Shop", TEXT, personalisation=personalisation, external_ref=reference
             )
 
-        yield Line(client, send_sms)
+        yield SendSession(client, send_sms)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from cpaas_provider.contacts.sync.decisions import SyncRules, in_step
 from cpaas_provider.contacts.sync.spool import WorkItem
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.database import open_database
-from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sources import CsvSource
 from tests.benchmarks.contacts.rows import COLUMNS, KEY
 
@@ -85,7 +85,7 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
             spec,
             database,
             table,
-            Stop(),
+            StopSignal(),
             conn_id="bench",
             base_url=given["url"],
             default_region=None,

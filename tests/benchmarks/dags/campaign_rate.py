@@ -59,7 +59,7 @@ class _MeasuredCampaign(SmsCampaignOperator):
         if not self.windows:
             from cpaas_provider.sending.campaign import campaign
 
-            campaign.Keeper = _WithoutJournal
+            campaign.JournalWriter = _WithoutJournal
         self.max_pending_requests = client.settings.max_concurrency * max(1, self.windows)
         return super().carry_out(context, client, connection, deadline)
 

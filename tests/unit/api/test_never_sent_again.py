@@ -18,7 +18,7 @@ from cpaas_provider.api import endpoints, errors
 from cpaas_provider.api.endpoints import Effect, Endpoint
 from cpaas_provider.api.responses import read_answer
 from cpaas_provider.api.wire import Answer
-from cpaas_provider.sending.campaign.rejections import Consequence, judge
+from cpaas_provider.sending.campaign.rejections import NextStep, classify
 from cpaas_provider.sending.journal.model import State
 
 ADA, WHEN = "2348031234567", "2026-03-01T10:20:30+01:00"
@@ -119,11 +119,11 @@ def broken_law(endpoint: Endpoint[Any], case: Case) -> str | None:
     except errors.CpaasError as error:
         if whole:
             return f"an accepted resource is {type(error).__name__}"
-        state, consequence = judge(error, 10)
+        state, consequence = classify(error, 10)
         if may_be_accepted(endpoint, case):
             if error.retryable or not error.maybe_sent or state is not State.UNKNOWN:
                 return f"what may have been accepted is {type(error).__name__}"
-            return None if consequence is Consequence.GO_ON else f"what may have been accepted is to {consequence}"
+            return None if consequence is NextStep.GO_ON else f"what may have been accepted is to {consequence}"
         if error.maybe_sent:
             return "what was surely refused is unknown"
         if endpoint.effect is Effect.PURCHASE and error.retryable and 429 not in (case.line, case.status):

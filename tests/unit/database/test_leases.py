@@ -14,7 +14,7 @@ import pytest
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from cpaas_provider.sending.journal.journal import Journal, Store, TryFacts
+from cpaas_provider.sending.journal.journal import Journal, StateStore, TryInfo
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from tests.unit.database.workers import Worker
 
@@ -87,8 +87,8 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
     def opened(owner: str) -> tuple[LeasedState, Journal]:
         state = state_of(owner)
         state.acquire()
-        store: Store = state
-        return state, Journal(store, ["secret"], ("campaign",), TryFacts(1, 0, 0))
+        store: StateStore = state
+        return state, Journal(store, ["secret"], ("campaign",), TryInfo(1, 0, 0))
 
     state, journal = opened("run one")
     entry = journal.claim("sms", ["2348030001111"], {"content": "hello"})

@@ -22,7 +22,7 @@ from cpaas_provider.hooks.connection import _CONVERSIONS
 from cpaas_provider.operators._runtime.contact_sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
 from cpaas_provider.sending.campaign.progress import Progress
-from cpaas_provider.sending.campaign.recipients import Fate
+from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sending.campaign.results_file import OF_A_CAMPAIGN
 from cpaas_provider.sensors._delivery_results import COLUMNS
 from tests.unit.docs import DOCS, PAGES, ROOT
@@ -190,9 +190,9 @@ def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
     for column in (*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS):
         assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
     assert set(meanings.COLUMNS) == {*OF_A_CAMPAIGN, *OF_A_SYNC, *COLUMNS}
-    for word in (*(member.name.lower() for member in (*Fate, *DeliveryStatus)), *Outcome):
+    for word in (*(member.name.lower() for member in (*RecipientStatus, *DeliveryStatus)), *Outcome):
         assert re.search(rf"^\| `{word}` \| \S", text, re.M), word
-    assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in Fate}
+    assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in RecipientStatus}
     assert set(meanings.CONTACT_OUTCOMES) == {*Outcome}
     assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in DeliveryStatus}
 

@@ -23,25 +23,25 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.engine import RESENDS, Deed, Once, OnUnknown, Outcome
+from cpaas_provider.sending.engine import RESENDS, OnUnknown, Outcome, SendEngine, SendSpec
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
-    EvidenceUnreadError,
     JournalUnavailableError,
-    NotNowError,
     PartlyRejectedError,
-    SettleLaterError,
-    StillUnknownError,
+    ProbeFailedError,
+    ProbeLaterError,
+    ResendLimitError,
+    RunNotAllowedError,
     StoppedError,
-    TryReplacedError,
+    TrySupersededError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.hashing import Fingerprints, task_identity
+from cpaas_provider.sending.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal import resolution
-from cpaas_provider.sending.journal.journal import Journal, TryFacts
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, Entry, Pages, State
-from cpaas_provider.sending.journal.resolution import Decision
-from cpaas_provider.sending.shutdown import AbandonedError, Stop
+from cpaas_provider.sending.journal.journal import Journal, TryInfo
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, Pages, RequestRecord, State
+from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from tests.unit.sending.answers import Form, read, untouched
 
 OPERATION = "send_sms"
@@ -146,8 +146,8 @@ class Attempt:
     owner: int
     plan: Plan
     policy: OnUnknown
-    stop: Stop
-    edition: int
+    stop: StopSignal
+    resend_epoch: int
     sets: Iterator[AtSet] = field(init=False)
     looks: Iterator[AtLook] = field(init=False)
     answers: Iterator[AtRequest | Form] = field(init=False)
@@ -160,7 +160,7 @@ class Attempt:
     killed: bool = False
     outcome: Outcome | None = None
     error: Exception | None = None
-    once: Once | None = None
+    once: SendEngine | None = None
     release: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ class World:
         self.depth = 0
         self.first_after_clear = False
         # The service's.
-        self.edition = 0
+        self.resend_epoch = 0
         self.messages = 0
         self.reached: set[str] = set()
         self.declared: set[str] = set()
@@ -232,19 +232,19 @@ class World:
             self._begin_anew()
 
     @property
-    def doubtful(self) -> tuple[Entry, ...]:
+    def doubtful(self) -> tuple[RequestRecord, ...]:
         """Requests a person could decide now."""
         return () if self.stored is None else resolution.doubtful(Pages.from_json(json.loads(self.stored)))
 
-    def mark(self, entry: Entry, decision: Decision) -> None:
+    def mark(self, entry: RequestRecord, decision: Resolution) -> None:
         """Decide a request by hand, rightly or not; from then on that is what counts."""
         assert self.stored is not None
-        pages = resolution.decide(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
+        pages = resolution.resolve(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
         self.keys[self._newest_key()] = json.dumps(pages.as_json())
         self.copies = []
         self.open.pop(entry.reference, None)
         self.left.discard(entry.reference)
-        if decision is Decision.SENT:
+        if decision is Resolution.SENT:
             self.declared |= self.whom(entry.members)
             return
         others = [one for one in pages.entries.values() if one.in_doubt or one.state is State.ACCEPTED]
@@ -290,7 +290,7 @@ class World:
 
     def _begin_anew(self) -> None:
         """Whatever was sent before, the author ordered it again."""
-        self.edition += 1
+        self.resend_epoch += 1
         self.reached, self.declared, self.maybe = set(), set(), {}
         self.open, self.claims, self.left, self.was_lost = {}, {}, set(), False
 
@@ -379,22 +379,22 @@ class World:
     def perform(self, attempt: Attempt, people: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
         attempt.requests.append(people)
         self._judge(attempt, people, reference, again)
-        edition, doubted = attempt.edition, set(self.maybe)
+        resend_epoch, doubted = attempt.resend_epoch, set(self.maybe)
         self.left.add(reference)
         for one in people:
             self.maybe.setdefault(one, set()).add(self._text_for(one))
         what = next(attempt.answers, AtRequest.ACCEPTED)
         attempt.happened.add(what)
         if isinstance(what, Form):
-            return self._answer(what, edition, people, reference, doubted)
-        accept = partial(self._accept, edition, people, reference)
+            return self._answer(what, resend_epoch, people, reference, doubted)
+        accept = partial(self._accept, resend_epoch, people, reference)
         A = AtRequest  # noqa: N806 - short, for the table below
         if what is A.REPLACED_THEN_ACCEPTED:
             self._replace(attempt)
         if what in {A.UNKNOWN_ACCEPTED, A.BUG_ACCEPTED, A.KILLED_AFTER}:
             accept()
         if what in {A.KILLED_IN_FLIGHT, A.ABANDONED_IN_FLIGHT}:
-            self.in_flight.append((edition, people, reference))
+            self.in_flight.append((resend_epoch, people, reference))
         if what in {A.KILLED_BEFORE, A.KILLED_AFTER, A.KILLED_IN_FLIGHT}:
             raise Kill
         if what in {A.UNKNOWN_ACCEPTED, A.UNKNOWN_NOT}:
@@ -421,7 +421,7 @@ class World:
         return result
 
     def _answer(
-        self, form: Form, edition: int, people: tuple[str, ...], reference: str, doubted: set[str]
+        self, form: Form, resend_epoch: int, people: tuple[str, ...], reference: str, doubted: set[str]
     ) -> dict[str, Any]:
         """Act as the form says, and answer in it; the client's own code reads that, as an operator does."""
         left_out = untouched(form, people)
@@ -431,7 +431,7 @@ class World:
             self.left.discard(reference)
         result: dict[str, Any] = {}
         if form.accepted or form.lost:
-            result = self._accept(edition, tuple(one for one in people if one not in left_out), reference)
+            result = self._accept(resend_epoch, tuple(one for one in people if one not in left_out), reference)
         message = read(form, people, result.get("id", ""))
         if message.rejected_recipients:
             reason = "The service accepted it for others."
@@ -442,11 +442,11 @@ class World:
         """Let a request that was under way when its try ended reach the service."""
         self._accept(*self.in_flight.pop(0))
 
-    def _accept(self, edition: int, people: tuple[str, ...], reference: str) -> dict[str, Any]:
+    def _accept(self, resend_epoch: int, people: tuple[str, ...], reference: str) -> dict[str, Any]:
         self.messages += 1
         result = {"id": f"m{self.messages}"}
         self.results[reference].append(result)
-        if edition == self.edition:
+        if resend_epoch == self.resend_epoch:
             self.reached.update(people)
         return result
 
@@ -472,7 +472,7 @@ class World:
             say(f"again is {again}")
         if strangers := set(people) - set(self.source):
             say(f"a request to {strangers}, who are not in the source")
-        for one in people if attempt.edition == self.edition else ():
+        for one in people if attempt.resend_epoch == self.resend_epoch else ():
             if attempt.policy is OnUnknown.RESEND:
                 if one in attempt.settled_before:
                     say(f"{one} is settled and was sent to again")
@@ -501,12 +501,12 @@ class World:
         def before(client: Any) -> Any:
             return None if self._look(attempt) is AtLook.BLIND else [f"m{self.messages}"]
 
-        def find(client: Any, entry: Entry) -> dict[str, Any] | None:
+        def find(client: Any, entry: RequestRecord) -> dict[str, Any] | None:
             if self._look(attempt) is AtLook.BLIND or entry.evidence is None:
                 return None
             return next(iter(self.results[entry.reference]), None)
 
-        return SimpleNamespace(patience=PATIENCE, before=before, find=find)
+        return SimpleNamespace(max_wait=PATIENCE, snapshot=before, check=find)
 
     # --- a try ----------------------------------------------------------------------------------------------------
 
@@ -517,16 +517,16 @@ class World:
             self.number += 1
         self.depth += 1
         gives_up_at_once = {AtRequest.ABANDONED_IN_FLIGHT, AtRequest.ABANDONED_LOST} & set(plan.requests)
-        stop = Stop(0.0 if gives_up_at_once else 30.0)
+        stop = StopSignal(0.0 if gives_up_at_once else 30.0)
         self.state = "running"
         self.copies = []
-        attempt = Attempt(self.number, self.owner, plan, self.policy, stop, self.edition)
+        attempt = Attempt(self.number, self.owner, plan, self.policy, stop, self.resend_epoch)
         attempt.settled_before = frozenset(self._settled_at_rest())
         first_after_clear, self.first_after_clear = self.first_after_clear, False
-        facts = TryFacts(self.number, self.max_tries, self.retries, self.clear_number)
+        facts = TryInfo(self.number, self.max_tries, self.retries, self.clear_number)
         empty, stored_before = self.stored is None, self.stored
         # The journal of each claim, and that there is no further; after a clear, also whether nothing was sent.
-        reads = len(self.keys) + 1 + (empty and facts.follows_clear)
+        reads = len(self.keys) + 1 + (empty and facts.after_clear)
         lost = self._lost(facts)
         if lost:
             self.was_lost = True
@@ -541,17 +541,17 @@ class World:
                 resend_on_clear=self.resend_on_clear,
                 clock=self.now,
             )
-            deed = Deed(
+            deed = SendSpec(
                 operation=OPERATION,
                 recipients=self.source,
                 body={"content": self.text},
                 personal=self.personal and {one: {"name": self.personal[one]} for one in self.source},
-                perform=partial(self.perform, attempt),
-                may_begin=partial(self._may_begin, attempt),
+                send=partial(self.perform, attempt),
+                preflight=partial(self._may_begin, attempt),
                 evidence=(self.evidence(attempt),) if self.looks else (),
             )
             client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-            attempt.once = Once(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)
+            attempt.once = SendEngine(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)
             attempt.outcome = attempt.once.run()
         except Kill:
             attempt.killed = True
@@ -575,36 +575,36 @@ class World:
     @staticmethod
     def _may_begin(attempt: Attempt) -> None:
         if attempt.plan.late:
-            raise NotNowError("Too late. Nothing was sent.")
+            raise RunNotAllowedError("Too late. Nothing was sent.")
 
     def _end(self, attempt: Attempt) -> None:
-        if isinstance(attempt.error, SettleLaterError):
+        if isinstance(attempt.error, ProbeLaterError):
             if not self.clock < attempt.error.until <= self.clock + PATIENCE:
                 self.violations.append(f"deferred until {attempt.error.until}, now {self.clock}")
             self.clock = max(self.clock, attempt.error.until)
             self.state = "deferred"
         elif attempt.outcome is not None:
             self.state = "success"
-        elif getattr(attempt.error, "for_good", False) or (
+        elif getattr(attempt.error, "permanent", False) or (
             isinstance(attempt.error, CpaasError) and not attempt.error.retryable
         ):
             self.state = "failed"
         else:
             self.state = "up_for_retry" if self.number <= self.max_tries else "failed"
 
-    def _lost(self, facts: TryFacts) -> bool:
+    def _lost(self, facts: TryInfo) -> bool:
         """Tell whether nobody can know what earlier tries did."""
         if self.stored is None:
             ordered = self.resend_on_clear and facts.max_tries > facts.retries
-            return not ordered and facts.follows_clear
+            return not ordered and facts.after_clear
         stored = json.loads(self.stored)
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return False
-        return stored["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}
+        return stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}
 
     def _settled_at_rest(self) -> set[str]:
         stored = json.loads(self.stored) if self.stored else None
-        if stored is None or stored["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+        if stored is None or stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}:
             return set()
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return set()
@@ -616,12 +616,12 @@ class World:
         """Return the people behind hashes."""
         return {_PEOPLE_BY_HASH[member] for member in members}
 
-    def people_in(self, entries: Iterable[Entry]) -> set[str]:
+    def people_in(self, entries: Iterable[RequestRecord]) -> set[str]:
         return {one for entry in entries for one in self.whom(entry.members)}
 
     # --- what must be true of a try -------------------------------------------------------------------------------
 
-    def _judge_start(self, attempt: Attempt, facts: TryFacts, *, empty: bool, lost: bool) -> None:
+    def _judge_start(self, attempt: Attempt, facts: TryInfo, *, empty: bool, lost: bool) -> None:
         ordered = self.resend_on_clear and facts.max_tries > facts.retries
         if empty and lost and attempt.policy is not OnUnknown.RESEND and attempt.requests and not ordered:
             self.violations.append("an empty state after a clear was taken for a fresh start")
@@ -638,21 +638,21 @@ class World:
         kinds = {type(error)} if error is not None else set()
         causes: list[tuple[type[Exception], bool]] = [
             (JournalUnavailableError, "store" in happened),
-            (TryReplacedError, False),
+            (TrySupersededError, False),
             (StoppedError, "stopped" in happened),
-            (AbandonedError, "stopped" in happened),
-            (NotNowError, attempt.plan.late),
+            (AnswerNotAwaitedError, "stopped" in happened),
+            (RunNotAllowedError, attempt.plan.late),
             (CpaasNotSentError, AtRequest.NOT_SENT in happened or Form.NOT_SENT_425 in happened),
             (CpaasRateLimitedError, Form.NOT_SENT_429 in happened),
             (CpaasRejectedError, any(one.rejected for one in happened if isinstance(one, Form))),
             (PartlyRejectedError, Form.ACCEPTED_FOR_OTHERS in happened),
             (CpaasRejectedError, AtRequest.REJECTED in happened or self._rejected_in(stored_before, first_after_clear)),
             (CpaasUnknownOutcomeError, "look" in happened),
-            (EvidenceUnreadError, "look" in happened),
+            (ProbeFailedError, "look" in happened),
             (BugError, bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened)),
-            (SettleLaterError, self.looks),
+            (ProbeLaterError, self.looks),
             (UnknownOutcomeError, attempt.policy is OnUnknown.FAIL),
-            (StillUnknownError, attempt.policy is OnUnknown.RESEND and not attempt.plan.undisturbed),
+            (ResendLimitError, attempt.policy is OnUnknown.RESEND and not attempt.plan.undisturbed),
             (ChangedBodyError, True),
         ]
         if error is not None and not any(kind in kinds and cause for kind, cause in causes):
@@ -690,7 +690,7 @@ class World:
                 say("settled work was done again")
             if not attempt.requests and not outcome.earlier:
                 say("claims to have done something")
-        elif isinstance(error, UnknownOutcomeError | StillUnknownError | SettleLaterError | EvidenceUnreadError):
+        elif isinstance(error, UnknownOutcomeError | ResendLimitError | ProbeLaterError | ProbeFailedError):
             if missing := source - settled - named:
                 say(f"{missing} are neither reached nor named")
         elif isinstance(error, ChangedBodyError):
@@ -698,7 +698,7 @@ class World:
                 say(f"{missing} are neither reached nor named nor unknown")
             if not named:
                 say("names nobody")
-        elif isinstance(error, AbandonedError) and attempt.requests and not set(attempt.requests[-1]) <= named:
+        elif isinstance(error, AnswerNotAwaitedError) and attempt.requests and not set(attempt.requests[-1]) <= named:
             say("was abandoned without naming its request")
 
     @staticmethod
@@ -708,9 +708,7 @@ class World:
         return any(entry["state"] == "rejected" for entry in json.loads(stored)["requests"].values())
 
 
-_PEOPLE_BY_HASH = {
-    Fingerprints(secret, IDENTITY).recipient(OPERATION, one): one for secret in SECRETS for one in PEOPLE
-}
+_PEOPLE_BY_HASH = {KeyedHasher(secret, IDENTITY).recipient(OPERATION, one): one for secret in SECRETS for one in PEOPLE}
 
 
 def _place_of(key: str) -> int:

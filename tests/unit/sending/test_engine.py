@@ -12,19 +12,19 @@ from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.engine import RESENDS, OnUnknown
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
-    EvidenceUnreadError,
     JournalUnavailableError,
-    NotNowError,
     PartlyRejectedError,
-    SettleLaterError,
-    StillUnknownError,
+    ProbeFailedError,
+    ProbeLaterError,
+    ResendLimitError,
+    RunNotAllowedError,
     StoppedError,
-    TryReplacedError,
+    TrySupersededError,
     UnknownOutcomeError,
 )
 from cpaas_provider.sending.journal import journal as journal_module
-from cpaas_provider.sending.journal.resolution import Decision
-from cpaas_provider.sending.shutdown import AbandonedError
+from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PATIENCE,
@@ -134,7 +134,7 @@ def test_what_the_service_rejected_is_asked_for_again_only_when_it_changed_or_af
 
 def test_a_run_that_is_too_late_begins_nothing_and_returns_what_was_done(world: World) -> None:
     end = world.run(Plan(late=True))
-    assert isinstance(end.error, NotNowError)
+    assert isinstance(end.error, RunNotAllowedError)
     assert (end.requests, end.set_count) == ([], 0)
     world.run()
     world.clear(dropped=False)
@@ -168,7 +168,7 @@ def test_an_unknown_request_is_named_and_never_made_again_by_itself(world: World
         (reference,) = unknown_references(end)
         assert isinstance(end.error, UnknownOutcomeError)
         assert reference in str(end.error)
-        assert end.error.for_good
+        assert end.error.permanent
 
 
 def test_everything_else_is_sent_before_the_unknown_fails_the_task(world: World) -> None:
@@ -236,8 +236,8 @@ def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(
 def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
     world.policy = OnUnknown.RESEND
     end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + RESENDS)))
-    assert isinstance(end.error, StillUnknownError)
-    assert not end.error.for_good
+    assert isinstance(end.error, ResendLimitError)
+    assert not end.error.permanent
     assert len(end.requests) == 1 + RESENDS
     assert unknown_references(end)[0] in str(end.error)
     assert world.run().outcome is not None
@@ -271,7 +271,7 @@ def test_what_is_unknown_cannot_be_decided_together_with_another_text(
             world.personal = {**words, PEOPLE[1]: WORDS[1]}
     end = world.run()
     assert isinstance(end.error, ChangedBodyError)
-    assert end.error.for_good
+    assert end.error.permanent
     assert unknown_references(end)[0] in str(end.error)
     assert not end.requests
 
@@ -286,14 +286,14 @@ def test_words_for_others_and_another_order_make_no_other_text(world: World) -> 
     assert isinstance(world.run().error, UnknownOutcomeError)
 
 
-@pytest.mark.parametrize("decision", Decision)
-def test_what_a_person_decided_is_no_longer_in_doubt(world: World, decision: Decision) -> None:
+@pytest.mark.parametrize("decision", Resolution)
+def test_what_a_person_decided_is_no_longer_in_doubt(world: World, decision: Resolution) -> None:
     world.run(UNKNOWN)
     (entry,) = world.doubtful
     world.mark(entry, decision)
     world.clear(dropped=False)
     end = world.run()
-    assert end.requests == ([] if decision is Decision.SENT else [PEOPLE[:2]])
+    assert end.requests == ([] if decision is Resolution.SENT else [PEOPLE[:2]])
     assert end.outcome is not None
     assert end.outcome.sent == 2
 
@@ -318,7 +318,7 @@ def test_evidence_that_may_yet_come_is_waited_for_and_then_no_longer(seeing: Wor
     begin = seeing.clock
     seeing.run(Plan(requests=(AtRequest.KILLED_IN_FLIGHT,)))
     looks = 0
-    while isinstance((end := seeing.run()).error, SettleLaterError):
+    while isinstance((end := seeing.run()).error, ProbeLaterError):
         looks += 1
         assert looks < 10
     assert isinstance(end.error, UnknownOutcomeError)
@@ -328,7 +328,7 @@ def test_evidence_that_may_yet_come_is_waited_for_and_then_no_longer(seeing: Wor
 
 def test_evidence_that_comes_meanwhile_ends_the_wait(seeing: World) -> None:
     seeing.run(Plan(requests=(AtRequest.KILLED_IN_FLIGHT,)))
-    assert isinstance(seeing.run().error, SettleLaterError)
+    assert isinstance(seeing.run().error, ProbeLaterError)
     seeing.arrive()
     end = seeing.run()
     assert end.outcome is not None
@@ -339,7 +339,7 @@ def test_evidence_comes_before_each_resend(seeing: World) -> None:
     seeing.policy = OnUnknown.RESEND
     seeing.run(Plan(requests=(AtRequest.KILLED_BEFORE,)))
     plan = Plan(requests=(AtRequest.UNKNOWN_ACCEPTED,))
-    while isinstance((end := seeing.run(plan)).error, SettleLaterError):
+    while isinstance((end := seeing.run(plan)).error, ProbeLaterError):
         assert not end.requests
     assert len(end.requests) == 1, "the repetition arrived, as evidence tells: no other is needed"
     assert end.outcome is not None
@@ -347,7 +347,7 @@ def test_evidence_comes_before_each_resend(seeing: World) -> None:
 
 def test_evidence_that_cannot_be_looked_at_now_decides_nothing(seeing: World) -> None:
     seeing.run(Plan(requests=(AtRequest.KILLED_AFTER,)))
-    assert isinstance(seeing.run(Plan(looks=(AtLook.DOWN,))).error, SettleLaterError)
+    assert isinstance(seeing.run(Plan(looks=(AtLook.DOWN,))).error, ProbeLaterError)
     assert seeing.run().outcome is not None
 
 
@@ -360,8 +360,8 @@ def test_nor_when_it_has_been_waited_for_long_enough(seeing: World, wanted: OnUn
     if changed:
         seeing.text = "Something else"
     end = seeing.run(Plan(looks=(AtLook.DOWN,)))
-    assert isinstance(end.error, EvidenceUnreadError)
-    assert (end.requests, end.error.for_good) == ([], False)
+    assert isinstance(end.error, ProbeFailedError)
+    assert (end.requests, end.error.permanent) == ([], False)
     settled = seeing.run()
     assert settled.outcome is not None
     assert (settled.outcome.sent, settled.requests) == (2, [])
@@ -401,14 +401,14 @@ def test_an_answer_that_cannot_be_written_is_an_answer_all_the_same(world: World
 @pytest.mark.parametrize("how", Replaced)
 def test_a_try_that_was_replaced_before_its_claim_sends_nothing(world: World, how: Replaced) -> None:
     end = world.run(Plan(sets=(AtSet.REPLACED_BEFORE,), replaced=how))
-    assert isinstance(end.error, TryReplacedError)
+    assert isinstance(end.error, TrySupersededError)
     assert not end.requests
 
 
 @pytest.mark.parametrize("how", Replaced)
 def test_the_try_that_replaces_another_does_not_repeat_what_is_under_way(world: World, how: Replaced) -> None:
     end = world.run(Plan(requests=(AtRequest.REPLACED_THEN_ACCEPTED,), replaced=how))
-    assert isinstance(end.error, TryReplacedError)
+    assert isinstance(end.error, TrySupersededError)
     assert world.messages == 1
 
 
@@ -433,7 +433,7 @@ def test_an_answer_after_the_stop_is_taken(world: World) -> None:
 
 def test_a_request_given_up_after_the_stop_is_named(world: World) -> None:
     end = world.run(Plan(requests=(AtRequest.ABANDONED_LOST,)))
-    assert isinstance(end.error, AbandonedError)
+    assert isinstance(end.error, AnswerNotAwaitedError)
     assert unknown_references(end)[0] in str(end.error)
 
 

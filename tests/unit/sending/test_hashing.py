@@ -9,39 +9,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.hashing import Fingerprints, task_identity
+from cpaas_provider.sending.hashing import KeyedHasher, task_identity
 
 IDENTITY = task_identity("dag", "run", "task", -1)
-PRINTS = Fingerprints("secret", IDENTITY)
+PRINTS = KeyedHasher("secret", IDENTITY)
 MEMBERS = [PRINTS.recipient("send_sms", one) for one in ("2348030001111", "2348030002222", "2348030003333")]
 
 OTHERS = {
-    "another secret": Fingerprints("another", IDENTITY),
-    "another dag": Fingerprints("secret", task_identity("dag2", "run", "task", -1)),
-    "another run": Fingerprints("secret", task_identity("dag", "run2", "task", -1)),
-    "another task": Fingerprints("secret", task_identity("dag", "run", "task2", -1)),
-    "another map index": Fingerprints("secret", task_identity("dag", "run", "task", 0)),
-    "parts that join to the same": Fingerprints("secret", task_identity("dagrun", "", "task", -1)),
+    "another secret": KeyedHasher("another", IDENTITY),
+    "another dag": KeyedHasher("secret", task_identity("dag2", "run", "task", -1)),
+    "another run": KeyedHasher("secret", task_identity("dag", "run2", "task", -1)),
+    "another task": KeyedHasher("secret", task_identity("dag", "run", "task2", -1)),
+    "another map index": KeyedHasher("secret", task_identity("dag", "run", "task", 0)),
+    "parts that join to the same": KeyedHasher("secret", task_identity("dagrun", "", "task", -1)),
 }
 
 
-def everything(prints: Fingerprints) -> set[str]:
+def everything(hasher: KeyedHasher) -> set[str]:
     return {
-        prints.lock,
-        prints.recipient("send_sms", "2348030001111"),
-        prints.body({"content": "text"}),
-        prints.reference("send_sms", MEMBERS, 0),
+        hasher.key_id,
+        hasher.recipient("send_sms", "2348030001111"),
+        hasher.body({"content": "text"}),
+        hasher.reference("send_sms", MEMBERS, 0),
     }
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_nothing_is_the_same_under_another_secret_or_identity(other: Fingerprints) -> None:
+def test_nothing_is_the_same_under_another_secret_or_identity(other: KeyedHasher) -> None:
     assert len(everything(PRINTS)) == 4
     assert not everything(PRINTS) & everything(other)
 
 
 def test_all_is_the_same_in_the_next_try() -> None:
-    assert everything(Fingerprints("secret", task_identity("dag", "run", "task", -1))) == everything(PRINTS)
+    assert everything(KeyedHasher("secret", task_identity("dag", "run", "task", -1))) == everything(PRINTS)
 
 
 @given(st.permutations(MEMBERS))
@@ -51,10 +51,10 @@ def test_a_reference_knows_no_order(members: list[str]) -> None:
 
 def test_a_reference_is_another_for_other_members_operations_and_editions() -> None:
     names = {
-        PRINTS.reference(operation, members, edition)
+        PRINTS.reference(operation, members, resend_epoch)
         for operation in ("send_sms", "send_email")
         for members in (MEMBERS, MEMBERS[:2], MEMBERS[1:], [])
-        for edition in (0, 1, 2)
+        for resend_epoch in (0, 1, 2)
     }
     assert len(names) == 2 * 4 * 3
 

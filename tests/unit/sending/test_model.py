@@ -22,7 +22,7 @@ from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.engine import OnUnknown
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from cpaas_provider.sending.journal import journal as journal_module
-from cpaas_provider.sending.journal.resolution import Decision
+from cpaas_provider.sending.journal.resolution import Resolution
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
     PEOPLE,
@@ -143,8 +143,8 @@ class Tries(RuleBasedStateMachine):
         self.world.arrive()
 
     @precondition(lambda self: self.world.doubtful)
-    @rule(decision=st.sampled_from(Decision), data=st.data())
-    def decided_by_hand(self, decision: Decision, data: st.DataObject) -> None:
+    @rule(decision=st.sampled_from(Resolution), data=st.data())
+    def decided_by_hand(self, decision: Resolution, data: st.DataObject) -> None:
         self.world.mark(data.draw(st.sampled_from(self.world.doubtful)), decision)
 
     @precondition(lambda self: self.world.state != "running")

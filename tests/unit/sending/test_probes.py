@@ -14,8 +14,8 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.api.models.otp import OtpToken
-from cpaas_provider.sending.journal.model import Entry, State
-from cpaas_provider.sending.probes import CLOCK_SKEW, OtpRecords
+from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.probes import CLOCK_SKEW, OtpRecordProbe
 
 RECIPIENT = "2348030001111"
 NOW = datetime.now(UTC)
@@ -50,12 +50,12 @@ class Records:
 
 def found(client: Any, evidence: Any = (), started_at: datetime | None = NOW) -> dict[str, Any] | None:
     noted = None if evidence is None else list(evidence)
-    entry = Entry("ref", "request_otp", ("hash",), State.UNKNOWN, started_at=started_at, evidence=noted)
-    return OtpRecords(RECIPIENT, lambda token: {"id": token.id}).find(client, entry)
+    entry = RequestRecord("ref", "request_otp", ("hash",), State.UNKNOWN, started_at=started_at, evidence=noted)
+    return OtpRecordProbe(RECIPIENT, lambda token: {"id": token.id}).check(client, entry)
 
 
 def before(client: Any) -> list[str] | None:
-    return OtpRecords(RECIPIENT, lambda token: {}).before(client)
+    return OtpRecordProbe(RECIPIENT, lambda token: {}).snapshot(client)
 
 
 def test_exactly_one_new_record_is_the_requests_own() -> None:

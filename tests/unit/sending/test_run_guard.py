@@ -6,27 +6,25 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cpaas_provider.sending.errors import NotNowError
-from cpaas_provider.sending.run_guard import SCHEDULING_SLACK, RunFacts, refuse_untimely
+from cpaas_provider.sending.errors import RunNotAllowedError
+from cpaas_provider.sending.run_guard import SCHEDULING_SLACK, RunInfo, check_run_may_send
 
 DUE = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
 A_MOMENT = timedelta(seconds=1)
 
 
-def refused(
-    run: RunFacts, now: datetime, *, allow_backfill: bool = False, max_lateness: timedelta | None = DAY
-) -> bool:
+def refused(run: RunInfo, now: datetime, *, allow_backfill: bool = False, max_lateness: timedelta | None = DAY) -> bool:
     try:
-        refuse_untimely(run, now, allow_backfill=allow_backfill, max_lateness=max_lateness)
-    except NotNowError:
+        check_run_may_send(run, now, allow_backfill=allow_backfill, max_lateness=max_lateness)
+    except RunNotAllowedError:
         return True
     return False
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "manual", "asset_triggered", "operator_triggered"])
 def test_any_other_run_may_send_until_max_lateness_has_passed(kind: str) -> None:
-    run = RunFacts(kind, run_after=DUE)
+    run = RunInfo(kind, run_after=DUE)
     assert not refused(run, DUE)
     assert not refused(run, DUE + DAY)
     assert refused(run, DUE + DAY + A_MOMENT)
@@ -35,16 +33,16 @@ def test_any_other_run_may_send_until_max_lateness_has_passed(kind: str) -> None
 
 
 def test_a_backfill_does_not_send_though_it_be_of_today() -> None:
-    assert refused(RunFacts("backfill", run_after=DUE), DUE)
-    assert refused(RunFacts("backfill", run_after=DUE), DUE, max_lateness=None)
+    assert refused(RunInfo("backfill", run_after=DUE), DUE)
+    assert refused(RunInfo("backfill", run_after=DUE), DUE, max_lateness=None)
 
 
 def test_a_backfill_that_is_allowed_sends_however_late_it_is() -> None:
-    assert not refused(RunFacts("backfill", run_after=DUE), DUE + 400 * DAY, allow_backfill=True)
+    assert not refused(RunInfo("backfill", run_after=DUE), DUE + 400 * DAY, allow_backfill=True)
 
 
-def caught_up(late: timedelta, *, kind: str = "scheduled", catchup: bool = True) -> RunFacts:
-    return RunFacts(kind, run_after=DUE, started=DUE + DAY + late, catchup=catchup, next_due=DUE + DAY)
+def caught_up(late: timedelta, *, kind: str = "scheduled", catchup: bool = True) -> RunInfo:
+    return RunInfo(kind, run_after=DUE, started=DUE + DAY + late, catchup=catchup, next_due=DUE + DAY)
 
 
 def test_a_run_that_began_after_its_successor_was_due_is_catching_up() -> None:
@@ -64,17 +62,17 @@ def test_only_a_scheduled_run_of_a_dag_with_catchup_catches_up() -> None:
 @pytest.mark.parametrize("unknown", ["started", "next_due"])
 def test_where_airflow_does_not_say_when_only_max_lateness_decides(unknown: str) -> None:
     facts = {"started": DUE + 9 * DAY, "next_due": DUE + DAY, unknown: None}
-    run = RunFacts("scheduled", run_after=DUE, catchup=True, **facts)  # type: ignore[arg-type]
+    run = RunInfo("scheduled", run_after=DUE, catchup=True, **facts)  # type: ignore[arg-type]
     assert not refused(run, DUE + DAY)
     assert refused(run, DUE + DAY + A_MOMENT)
 
 
 def test_allowing_backfills_does_not_let_other_late_runs_send() -> None:
-    assert refused(RunFacts("scheduled", run_after=DUE), DUE + 2 * DAY, allow_backfill=True)
+    assert refused(RunInfo("scheduled", run_after=DUE), DUE + 2 * DAY, allow_backfill=True)
 
 
 def test_it_says_what_would_let_the_run_send() -> None:
-    with pytest.raises(NotNowError, match=r"Nothing was sent.*allow_backfill"):
-        refuse_untimely(RunFacts("backfill", DUE), DUE, allow_backfill=False, max_lateness=None)
-    with pytest.raises(NotNowError, match=r"2026-03-01T08:00.*max_lateness.*Nothing was sent"):
-        refuse_untimely(RunFacts("manual", DUE), DUE + 2 * DAY, allow_backfill=False, max_lateness=DAY)
+    with pytest.raises(RunNotAllowedError, match=r"Nothing was sent.*allow_backfill"):
+        check_run_may_send(RunInfo("backfill", DUE), DUE, allow_backfill=False, max_lateness=None)
+    with pytest.raises(RunNotAllowedError, match=r"2026-03-01T08:00.*max_lateness.*Nothing was sent"):
+        check_run_may_send(RunInfo("manual", DUE), DUE + 2 * DAY, allow_backfill=False, max_lateness=DAY)

@@ -20,8 +20,8 @@ from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedE
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, partition_count
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_MARKER, JOURNAL_KEY
-from cpaas_provider.sending.journal.resolution import UNTOUCHED
-from cpaas_provider.sending.journal.view import Log
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
+from cpaas_provider.sending.journal.view import JournalView
 
 _OWNER = "airflow cpaas journal"
 
@@ -72,7 +72,7 @@ class CampaignJournals:
         if (count or 1) > 1:
             raise JournalError(
                 f"Task instance {instance} has stored nothing for its campaign, which has {count} partitions. "
-                f"{UNTOUCHED} Name a task instance that has. `airflow cpaas journal list --state all` shows them."
+                f"{NOTHING_CHANGED} Name a task instance that has. `airflow cpaas journal list --state all` shows them."
             )
         return self.read(instance, f"{key.name}/0")
 
@@ -94,18 +94,18 @@ class CampaignJournals:
 
             # Before and after: a claim that is read meanwhile must not be taken for one that nobody works on.
             locked_by = state.locked_by()
-            journal = Log.read(get)
+            journal = JournalView.read(get)
             locked_by = locked_by or state.locked_by()
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
         except ValueError as error:
             raise JournalError(
                 f"This version of the provider cannot read the campaign journal of task instance {instance}: {error}. "
-                f"{UNTOUCHED}"
+                f"{NOTHING_CHANGED}"
             ) from None
         instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
-        telling = {key: seen[key] for key in journal.telling}
-        return Found(instance, journal, telling, name, database.redacted_url, locked_by)
+        change_keys = {key: seen[key] for key in journal.change_keys}
+        return Found(instance, journal, change_keys, name, database.redacted_url, locked_by)
 
     def change(self, found: Found, values: Mapping[str, Any]) -> None:
         """Store what is decided about a journal.
@@ -118,7 +118,7 @@ class CampaignJournals:
         except CampaignLockedError as error:
             raise JournalError(str(error)) from None
         except CampaignChangedError as error:
-            raise JournalError(f"{error} {UNTOUCHED} Check it again.") from None
+            raise JournalError(f"{error} {NOTHING_CHANGED} Check it again.") from None
 
     def _opened(self) -> Database:
         if self._unusable is not None:
@@ -129,7 +129,7 @@ class CampaignJournals:
             except DatabaseError as error:
                 self._unusable = JournalError(
                     "Journals of campaigns with an idempotency_key are stored in the database that [cpaas] database "
-                    f"names. {error} {UNTOUCHED}"
+                    f"names. {error} {NOTHING_CHANGED}"
                 )
                 raise self._unusable from None
         return self._database
@@ -147,12 +147,14 @@ class CampaignJournals:
         if others:
             return JournalError(
                 f"{told}the database {database.redacted_url}, which [cpaas] database names here. The workers use "
-                f"{' and '.join(sorted(map(str, others)))}. {UNTOUCHED} Run the command where [cpaas] database names "
+                f"{' and '.join(sorted(map(str, others)))}. {NOTHING_CHANGED} Run the command where [cpaas] "
+                "database names "
                 "that database."
             )
         return JournalError(
             f"{told}the database {database.redacted_url}. Either the campaign has made no request yet, or the "
-            f"database was restored from an older copy. {UNTOUCHED} If the journal is lost for good, `airflow cpaas "
+            f"database was restored from an older copy. {NOTHING_CHANGED} If the journal is lost for good, "
+            "`airflow cpaas "
             "journal forget` lets the task start again."
         )
 
@@ -165,4 +167,4 @@ class CampaignJournals:
 
 
 def _unreadable(instance: Instance, error: DatabaseError) -> JournalError:
-    return JournalError(f"The campaign of task instance {instance} could not be read. {error} {UNTOUCHED}")
+    return JournalError(f"The campaign of task instance {instance} could not be read. {error} {NOTHING_CHANGED}")

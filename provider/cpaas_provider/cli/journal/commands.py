@@ -18,9 +18,9 @@ from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
-from cpaas_provider.sending.journal.model import Entry, State
-from cpaas_provider.sending.journal.resolution import CannotDecideError, Decided, Decision, Journal
-from cpaas_provider.sending.journal.view import Log, Sum
+from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.journal.resolution import CannotResolveError, Journal, Resolution, ResolutionResult
+from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
@@ -51,7 +51,9 @@ def cpaas_journal_list(args: Namespace) -> None:
     for instance in dict.fromkeys(instance for instance, _ in shown):
         if instance in campaigns:
             say(f"Campaign {instance}: {campaigns[instance]}", beside)
-    in_doubt = [(instance, one) for instance, one in shown if isinstance(one, Entry) and _is_in_doubt(instance, one)]
+    in_doubt = [
+        (instance, one) for instance, one in shown if isinstance(one, RequestRecord) and _is_in_doubt(instance, one)
+    ]
     if in_doubt or not unreadable:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
         say(words.what_to_do(in_doubt) if in_doubt else nothing, beside)
@@ -67,7 +69,7 @@ def cpaas_journal_show(args: Namespace) -> None:
     found = _read(args)
     instance, journal = found.instance, found.journal
     doubtful = journal.doubtful()
-    if isinstance(journal, Log):
+    if isinstance(journal, JournalView):
         _print_campaign(instance, journal, args)
     else:
         _print_each(instance, journal, args)
@@ -91,11 +93,11 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         raise SystemExit("Give either --sent or --not-sent, as the service's own records show. Nothing was changed.")
     if args.not_sent and args.result_id is not None:
         raise SystemExit("--id is the id of what was sent, so it needs --sent. Nothing was changed.")
-    decision = Decision.SENT if args.sent else Decision.NOT_SENT
+    decision = Resolution.SENT if args.sent else Resolution.NOT_SENT
     result_id = args.result_id
 
-    def decided_on(journal: Journal) -> Decided:
-        return journal.decide(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
+    def decided_on(journal: Journal) -> ResolutionResult:
+        return journal.resolve(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
 
     found = _read(args)
     instance = found.instance
@@ -105,13 +107,13 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         if not args.yes:
             _confirm(instance, decided, decision)
         instance = repository.change(instance, found, decided_on)
-    except (JournalError, CannotDecideError) as error:
+    except (JournalError, CannotResolveError) as error:
         raise SystemExit(str(error)) from None
     say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.", sys.stdout)
     for line in words.references(decided.before):
         say(line, sys.stdout)
     say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None), sys.stdout)
-    if decision is Decision.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
+    if decision is Resolution.SENT and result_id is None and {one.operation for one in decided.before} & _NEEDED_BY_ID:
         say("Without --id the task's result has no id. Later tasks that use the id will fail.", sys.stdout)
 
 
@@ -124,18 +126,18 @@ def _read(args: Namespace) -> Found:
         raise SystemExit(str(error)) from None
 
 
-def _confirm(instance: Instance, decided: Decided, decision: Decision) -> None:
+def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution) -> None:
     """Ask whether a decision is meant; end the command where it is not."""
     say(f"{words.counts(decided.before)} of {instance}:", sys.stdout)
     for line in words.stories(decided.before):
         say(line, sys.stdout)
-    consequence = "They are not sent again." if decision is Decision.SENT else "The task's next try sends them."
+    consequence = "They are not sent again." if decision is Resolution.SENT else "The task's next try sends them."
     confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
 
 
 def _requests(
     args: Namespace, unreadable: list[JournalError], campaigns: dict[Instance, str]
-) -> Iterator[tuple[Instance, Entry | Sum]]:
+) -> Iterator[tuple[Instance, RequestRecord | StateSummary]]:
     """Yield requests of a state, those of campaigns summed up; what cannot be read is noted in ``unreadable``.
 
     :param campaigns: takes the counts of the campaigns they are of
@@ -148,30 +150,30 @@ def _requests(
             continue
         for one in _in_doubt(instance, journal) if args.state is None else _whole(journal, args.each):
             if one.state in wanted:
-                if isinstance(journal, Log) and instance not in campaigns:
+                if isinstance(journal, JournalView) and instance not in campaigns:
                     campaigns[instance] = words.campaign_counts(journal.sums())
                 yield instance, one
 
 
-def _in_doubt(instance: Instance, journal: Journal) -> Iterator[Entry]:
+def _in_doubt(instance: Instance, journal: Journal) -> Iterator[RequestRecord]:
     return (entry for entry in journal.doubtful() if _is_in_doubt(instance, entry))
 
 
-def _whole(journal: Journal, each: bool) -> Iterator[Entry | Sum]:
+def _whole(journal: Journal, each: bool) -> Iterator[RequestRecord | StateSummary]:
     """Yield all requests of a journal; of a campaign those in doubt first, and of the others sums."""
-    if not isinstance(journal, Log):
+    if not isinstance(journal, JournalView):
         yield from journal.entries()
         return
     yield from journal.doubtful()
     yield from journal.entries(in_doubt=False) if each else journal.sums(in_doubt=False)
 
 
-def _is_in_doubt(instance: Instance, entry: Entry) -> bool:
+def _is_in_doubt(instance: Instance, entry: RequestRecord) -> bool:
     """Tell whether somebody has to decide: what a running try has claimed, it may yet settle."""
     return entry.in_doubt and not (entry.state is State.PENDING and instance.running)
 
 
-def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
+def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, Any]:
     line = {
         "dag_id": instance.dag_id,
         "run_id": instance.run_id,
@@ -186,7 +188,7 @@ def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
         "started_at": None,
         "reason": None,
     }
-    if isinstance(one, Sum):
+    if isinstance(one, StateSummary):
         return {**line, "recipients": one.recipients, "reason": f"{counted(one.requests, 'request')} together"}
     return {
         **line,
@@ -198,7 +200,7 @@ def _line(instance: Instance, one: Entry | Sum) -> dict[str, Any]:
     }
 
 
-def _more(entry: Entry) -> dict[str, Any]:
+def _more(entry: RequestRecord) -> dict[str, Any]:
     """Return what is shown of one request alone; never the hashes of its recipients and texts."""
     result = entry.result or {}
     return {
@@ -222,9 +224,9 @@ def _print_each(instance: Instance, journal: Journal, args: Namespace) -> None:
         say(f"The journal of {instance} has no requests.", aside(args))
 
 
-def _print_campaign(instance: Instance, journal: Log, args: Namespace) -> None:
+def _print_campaign(instance: Instance, journal: JournalView, args: Namespace) -> None:
     lines = [
-        _line(instance, one) | (_more(one) if isinstance(one, Entry) else _NOTHING_MORE)
+        _line(instance, one) | (_more(one) if isinstance(one, RequestRecord) else _NOTHING_MORE)
         for one in _whole(journal, args.each)
     ]
     if args.output in READABLE:

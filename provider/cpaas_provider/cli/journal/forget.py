@@ -15,7 +15,7 @@ from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Instance, JournalError
 from cpaas_provider.cli.terminal import confirm
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER
-from cpaas_provider.sending.journal.resolution import UNTOUCHED
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 
 _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 
@@ -47,5 +47,7 @@ def _with_marker(asked: Instance, session: Session) -> Instance:
     instance = repository.find(asked, session)
     repository.refuse_on_its_way(instance)
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
-        raise JournalError(f"Task instance {instance} has no record of a campaign with an idempotency_key. {UNTOUCHED}")
+        raise JournalError(
+            f"Task instance {instance} has no record of a campaign with an idempotency_key. {NOTHING_CHANGED}"
+        )
     return instance

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 
 from cpaas_provider.cli.journal.instances import Found, Instance
-from cpaas_provider.sending.errors import named
-from cpaas_provider.sending.journal.model import Entry
-from cpaas_provider.sending.journal.resolution import Decided, Decision, count_recipients
-from cpaas_provider.sending.journal.view import Sum
+from cpaas_provider.sending.errors import join_references
+from cpaas_provider.sending.journal.model import RequestRecord
+from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult, count_recipients
+from cpaas_provider.sending.journal.view import StateSummary
 
 _TOLD = 20
 
@@ -28,7 +28,7 @@ _SINGLE = {
 }
 
 
-def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
+def what_to_do(in_doubt: Sequence[tuple[Instance, RequestRecord]]) -> str:
     """Return how unresolved requests are found and resolved."""
     instance = in_doubt[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
@@ -43,24 +43,25 @@ def what_to_do(in_doubt: Sequence[tuple[Instance, Entry]]) -> str:
     )
 
 
-def _ways_to_find(entries: Sequence[Entry]) -> str:
+def _ways_to_find(entries: Sequence[RequestRecord]) -> str:
     ways: dict[str, list[str]] = {}
     for operation in dict.fromkeys(entry.operation for entry in entries):
         ways.setdefault(_FOUND.get(operation, _BY_REFERENCE), []).append(operation)
     return ", ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 
-def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *, campaign: bool) -> str:
+def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Resolution, *, campaign: bool) -> str:
     """Return what is left to do, and what the task's next try does.
 
     :param campaign: whether the journal is that of a campaign with a key, which no clear drops
     """
     if left := decided.left:
         return (
-            f"Still unresolved: {counts(left)} ({named([entry.reference for entry in left])}). Until they are "
+            f"Still unresolved: {counts(left)} ({join_references([entry.reference for entry in left])}). "
+            "Until they are "
             "resolved, the task fails again, unless its on_unknown is skip or resend."
         )
-    if instance.state == "success" and decision is Decision.SENT:
+    if instance.state == "success" and decision is Resolution.SENT:
         return "The task has succeeded. Nothing is left to do."
     deed = _deed(decided, decision)
     if instance.state in ("up_for_retry", None):
@@ -73,18 +74,18 @@ def what_comes_next(instance: Instance, decided: Decided, decision: Decision, *,
     )
 
 
-def _deed(decided: Decided, decision: Decision) -> str:
+def _deed(decided: ResolutionResult, decision: Resolution) -> str:
     """Say what the task's next try does."""
     operations = {entry.operation for entry in decided.before}
     single = _SINGLE.get(operations.pop()) if len(operations) == 1 else None
     others = "other recipients on its list that were not sent to"
     if single == _SINGLE[_ROW]:
-        return "succeeds without a request." if decision is Decision.SENT else f"{single}."
-    if single and decision is Decision.SENT:
+        return "succeeds without a request." if decision is Resolution.SENT else f"{single}."
+    if single and decision is Resolution.SENT:
         deed = "succeeds without a request, unless its recipient has changed."
     elif single:
         deed = f"{single}."
-    elif decision is Decision.SENT:
+    elif decision is Resolution.SENT:
         deed = f"sends only to {others}. If there are none, it succeeds without a request."
     else:
         who = "this recipient" if decided.recipients == 1 else f"these {decided.recipients} recipients"
@@ -94,7 +95,7 @@ def _deed(decided: Decided, decision: Decision) -> str:
     return deed
 
 
-def counts(entries: Sequence[Entry]) -> str:
+def counts(entries: Sequence[RequestRecord]) -> str:
     """Return the number of requests, recipients and rows, in words."""
     people, rows = _people_and_rows(entries)
     whom = [f"to {people}"] if people else []
@@ -102,7 +103,7 @@ def counts(entries: Sequence[Entry]) -> str:
     return f"{_number(len(entries), 'request')} {' and '.join(whom)}"
 
 
-def _people_and_rows(entries: Sequence[Entry]) -> tuple[str, str]:
+def _people_and_rows(entries: Sequence[RequestRecord]) -> tuple[str, str]:
     """Return how many recipients and how many rows requests have together, in words; nothing where they have none."""
     rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
     people = count_recipients(entries) - rows
@@ -122,28 +123,28 @@ def where_it_lies(found: Found) -> str:
     )
 
 
-def campaign_counts(sums: Sequence[Sum]) -> str:
+def campaign_counts(sums: Sequence[StateSummary]) -> str:
     """Return the number of a campaign's requests in each state, in words."""
     each = (f"{one.requests} {one.state.value} ({_number(one.recipients, 'recipient')})" for one in sums)
     return f"{_number(sum(one.requests for one in sums), 'request')} in all: {', '.join(each)}."
 
 
-def stories(entries: Sequence[Entry]) -> list[str]:
+def stories(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line for each request, up to a number that is easy to read."""
     told = [f"  {entry.reference}  {_story(entry)}" for entry in entries[:_TOLD]]
     return told + _and_more(entries)
 
 
-def references(entries: Sequence[Entry]) -> list[str]:
+def references(entries: Sequence[RequestRecord]) -> list[str]:
     """Return a line with each request's reference, up to a number that is easy to read."""
     return [f"  {entry.reference}" for entry in entries[:_TOLD]] + _and_more(entries)
 
 
-def _and_more(entries: Sequence[Entry]) -> list[str]:
+def _and_more(entries: Sequence[RequestRecord]) -> list[str]:
     return [f"  and {len(entries) - _TOLD} more"] if len(entries) > _TOLD else []
 
 
-def _story(entry: Entry) -> str:
+def _story(entry: RequestRecord) -> str:
     when = f", started {entry.started_at.isoformat(timespec='seconds')}" if entry.started_at else ""
     which = f" by try {entry.try_number}" if entry.try_number else ""
     whom = "".join(_people_and_rows([entry]))

@@ -17,9 +17,15 @@ from sqlalchemy.orm import Session
 from cpaas_provider.cli.journal.campaigns import CampaignJournals
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
-from cpaas_provider.sending.journal.resolution import UNTOUCHED, CannotDecideError, Decided, Journal, Single
+from cpaas_provider.sending.journal.resolution import (
+    NOTHING_CHANGED,
+    CannotResolveError,
+    Journal,
+    ResolutionResult,
+    Single,
+)
 from cpaas_provider.sending.journal.segments import newest_series
-from cpaas_provider.sending.journal.view import Log, is_log
+from cpaas_provider.sending.journal.view import JournalView, is_log
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance in which no try can have read the journal that might write it yet."""
@@ -41,12 +47,14 @@ def find(asked: Instance, session: Session) -> Instance:
     indexes = session.scalars(same_task.order_by(TaskInstance.map_index).limit(_PAGE)).all()
     if not indexes:
         raise JournalError(
-            f"Task instance {asked} does not exist. {UNTOUCHED} `airflow cpaas journal list --state all` shows the ids."
+            f"Task instance {asked} does not exist. {NOTHING_CHANGED} `airflow cpaas journal list --state all` "
+            "shows the ids."
         )
     if list(indexes) == [-1]:
         raise JournalError(f"Task instance {asked} does not exist. The task is not mapped: omit --map-index.")
     raise JournalError(
-        f"Task instance {asked} does not exist. {UNTOUCHED} The task is mapped: give --map-index ({indexes[0]} to "
+        f"Task instance {asked} does not exist. {NOTHING_CHANGED} The task is mapped: give --map-index "
+        f"({indexes[0]} to "
         f"{indexes[-1]})."
     )
 
@@ -64,7 +72,7 @@ def read(instance: Instance, session: Session) -> Found:
     if found is None:
         raise JournalError(
             f"Task instance {instance} has no journal. It made no request, its state was dropped, or its operator does "
-            f"not send. {UNTOUCHED}"
+            f"not send. {NOTHING_CHANGED}"
         )
     return found
 
@@ -73,12 +81,12 @@ def refuse_on_its_way(instance: Instance) -> None:
     """Raise while a try may be at work, or about to be: it would overwrite what is decided."""
     if instance.state not in NOT_ON_ITS_WAY:
         raise JournalError(
-            f"Task instance {instance} is {instance.state}, so its try may still write the journal. {UNTOUCHED} "
+            f"Task instance {instance} is {instance.state}, so its try may still write the journal. {NOTHING_CHANGED} "
             "Wait until it has ended, or mark it failed. Then run the command again."
         )
 
 
-def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided]) -> Instance:
+def change(asked: Instance, expected: Found, resolve: Callable[[Journal], ResolutionResult]) -> Instance:
     """Store what is decided about a journal, in one transaction that no try can begin in; return the task instance.
 
     :param expected: the journal the decision was made by; another one is left alone
@@ -91,15 +99,15 @@ def change(asked: Instance, expected: Found, decide: Callable[[Journal], Decided
             refuse_on_its_way(instance)
             if expected.campaign is not None:
                 with CampaignJournals(session) as campaigns:
-                    campaigns.change(expected, decide(expected.journal).values)
+                    campaigns.change(expected, resolve(expected.journal).values)
                 return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
                 raise JournalError(
-                    f"The journal of {instance} is no longer as it was read. {UNTOUCHED} Check it again."
+                    f"The journal of {instance} is no longer as it was read. {NOTHING_CHANGED} Check it again."
                 )
-            for key, value in decide(expected.journal).values.items():
+            for key, value in resolve(expected.journal).values.items():
                 get_state_backend().set(instance.scope, key, json.dumps(value), expires_at=None, session=session)
-    except (JournalError, CannotDecideError):
+    except (JournalError, CannotResolveError):
         raise
     except Exception as error:
         raise JournalError(
@@ -212,7 +220,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             return None
         journal: Journal
         if is_log(newest[1]):
-            journal = Log.read(get, tries)
+            journal = JournalView.read(get, tries)
         else:
             pages = Pages.read(get)
             if pages is None:
@@ -220,9 +228,10 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             journal = Single(pages)
     except ValueError as error:
         raise JournalError(
-            f"This version of the provider cannot read the journal of task instance {instance}: {error}. {UNTOUCHED}"
+            f"This version of the provider cannot read the journal of task instance {instance}: {error}. "
+            f"{NOTHING_CHANGED}"
         ) from None
-    return Found(instance, journal, {key: seen[key] for key in journal.telling})
+    return Found(instance, journal, {key: seen[key] for key in journal.change_keys})
 
 
 def _stored(instance: Instance, key: str, session: Session) -> Any:

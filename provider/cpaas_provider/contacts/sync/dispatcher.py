@@ -59,7 +59,7 @@ class StopSignal(Protocol):
     def grace_left(self) -> float:
         """Seconds that responses may still be waited for, once the stop was requested."""
 
-    async def asked(self) -> None:
+    async def wait(self) -> None:
         """Return once the stop is requested."""
 
 
@@ -501,7 +501,7 @@ class Dispatcher:
 
     async def _watch(self) -> None:
         """End in good order when the task has to stop."""
-        await self._stop.asked()
+        await self._stop.wait()
         self._finish(
             StoppedError(
                 "The task was asked to stop. Rows that were sent are recorded. A retry of the task sends the rest."

@@ -38,7 +38,7 @@ _AT_ONCE = 100
 class TooManyGoneError(ContactsError):
     """More rows are gone from the contact list than ``--max-gone`` allows, so that none of them was mended."""
 
-    for_good = True
+    permanent = True
 
 
 @dataclass

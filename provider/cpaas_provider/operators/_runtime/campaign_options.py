@@ -9,11 +9,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.money import part
 from cpaas_provider.api.text import placeholders_in
-from cpaas_provider.sending.campaign.campaign import Terms
-from cpaas_provider.sending.campaign.content import Message
+from cpaas_provider.sending.campaign.campaign import CampaignOptions
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
-from cpaas_provider.sending.journal.log import MOST_IN_A_CLAIM
+from cpaas_provider.sending.journal.log import MAX_RECIPIENTS_PER_INTENT
 from cpaas_provider.sending.spec import OnUnknown
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
 
 
-def build_options(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> Terms:
+def build_options(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> CampaignOptions:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
     settings = connection.settings
     window = operator.send_window
     zone = operator.timezone or (operator.timezone_column and "UTC")
-    return Terms(
-        recipients_per_request=min(connection.recipients_per_request, MOST_IN_A_CLAIM),
+    return CampaignOptions(
+        recipients_per_request=min(connection.recipients_per_request, MAX_RECIPIENTS_PER_INTENT),
         window=operator.max_pending_requests or settings.max_concurrency,
         requests_per_second=settings.requests_per_second,
         in_flight=settings.max_concurrency,
@@ -50,7 +50,7 @@ def build_options(operator: CampaignOperator, connection: CpaasConnection, parti
     )
 
 
-def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Message:
+def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Content:
     """Return the message with its placeholders, or fail the task."""
     texts = []
     for name in operator.text_fields:
@@ -69,7 +69,7 @@ def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Me
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
     measured = operator.message_type.operation == "send_sms" and bool(operator.rendered("content"))
-    return Message(
+    return Content(
         operator.message_type,
         operator.body(connection),
         texts,

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.money import exact
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Fate
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import place_of
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.campaign.campaign import Campaign
-    from cpaas_provider.sending.campaign.loader import Found
+    from cpaas_provider.sending.campaign.loader import LoadStats
 
 _NAMED = 100
 """References of unknown requests in the report. The results file has all of them."""
 
 
-def build_report(campaign: Campaign, found: Found, operator: CampaignOperator) -> dict[str, Any]:
+def build_report(campaign: Campaign, found: LoadStats, operator: CampaignOperator) -> dict[str, Any]:
     """Return counts, cost and references of a campaign in all its tries."""
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.standing.money()
@@ -28,15 +28,15 @@ def build_report(campaign: Campaign, found: Found, operator: CampaignOperator) -
     return {
         "reference": campaign.reference,
         "recipients": campaign.recipients(),
-        "sent": counts[Fate.SENT],
-        "rejected": counts[Fate.REJECTED],
-        "unknown_recipients": counts[Fate.UNKNOWN],
-        "not_sent": counts[Fate.NOT_SENT],
-        "invalid_rows": counts[Fate.INVALID_ROW],
-        "duplicates": counts[Fate.DUPLICATE],
+        "sent": counts[RecipientStatus.SENT],
+        "rejected": counts[RecipientStatus.REJECTED],
+        "unknown_recipients": counts[RecipientStatus.UNKNOWN],
+        "not_sent": counts[RecipientStatus.NOT_SENT],
+        "invalid_rows": counts[RecipientStatus.INVALID_ROW],
+        "duplicates": counts[RecipientStatus.DUPLICATE],
         **{fate.word: counts[fate] for fate in LEFT_OUT},
         "invalid_suppression_rows": found.invalid_suppression_rows,
-        "in_other_partitions": found.elsewhere,
+        "in_other_partitions": found.other_partitions,
         "requests": requests,
         "charge": charge,
         "balance": balance,

@@ -19,22 +19,22 @@ from cpaas_provider.operators._runtime.campaign_report import build_report
 from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
 from cpaas_provider.operators._runtime.state_store import open_state_store
 from cpaas_provider.operators.base_idempotent import NO_TASK_STATE, REPORT_KEY
-from cpaas_provider.sending.campaign.campaign import Campaign, Line, refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, OnLookupError
-from cpaas_provider.sending.campaign.loader import Columns, Planner
+from cpaas_provider.sending.campaign.campaign import Campaign, SendSession, refuse_unknown_placeholders
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
+from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.results_file import (
     SUFFIXES,
     OutcomesNotWrittenError,
     refuse_unwritable,
     write_outcomes,
 )
-from cpaas_provider.sending.hashing import Fingerprints, campaign_identity
-from cpaas_provider.sending.journal.journal import Store, TryFacts
-from cpaas_provider.sending.journal.log import Ledger
+from cpaas_provider.sending.hashing import KeyedHasher, campaign_identity
+from cpaas_provider.sending.journal.journal import StateStore, TryInfo
+from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.partitions import Partition
-from cpaas_provider.sending.run_guard import refuse_untimely
+from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sources import ListSource, as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.base_campaign import CampaignOperator
     from cpaas_provider.sending.campaign.content import Send
-    from cpaas_provider.sending.shutdown import Stop
-    from cpaas_provider.sending.spec import Evidence
+    from cpaas_provider.sending.shutdown import StopSignal
+    from cpaas_provider.sending.spec import OutcomeProbe
     from cpaas_provider.sources.base import Source
 
 
@@ -63,7 +63,7 @@ class CampaignRunner:
         context: Context,
         client: CpaasClient,
         connection: CpaasConnection,
-        stop: Stop,
+        stop: StopSignal,
         exit_stack: contextlib.ExitStack,
     ) -> None:
         self._operator = operator
@@ -73,7 +73,7 @@ class CampaignRunner:
         self._open = exit_stack
         self._partition = Partition.read(operator.partition)
         self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
-        self._under_way: tuple[Campaign, Planner] | None = None
+        self._under_way: tuple[Campaign, RecipientLoader] | None = None
         self._tracked = False
         self._looked_up = LookUps()
 
@@ -135,34 +135,34 @@ class CampaignRunner:
         self._push(report)
         return bool(report["sent"] or report["unknown_recipients"])
 
-    def _draw_up(self) -> tuple[Campaign, Planner]:
+    def _draw_up(self) -> tuple[Campaign, RecipientLoader]:
         operator = self._operator
         message = build_content(operator, self._connection)
         if operator.substitutions:
             # An empty list says that what looks like placeholders is none.
             refuse_unknown_placeholders(message)
-        ledger = self._ledger(message.channel.operation)
-        plan = self._open.enter_context(Plan(operator.spool_path))
+        journal = self._journal(message.channel.operation)
+        plan = self._open.enter_context(RecipientTable(operator.spool_path))
         campaign = Campaign(
             plan,
-            ledger,
+            journal,
             message,
             build_options(operator, self._connection, self._partition),
             self._stop,
             cli_address(self._context),
-            may_begin=self._may_begin,
+            preflight=self._preflight,
             evidence=self._evidence(),
             publish=partial(_publish, _tags(self._context)),
             part=self._partition.part if operator.idempotency_key is not None and self._partition.of > 1 else None,
         )
-        planner = Planner(
+        planner = RecipientLoader(
             plan,
             message,
-            ledger.prints,
+            journal.hasher,
             default_region=self._settings.default_region,
             allowed=self._settings.allowed,
             partition=self._partition,
-            check=self._stop.refuse_if_requested,
+            check=self._stop.raise_if_stopped,
         )
         columns = Columns(operator.recipient_column, operator.timezone_column)
         # Before the source is gone through: what earlier tries did is not passed over where it cannot be read.
@@ -171,7 +171,7 @@ class CampaignRunner:
         source = self._source("source")
         if source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
-        campaign.draw_up(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
+        campaign.prepare(planner, source, columns, tests=self._tests(), testing=not self._partition.part, banned=banned)
         return campaign, planner
 
     def record_send_finished(self) -> None:
@@ -184,10 +184,12 @@ class CampaignRunner:
             counts = campaign.plan.counts()
             # What an earlier try was killed before recording is in the journal.
             accepted = [SentRequest(*one) for one in campaign.standing.accepted()]
-            tracking.record_send_finished(campaign.reference, counts[Fate.SENT], counts[Fate.UNKNOWN], accepted)
+            tracking.record_send_finished(
+                campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], accepted
+            )
             self._operator.delivery_link = page_url([campaign.reference])
 
-    def _evidence(self) -> Sequence[Evidence]:
+    def _evidence(self) -> Sequence[OutcomeProbe]:
         """Return the probes of unknown requests: any delivery report of one proves that it was accepted."""
         tracking = self._operator.tracking
         if tracking is None:
@@ -226,10 +228,10 @@ class CampaignRunner:
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
         return ListSource(list(given))
 
-    def _ledger(self, operation: str) -> Ledger:
+    def _journal(self, operation: str) -> JournalLog:
         operator, context = self._operator, self._context
         tries = try_info(context, operator.retries)
-        store: Store | None
+        store: StateStore | None
         secrets = self._connection.journal_secrets
         self._refuse_lost_key()
         if operator.idempotency_key is not None:
@@ -241,17 +243,17 @@ class CampaignRunner:
             # Its own, as with a new API key every recipient would else be unknown.
             identity, secrets = campaign_identity(operator.idempotency_key), (keyed.secret,)
             # What is stored there is not dropped by a clear, and each run tries the rejected again.
-            tries = TryFacts(tries.number, tries.max_tries, tries.max_tries, run=task_digest(context))
+            tries = TryInfo(tries.number, tries.max_tries, tries.max_tries, run=task_digest(context))
         else:
             store = open_state_store(context)
             identity = task_key(context)
         if store is None:
             raise AirflowFailException(NO_TASK_STATE)
-        ledger = partial(Ledger, partition=self._partition, resend_on_clear=operator.resend_on_clear)
+        journal = partial(JournalLog, partition=self._partition, resend_on_clear=operator.resend_on_clear)
         with (
             recorded_partition_count(self._context, self._partition) if self._has_siblings else contextlib.nullcontext()
         ):
-            return ledger(store, secrets, identity, operation, tries)
+            return journal(store, secrets, identity, operation, tries)
 
     @property
     def _has_siblings(self) -> bool:
@@ -263,9 +265,9 @@ class CampaignRunner:
         if self._operator.keyed and self._operator.idempotency_key is None:
             raise AirflowFailException("idempotency_key is None after rendering. Nothing was sent.")
 
-    def _may_begin(self) -> None:
+    def _preflight(self) -> None:
         if not self._operator.__dict__.get("_started_in_time"):
-            refuse_untimely(
+            check_run_may_send(
                 run_info(self._context),
                 timezone.utcnow(),
                 allow_backfill=self._operator.allow_backfill,
@@ -283,7 +285,7 @@ class CampaignRunner:
             self._tracked = True
 
     @contextlib.asynccontextmanager
-    async def _line(self) -> AsyncIterator[Line]:
+    async def _line(self) -> AsyncIterator[SendSession]:
         from cpaas_provider.hooks.cpaas import async_client
 
         operator = self._operator
@@ -293,7 +295,7 @@ class CampaignRunner:
             look_up = getattr(operator, "skip_dnd", False)
             with self._recording(partial(operator.send, client, body)) as send:
                 permitted = partial(self._dnd_filter, client) if look_up else None
-                yield Line(client, send, permitted, self._looked_up)
+                yield SendSession(client, send, permitted, self._looked_up)
 
     @contextlib.contextmanager
     def _recording(self, send: Callable[..., Awaitable[Any]]) -> Iterator[Send]:
@@ -316,11 +318,11 @@ class CampaignRunner:
 
             yield recorded
 
-    def _dnd_filter(self, client: Any, plan: Plan) -> DoNotDisturb:
+    def _dnd_filter(self, client: Any, plan: RecipientTable) -> DndFilter:
         from cpaas_provider.operators._runtime.campaign_store import open_lookup_cache
 
         operator: Any = self._operator
-        prints = Fingerprints(self._connection.journal_secrets[0], ("lookups",))
+        hasher = KeyedHasher(self._connection.journal_secrets[0], ("lookups",))
 
         looked_up = self._looked_up
 
@@ -332,10 +334,10 @@ class CampaignRunner:
                 looked_up.answered += 1
             return found
 
-        return DoNotDisturb(
+        return DndFilter(
             plan,
             look_up,
-            partial(prints.member, "lookup_phone"),
+            partial(hasher.member, "lookup_phone"),
             open_lookup_cache(self._open),
             ttl=operator.lookup_ttl,
             on_error=OnLookupError(operator.on_lookup_error),
@@ -377,7 +379,7 @@ class CampaignRunner:
         if path is None:
             return
         path = _storage_path(path)
-        write_outcomes(path, campaign.plan.everybody())
+        write_outcomes(path, campaign.plan.rows())
         self._operator.log.info("Results file written: %s.", place_of(path))
 
     def _push(self, report: Mapping[str, Any]) -> None:

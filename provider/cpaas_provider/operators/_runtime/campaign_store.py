@@ -22,7 +22,7 @@ from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal.journal import Store
+    from cpaas_provider.sending.journal.journal import StateStore
     from cpaas_provider.sending.partitions import Partition
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class MarkedStateStore:
     :param name: of the campaign's partition in the database
     """
 
-    def __init__(self, campaign: OpenCampaign, task_store: Store, name: str) -> None:
+    def __init__(self, campaign: OpenCampaign, task_store: StateStore, name: str) -> None:
         self.secret = campaign.secret
         self._state = campaign.state
         self._task_store = task_store

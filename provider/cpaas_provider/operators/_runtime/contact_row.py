@@ -20,7 +20,7 @@ from cpaas_provider.operators._runtime.campaign_database import check_database
 from cpaas_provider.operators._runtime.context import cli_address
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
-from cpaas_provider.sending.shutdown import AbandonedError
+from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.contacts import UpsertContactRowOperator
-    from cpaas_provider.sending.shutdown import Stop
+    from cpaas_provider.sending.shutdown import StopSignal
 
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 
 
 def upsert_by_key(
-    operator: UpsertContactRowOperator, context: Context, client: CpaasClient, connection: CpaasConnection, stop: Stop
+    operator: UpsertContactRowOperator,
+    context: Context,
+    client: CpaasClient,
+    connection: CpaasConnection,
+    stop: StopSignal,
 ) -> SingleRow:
     """Create or update the row of the operator's key.
 
@@ -71,7 +75,7 @@ def upsert_by_key(
             )
             return upsert.run(_hash(key_map, operator), cells)
     except ContactsError as error:
-        raise (AirflowFailException if error.for_good else AirflowException)(str(error)) from None
+        raise (AirflowFailException if error.permanent else AirflowException)(str(error)) from None
     except (DatabaseError, SendingError) as error:
         raise AirflowException(str(error)) from None
 
@@ -83,11 +87,11 @@ def _hash(key_map: KeyMap, operator: UpsertContactRowOperator) -> bytes:
         raise AirflowFailException(f"The key {error}. Nothing was sent.") from None
 
 
-def _call(stop: Stop, client: CpaasClient, request: Callable[[], Any]) -> Any:
+def _call(stop: StopSignal, client: CpaasClient, request: Callable[[], Any]) -> Any:
     """Make a request; where the task has to stop before it leaves, say that nothing left."""
     try:
         return stop.call(request, client)
-    except AbandonedError:
+    except AnswerNotAwaitedError:
         raise
     except NotBegunError as error:
         raise StoppedError(str(error)) from None

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.operators.contact_sync import SyncContactsOperator
-    from cpaas_provider.sending.shutdown import Stop
+    from cpaas_provider.sending.shutdown import StopSignal
     from cpaas_provider.sources.base import Source
 
 PREVIEW_KEY = "preview"
@@ -65,7 +65,7 @@ class ContactSyncTry:
         context: Context,
         client: CpaasClient,
         connection: CpaasConnection,
-        stop: Stop,
+        stop: StopSignal,
         deadline: str | None,
     ) -> None:
         self._operator = operator
@@ -225,7 +225,7 @@ class ContactSyncTry:
         try:
             yield
         except ContactsError as error:
-            kind = AirflowFailException if error.for_good else AirflowException
+            kind = AirflowFailException if error.permanent else AirflowException
             raise kind(str(error)) from None
         except SourceError as error:
             raise AirflowException(f"{str(error).rstrip('.')}. Nothing was sent in this try.") from None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.sending.hashing import task_identity
-from cpaas_provider.sending.journal.journal import TryFacts
-from cpaas_provider.sending.run_guard import RunFacts
+from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.run_guard import RunInfo
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,19 +38,19 @@ def cli_address(context: Context) -> str:
     return f"{named} --map-index {instance.map_index}" if mapped else named
 
 
-def try_info(context: Context, retries: int | None) -> TryFacts:
+def try_info(context: Context, retries: int | None) -> TryInfo:
     """Return which try this is, and of what."""
     instance: Any = context["ti"]
     cleared = getattr(context.get("dag_run"), "clear_number", None)
-    return TryFacts(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
+    return TryInfo(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
 
 
-def run_info(context: Context) -> RunFacts:
+def run_info(context: Context) -> RunInfo:
     """Return what decides whether the run comes too late to send."""
     run: Any = context["dag_run"]
     dag: Any = context.get("dag")
     cleared = bool(getattr(run, "clear_number", None))
-    return RunFacts(
+    return RunInfo(
         run_type=str(getattr(run.run_type, "value", run.run_type)),
         run_after=run.run_after,
         # Clearing a run begins it anew, long after its successor was due: that is no catching up.

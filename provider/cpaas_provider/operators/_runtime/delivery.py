@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.journal.model import Entry
+    from cpaas_provider.sending.journal.model import RequestRecord
     from cpaas_provider.sending.spec import Outcome
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class DeliveryReportProbe:
     :param campaign: of what the requests are part; ``None`` where each is one by itself
     """
 
-    patience = timedelta(hours=24)
+    max_wait = timedelta(hours=24)
     """The service repeats reports for so long; a task waits no longer than its ``unknown_timeout``."""
 
     def __init__(self, tracking: DeliveryTracker, campaign: Callable[[], str] | None = None) -> None:
@@ -190,10 +190,10 @@ class DeliveryReportProbe:
         self._asked = set[str]()
         self._read_at = float("-inf")
 
-    def before(self, client: Any) -> None:
+    def snapshot(self, client: Any) -> None:
         """Note nothing: the request's own reference is enough."""
 
-    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         """Return what is known of a request, ``None`` where nothing was reported of it."""
         try:
             found = self._found(entry.reference)
@@ -238,15 +238,15 @@ class PurchaseReportProbe:
     know resolves nothing.
     """
 
-    patience = DeliveryReportProbe.patience
+    max_wait = DeliveryReportProbe.max_wait
 
     def __init__(self, tracking: DeliveryTracker) -> None:
         self._tracking = tracking
 
-    def before(self, client: Any) -> None:
+    def snapshot(self, client: Any) -> None:
         """Note nothing: the request's own reference is enough."""
 
-    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         """Return what is known of a purchase that was made, ``None`` where nothing can be told.
 
         :raises RefutedError: when a report says that nothing was bought

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal.journal import Store
+    from cpaas_provider.sending.journal.journal import StateStore
 
 
-def open_state_store(context: Context) -> Store | None:
+def open_state_store(context: Context) -> StateStore | None:
     """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
 
     It goes to the API server also where the workers keep task state in a backend of their own: there a lost object

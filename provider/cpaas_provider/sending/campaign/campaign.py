@@ -17,26 +17,26 @@ from typing import Any
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.money import Amount, exact, exact_or_none
 from cpaas_provider.api.text import placeholders_in
-from cpaas_provider.sending.campaign.batcher import Packer
-from cpaas_provider.sending.campaign.content import Message, Send
-from cpaas_provider.sending.campaign.dispatcher import Sending, TooManyFailuresError, telling
+from cpaas_provider.sending.campaign.batcher import Batcher
+from cpaas_provider.sending.campaign.content import Content, Send
+from cpaas_provider.sending.campaign.dispatcher import Dispatcher, TooManyFailuresError, report_progress
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS, RejectionBreaker
-from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb, NobodyLookedUpError
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter, NobodyLookedUpError
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
-from cpaas_provider.sending.campaign.journal_index import Standing
-from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, Planner
+from cpaas_provider.sending.campaign.journal_index import JournalIndex
+from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Fate, Person, Plan
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
-from cpaas_provider.sending.campaign.unknown import Doubts
+from cpaas_provider.sending.campaign.unknown import UnknownResolver
 from cpaas_provider.sending.engine import RESENDS
-from cpaas_provider.sending.errors import SendingError, StillUnknownError
-from cpaas_provider.sending.journal.log import End, Ledger
+from cpaas_provider.sending.errors import ResendLimitError, SendingError
+from cpaas_provider.sending.journal.log import JournalLog, Result
 from cpaas_provider.sending.journal.model import State
-from cpaas_provider.sending.journal.writer import Keeper
-from cpaas_provider.sending.shutdown import Stop
-from cpaas_provider.sending.spec import Evidence, OnUnknown
+from cpaas_provider.sending.journal.writer import JournalWriter
+from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
 from cpaas_provider.sources.base import Source
 
 log = logging.getLogger(__name__)
@@ -50,17 +50,17 @@ _LONGEST_FIRST_PAUSE = 2.0
 class TestFailedError(SendingError):
     """A test recipient was rejected, left out or of unknown outcome, so the campaign ended."""
 
-    for_good = True
+    permanent = True
 
 
 class TooManyRecipientsError(SendingError):
     """The campaign has more recipients than ``max_recipients``."""
 
-    for_good = True
+    permanent = True
 
 
 @dataclass(frozen=True)
-class Terms:
+class CampaignOptions:
     """What the author asks for; the operator's documentation explains each.
 
     :param window: requests claimed and not settled, at most
@@ -90,29 +90,29 @@ class Terms:
     in_flight: int | None = None
 
     @property
-    def crowd(self) -> int:
+    def min_write_batch(self) -> int:
         """How many claims are worth a write: what is claimed ahead of the requests can be stored together."""
         ahead = self.window - min(self.window, self.in_flight or self.window)
         return max(1, self.window // 4, ahead // 2)
 
 
 @dataclass(frozen=True)
-class Line:
+class SendSession:
     """How the client is spoken to while the campaign is sent.
 
     :param client: told to stop when the task is
     :param send: makes one request
-    :param do_not_disturb: tells who may be sent to; ``None`` where nobody wants to know
+    :param dnd_filter: tells who may be sent to; ``None`` where nobody wants to know
     :param look_ups: counts what that asks for
     """
 
     client: Any
     send: Send
-    do_not_disturb: Callable[[Plan], DoNotDisturb] | None = None
+    dnd_filter: Callable[[RecipientTable], DndFilter] | None = None
     look_ups: LookUps = field(default_factory=LookUps)
 
 
-OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
+OpenSession = Callable[[], AbstractAsyncContextManager[SendSession]]
 
 
 @dataclass
@@ -120,18 +120,18 @@ class Campaign:
     """One try of a campaign.
 
     :param part: which part it is, where all parts go by the same ledger's name
-    :param may_begin: called before anything is claimed; raises where nothing may be
+    :param preflight: called before anything is claimed; raises where nothing may be
     :param address: the task instance as `airflow cpaas journal` takes it
     """
 
-    plan: Plan
-    ledger: Ledger
-    message: Message
-    terms: Terms
-    stop: Stop
+    plan: RecipientTable
+    journal: JournalLog
+    message: Content
+    options: CampaignOptions
+    stop: StopSignal
     address: str
-    may_begin: Callable[[], None] = lambda: None
-    evidence: Sequence[Evidence] = ()
+    preflight: Callable[[], None] = lambda: None
+    evidence: Sequence[OutcomeProbe] = ()
     publish: Publish = lambda figures: None
     part: int | None = None
     drawn_up: bool = field(default=False, init=False)
@@ -140,22 +140,22 @@ class Campaign:
     _spent: Callable[[], tuple[float | None, float | None]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._body = self.ledger.prints.body(self.message.body)
-        self.standing = Standing(self.plan, self.ledger, self._body)
-        self.doubts = Doubts(
+        self._body = self.journal.hasher.body(self.message.body)
+        self.standing = JournalIndex(self.plan, self.journal, self._body)
+        self.doubts = UnknownResolver(
             self.plan,
             self.standing,
-            self.ledger.prints,
+            self.journal.hasher,
             self.message.channel.operation,
             self._body,
-            lost=self.ledger.lost,
+            lost=self.journal.lost,
             address=self.address,
         )
         self._spent = lambda: self.standing.money()[:2]
 
-    def draw_up(
+    def prepare(
         self,
-        planner: Planner,
+        planner: RecipientLoader,
         source: Source,
         columns: Columns,
         *,
@@ -169,7 +169,7 @@ class Campaign:
         :raises SendingError: when the plan cannot be made, or is too large
         :raises SourceError: when a source cannot be read
         """
-        with self.plan.at_once():
+        with self.plan.transaction():
             if tests is not None and testing:
                 planner.read(tests, columns, test=True)
             planner.read(source, columns)
@@ -178,22 +178,22 @@ class Campaign:
             # After the list itself, which must not look as if it named somebody because of them.
             if tests is not None and not testing:
                 planner.suppress(tests, columns.recipient)
-        self.plan.leave_out()
-        self.standing.restore()
+        self.plan.deduplicate_and_suppress()
+        self.standing.replay()
         self.drawn_up = True
-        self._refuse_too_many(planner.found.elsewhere)
+        self._refuse_too_many(planner.found.other_partitions)
         self._refuse_failed_tests()
 
-    def _suppress(self, planner: Planner, banned: Source, column: str) -> None:
+    def _suppress(self, planner: RecipientLoader, banned: Source, column: str) -> None:
         """Leave out who is on the suppression list; where it cannot be read, somebody on it would be sent to."""
         found = planner.suppress(banned, column)
         planner.found.invalid_suppression_rows = found.invalid
-        if found.invalid and not self.terms.skip_invalid_suppression:
+        if found.invalid and not self.options.skip_invalid_suppression:
             raise CannotPlanError(
                 f"{found.in_words()} Their recipients would be sent to. Nothing was sent. Correct the list and clear "
                 "the task, or give on_invalid_suppression='skip' to continue without these rows."
             )
-        if found.rows and not self.plan.bans():
+        if found.rows and not self.plan.has_suppressed():
             raise CannotPlanError(
                 f"None of the {found.rows} rows of the suppression list has a recipient in the column {column}, so "
                 "every recipient on it would be sent to. Nothing was sent."
@@ -203,77 +203,77 @@ class Campaign:
         if found.empty:
             log.info("%d rows of the suppression list are empty in the column %s.", found.empty, column)
 
-    def send(self, open_line: OpenLine) -> None:
+    def send(self, open_line: OpenSession) -> None:
         """Send to everybody who is left.
 
         :raises SendingError: when not everything could be done, see there
         :raises CpaasError: when the service ended it
         """
-        self.ledger.note_lost()
-        if self.plan.counts()[Fate.NOT_SENT]:
+        self.journal.record_loss()
+        if self.plan.counts()[RecipientStatus.NOT_SENT]:
             self._tell_of_changes()
-            self.may_begin()
+            self.preflight()
             asyncio.run(self._send(open_line, None))
-        if self.terms.test_only:
+        if self.options.test_only:
             return
         self._find_out()
         if self.doubts.people():
             self.doubts.refuse_changed()
-            if self.terms.on_unknown is OnUnknown.RESEND:
+            if self.options.on_unknown is OnUnknown.RESEND:
                 self._resend(open_line)
             else:
-                self.doubts.decide(self.terms.on_unknown)
+                self.doubts.decide(self.options.on_unknown)
         self._refuse_nobody_looked_up()
         self._refuse_failures()
 
-    async def _send(self, open_line: OpenLine, only: Sequence[Person] | None) -> set[int]:
+    async def _send(self, open_line: OpenSession, only: Sequence[Recipient] | None) -> set[int]:
         """Send, and return the places of those in doubt whom the service rejects by now."""
-        terms = self.terms
+        options = self.options
         counts = self.plan.counts()
-        progress = Progress(len(only) if only is not None else counts[Fate.NOT_SENT], self.publish)
+        progress = Progress(len(only) if only is not None else counts[RecipientStatus.NOT_SENT], self.publish)
         spent, *_ = self.standing.money()
         budget = Budget(
-            exact_or_none(terms.max_charge),
-            exact_or_none(terms.min_balance),
-            exact_or_none(terms.price_per_page),
+            exact_or_none(options.max_charge),
+            exact_or_none(options.min_balance),
+            exact_or_none(options.price_per_page),
             exact(spent or 0),
-            doubtful=self.plan.units(Fate.UNKNOWN),
+            doubtful=self.plan.units(RecipientStatus.UNKNOWN),
             unpriced=self.plan.unpriced(),
-            refuse_missing_charge=terms.refuse_missing_charge,
+            refuse_missing_charge=options.refuse_missing_charge,
         )
-        async with open_line() as line, self._keeper() as keeper:
+        async with open_line() as line, self._writer() as writer:
             progress.look_ups = line.look_ups
-            packer = Packer(
+            batcher = Batcher(
                 self.plan,
-                terms.recipients_per_request,
+                options.recipients_per_request,
                 budget,
-                window=terms.send_window,
-                do_not_disturb=line.do_not_disturb(self.plan) if line.do_not_disturb else None,
+                window=options.send_window,
+                dnd_filter=line.dnd_filter(self.plan) if line.dnd_filter else None,
                 only=only,
-                test_only=terms.test_only,
+                test_only=options.test_only,
             )
-            sending = Sending(
+            sending = Dispatcher(
                 self.plan,
                 self.standing,
-                self.ledger,
-                keeper,
+                self.journal,
+                writer,
                 self.message,
-                packer,
+                batcher,
                 budget,
                 progress,
                 line.send,
                 self.stop,
                 line.client,
-                window=terms.window,
-                requests_per_second=terms.requests_per_second,
-                on_rejected_batch=terms.on_rejected_batch,
-                breaker=RejectionBreaker(terms.max_identical_rejections),
-                may_fail=self._may_fail() if terms.max_failure_ratio > 0 else None,
+                window=options.window,
+                requests_per_second=options.requests_per_second,
+                on_rejected_batch=options.on_rejected_batch,
+                breaker=RejectionBreaker(options.max_identical_rejections),
+                may_fail=self._may_fail() if options.max_failure_ratio > 0 else None,
                 doubted=only is not None,
             )
-            teller = asyncio.create_task(telling(progress, self._spent, terms.progress_interval))
+            teller = asyncio.create_task(report_progress(progress, self._spent, options.progress_interval))
             try:
-                with self.plan.at_once(), _fewer_collections():
+                with self.plan.transaction(), _fewer_collections():
                     await sending.run()
             finally:
                 teller.cancel()
@@ -281,42 +281,42 @@ class Campaign:
         return sending.rejected_again
 
     @contextlib.asynccontextmanager
-    async def _keeper(self) -> AsyncIterator[Keeper]:
-        keeper = Keeper(self.ledger, self._body, self.terms.crowd)
+    async def _writer(self) -> AsyncIterator[JournalWriter]:
+        writer = JournalWriter(self.journal, self._body, self.options.min_write_batch)
         try:
-            yield keeper
+            yield writer
         finally:
-            await keeper.close()
+            await writer.close()
 
     def _find_out(self) -> None:
         """Settle what there is evidence of."""
         if not self.evidence or not self.doubts.people():
             return
-        found = self.doubts.look_for_evidence(self.evidence, self.terms.unknown_timeout)
+        found = self.doubts.look_for_evidence(self.evidence, self.options.unknown_timeout)
         if found:
-            ends = [
-                End(number, State.ACCEPTED, (_text(result.get("id")), None, None), "established by a probe")
+            results = [
+                Result(number, State.ACCEPTED, (_text(result.get("id")), None, None), "established by a probe")
                 for number, result in found.items()
             ]
-            asyncio.run(self._keep(ends))
-            for end in ends:
-                self.standing.ended(end)
+            asyncio.run(self._keep(results))
+            for end in results:
+                self.standing.record_result(end)
                 self.standing.settle_doubt(end.number)
             self._find_out()
 
-    async def _keep(self, ends: Iterable[End]) -> None:
-        async with self._keeper() as keeper:
-            for end in ends:
-                keeper.settle(end)
+    async def _keep(self, results: Iterable[Result]) -> None:
+        async with self._writer() as writer:
+            for end in results:
+                writer.settle(end)
 
-    def _resend(self, open_line: OpenLine) -> None:
+    def _resend(self, open_line: OpenSession) -> None:
         """Send again to those of unknown outcome, until that is known or the try has done enough."""
         rejected = set[int]()
         for resend in range(RESENDS):
             people = self.doubts.to_resend(rejected)
             if not people:
                 break
-            self.may_begin()
+            self.preflight()
             log.warning(
                 "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(people), "recipient")
             )
@@ -327,16 +327,16 @@ class Campaign:
             self._find_out()
         if self.doubts.people():
             self.doubts.refuse_hopeless(rejected)
-            raise StillUnknownError(
+            raise ResendLimitError(
                 f"{self.doubts.words()} They were sent to {RESENDS} more times in this try. A retry of the task sends "
                 "to them again."
             )
 
-    def _refuse_too_many(self, elsewhere: int) -> None:
+    def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise where the whole campaign is for too many, its other parts included."""
-        recipients, limit = self.recipients() + elsewhere, self.terms.max_recipients
+        recipients, limit = self.recipients() + other_partitions, self.options.max_recipients
         if limit is not None and recipients > limit:
-            whole = " in all partitions, with the duplicates of other partitions" if elsewhere else ""
+            whole = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
             raise TooManyRecipientsError(
                 f"The campaign has {counted(recipients, 'recipient')}{whole}, more than max_recipients ({limit}) "
                 "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task."
@@ -344,9 +344,14 @@ class Campaign:
 
     def _refuse_failed_tests(self) -> None:
         """Raise where a test recipient got nothing, or nobody knows: the campaign was to be tried with them."""
-        bad = [Fate.INVALID_ROW, Fate.REJECTED, Fate.NOT_ALLOWED, Fate.SUPPRESSED]
-        if self.terms.on_unknown is OnUnknown.FAIL:
-            bad.append(Fate.UNKNOWN)
+        bad = [
+            RecipientStatus.INVALID_ROW,
+            RecipientStatus.REJECTED,
+            RecipientStatus.NOT_ALLOWED,
+            RecipientStatus.SUPPRESSED,
+        ]
+        if self.options.on_unknown is OnUnknown.FAIL:
+            bad.append(RecipientStatus.UNKNOWN)
         if found := self.plan.tests(bad):
             fate, reason = found
             raise TestFailedError(
@@ -358,42 +363,50 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        name = self.ledger.prints.reference_of_pack(self.message.channel.operation, (), self.ledger.edition)
+        name = self.journal.hasher.batch_reference(self.message.channel.operation, (), self.journal.resend_epoch)
         return name if self.part is None else f"{name}-{self.part}"
 
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""
         counts = self.plan.counts()
-        return sum(counts[fate] for fate in (Fate.NOT_SENT, Fate.SENT, Fate.REJECTED, Fate.UNKNOWN))
+        return sum(
+            counts[fate]
+            for fate in (
+                RecipientStatus.NOT_SENT,
+                RecipientStatus.SENT,
+                RecipientStatus.REJECTED,
+                RecipientStatus.UNKNOWN,
+            )
+        )
 
     def _failures(self) -> tuple[int, int]:
         counts = self.plan.counts()
-        return counts[Fate.REJECTED], counts[Fate.INVALID_ROW]
+        return counts[RecipientStatus.REJECTED], counts[RecipientStatus.INVALID_ROW]
 
     def _may_fail(self) -> int:
         """Return how many recipients may be rejected, beside the invalid rows there are."""
         _, bad = self._failures()
-        allowed = self.terms.max_failure_ratio * (self.recipients() + bad)
+        allowed = self.options.max_failure_ratio * (self.recipients() + bad)
         return max(0, int(allowed + 1e-9) - bad)
 
     def _refuse_failures(self) -> None:
         rejected, bad = self._failures()
         everybody = self.recipients() + bad
-        if rejected + bad > self.terms.max_failure_ratio * everybody + 1e-9:
+        if rejected + bad > self.options.max_failure_ratio * everybody + 1e-9:
             raise TooManyFailuresError(
                 f"{counted(rejected, 'recipient')} rejected and {counted(bad, 'invalid row')}, of {everybody:,}: more "
-                f"than max_failure_ratio ({self.terms.max_failure_ratio:g}) allows. All other recipients were sent "
+                f"than max_failure_ratio ({self.options.max_failure_ratio:g}) allows. All other recipients were sent "
                 f"to{' or left out by a guard' if self._left_out() else ''}. "
                 + (
                     "The results file has each of them with its reason."
-                    if self.terms.outcome_file
+                    if self.options.outcome_file
                     else "With results_path, a results file has each of them with its reason."
                 )
             )
 
     def _refuse_nobody_looked_up(self) -> None:
         """Raise where nobody is left because look-ups failed, which would else look like a campaign for nobody."""
-        failed = self.plan.counts()[Fate.LOOKUP_FAILED]
+        failed = self.plan.counts()[RecipientStatus.LOOKUP_FAILED]
         if failed and not self.recipients():
             raise NobodyLookedUpError(
                 f"The lookup failed for each of the {failed} recipients. Nothing was sent. A retry of the task looks "
@@ -424,7 +437,7 @@ def _fewer_collections() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def refuse_unknown_placeholders(message: Message) -> None:
+def refuse_unknown_placeholders(message: Content) -> None:
     """Keep anybody from reading ``Dear {name}``.
 
     :raises CannotPlanError: when a text has a placeholder that no column fills

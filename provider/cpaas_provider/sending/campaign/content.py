@@ -40,7 +40,7 @@ EMAIL = Channel("send_email", "email address", lambda value, _: normalise_email(
 
 
 @dataclass(frozen=True)
-class Message:
+class Content:
     """What is said to everybody, and what to each alone.
 
     :param body: the fields of the request that are the same for all
@@ -79,7 +79,7 @@ class Message:
         """Return each recipient's values of the placeholders from what the plan keeps."""
         return [dict(zip(self.columns, theirs, strict=True)) for theirs in json.loads(f"[{','.join(words)}]")]
 
-    def measurer(self) -> Callable[[Sequence[str]], SmsLength] | None:
+    def length_estimator(self) -> Callable[[Sequence[str]], SmsLength] | None:
         """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""
         if not self.measured:
             return None

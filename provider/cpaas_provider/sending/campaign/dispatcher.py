@@ -13,23 +13,23 @@ from typing import Any, NamedTuple, Protocol
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.rate_limit import Pacer
-from cpaas_provider.sending.campaign.batcher import NOT_NOW, NotNow, Packer, People, units_of
-from cpaas_provider.sending.campaign.content import Message, Send
+from cpaas_provider.sending.campaign.batcher import WAIT, Batch, Batcher, Wait, billable_units
+from cpaas_provider.sending.campaign.content import Content, Send
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import RejectionBreaker
-from cpaas_provider.sending.campaign.journal_index import Standing
+from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.progress import Progress
-from cpaas_provider.sending.campaign.recipients import Fate, Person, Plan
-from cpaas_provider.sending.campaign.rejections import Consequence, OnRejectedBatch, judge, named_apart, take_apart
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, named_apart
 from cpaas_provider.sending.errors import SendingError, StoppedError
-from cpaas_provider.sending.journal.log import Claim, End, Ledger
+from cpaas_provider.sending.journal.log import Intent, JournalLog, Result
 from cpaas_provider.sending.journal.model import State
-from cpaas_provider.sending.journal.writer import Keeper
-from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.journal.writer import JournalWriter
+from cpaas_provider.sending.shutdown import StopSignal
 
 log = logging.getLogger(__name__)
 
-MOST_CLAIMED = 20_000
+MAX_PENDING_RECIPIENTS = 20_000
 """Recipients of requests that are claimed and not settled, about, however many requests that is: so many may be unknown
 after a kill."""
 
@@ -40,19 +40,19 @@ _REJECTED_WITHOUT_SUCCESS = 50
 _UNKNOWN_IN_A_ROW = 10
 
 
-class EverybodyRejectedError(SendingError):
+class AllRejectedError(SendingError):
     """The service rejected every recipient, so the cause is probably the message."""
 
-    for_good = True
+    permanent = True
 
 
 class TooManyFailuresError(SendingError):
     """More recipients failed than ``max_failure_ratio`` allows."""
 
-    for_good = True
+    permanent = True
 
 
-class ServiceInTroubleError(SendingError):
+class ServiceFailingError(SendingError):
     """Too many requests in a row have an unknown outcome, so no further request was started."""
 
 
@@ -61,14 +61,14 @@ class _Client(Protocol):
 
 
 class _Pack(NamedTuple):
-    people: People
-    claim: Claim
+    people: Batch
+    claim: Intent
     units: int
     reserved: Decimal
     at: datetime
 
 
-class Sending:
+class Dispatcher:
     """The requests of one try.
 
     :param window: how many requests may be claimed and not yet settled
@@ -81,16 +81,16 @@ class Sending:
 
     def __init__(
         self,
-        plan: Plan,
-        standing: Standing,
-        ledger: Ledger,
-        keeper: Keeper,
-        message: Message,
-        packer: Packer,
+        plan: RecipientTable,
+        standing: JournalIndex,
+        journal: JournalLog,
+        writer: JournalWriter,
+        message: Content,
+        batcher: Batcher,
         budget: Budget,
         progress: Progress,
         send: Send,
-        stop: Stop,
+        stop: StopSignal,
         client: _Client,
         *,
         window: int,
@@ -102,10 +102,10 @@ class Sending:
     ) -> None:
         self._plan = plan
         self._standing = standing
-        self._ledger = ledger
-        self._keeper = keeper
+        self._journal = journal
+        self._writer = writer
         self._message = message
-        self._packer = packer
+        self._batcher = batcher
         self._budget = budget
         self._progress = progress
         self._send = send
@@ -135,10 +135,10 @@ class Sending:
         :raises SendingError: when something ended the campaign before that, see there
         :raises CpaasError: when the service ended it
         """
-        conveyors = [asyncio.create_task(self._convey()) for _ in range(self._window)]
-        watch = asyncio.create_task(self._watch(conveyors))
+        workers = [asyncio.create_task(self._worker()) for _ in range(self._window)]
+        watch = asyncio.create_task(self._watch_stop(workers))
         try:
-            for came_of_it in await asyncio.gather(*conveyors, return_exceptions=True):
+            for came_of_it in await asyncio.gather(*workers, return_exceptions=True):
                 if isinstance(came_of_it, Exception):
                     # Whom it was about to send to would else be passed over in silence.
                     self._finish(came_of_it)
@@ -149,23 +149,23 @@ class Sending:
         if self._end is not None:
             raise self._end
 
-    async def _watch(self, conveyors: Iterable[asyncio.Task[None]]) -> None:
+    async def _watch_stop(self, workers: Iterable[asyncio.Task[None]]) -> None:
         """Once the stop is asked for, let nothing further leave, and give answers a last moment."""
-        await self._stop.asked()
+        await self._stop.wait()
         try:
-            self._stop.refuse_if_requested()
+            self._stop.raise_if_stopped()
         except StoppedError as error:
             self._finish(error)
         self._client.stop()
-        await asyncio.wait(conveyors, timeout=self._stop.grace_left)
-        for conveyor in conveyors:
-            conveyor.cancel()
+        await asyncio.wait(workers, timeout=self._stop.grace_left)
+        for worker in workers:
+            worker.cancel()
 
-    async def _convey(self) -> None:
+    async def _worker(self) -> None:
         """Carry one request after the other."""
         while (pack := await self._next()) is not None:
             try:
-                await self._deliver(pack)
+                await self._send_batch(pack)
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing further may be claimed after it
                 self._finish(error)
             finally:
@@ -179,14 +179,14 @@ class Sending:
         while self._end is None:
             changed = self._changed
             async with self._taking:
-                people = await self._ask_packer()
+                people = await self._ask_batcher()
                 if self._end is not None:
                     return None
-                self._held_up = people == NOT_NOW
+                self._held_up = people == WAIT
                 if isinstance(people, tuple):
-                    if not await self._its_turn():
+                    if not await self._wait_for_rate_limit():
                         return None
-                    pack = self._made(people)
+                    pack = self._make_batch(people)
                     self._under_way += 1
                     self._claimed += len(people)
                     return pack
@@ -196,20 +196,20 @@ class Sending:
             await changed.wait()
         return None
 
-    async def _ask_packer(self) -> People | NotNow | None:
+    async def _ask_batcher(self) -> Batch | Wait | None:
         if self._end is not None:
             return None
-        if self._claimed >= MOST_CLAIMED:
-            return NOT_NOW
+        if self._claimed >= MAX_PENDING_RECIPIENTS:
+            return WAIT
         try:
-            return await self._packer.next(self._under_way)
+            return await self._batcher.next(self._under_way)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing further may be claimed after it
             self._finish(error)
             return None
         finally:
-            self._progress.skipped = self._packer.left_out
+            self._progress.skipped = self._batcher.left_out
 
-    async def _its_turn(self) -> bool:
+    async def _wait_for_rate_limit(self) -> bool:
         """Wait until a request may leave, and tell whether it still may.
 
         What is claimed long before its turn would only be in doubt should the task be killed meanwhile.
@@ -220,32 +220,32 @@ class Sending:
                     await self._ended.wait()
         return self._end is None
 
-    def _made(self, people: People) -> _Pack:
-        units = units_of(people)
+    def _make_batch(self, people: Batch) -> _Pack:
+        units = billable_units(people)
         return _Pack(people, self._claim(people), units, self._budget.reserve(units), datetime.now(UTC))
 
-    def _claim(self, people: People) -> Claim:
+    def _claim(self, people: Batch) -> Intent:
         number = self._standing.next_number
         self._standing.next_number += 1
         members = [person.member for person in people]
-        prints = self._ledger.prints
-        return Claim(
+        hasher = self._journal.hasher
+        return Intent(
             number,
-            prints.reference_of_pack(self._message.channel.operation, members, self._ledger.edition),
+            hasher.batch_reference(self._message.channel.operation, members, self._journal.resend_epoch),
             b"".join(members),
-            b"".join(prints.words(person.words or "") for person in people) if self._message.columns else b"",
+            b"".join(hasher.words(person.words or "") for person in people) if self._message.columns else b"",
         )
 
-    async def _deliver(self, pack: _Pack) -> None:
+    async def _send_batch(self, pack: _Pack) -> None:
         try:
-            await self._keeper.claim(pack.claim)
+            await self._writer.claim(pack.claim)
         except SendingError as error:
             self._budget.release(pack.reserved)
             self._finish(error)
             return
         except asyncio.CancelledError:
             # Stored or not: it surely did not leave.
-            self._keeper.settle(End(pack.claim.number, State.NOT_SENT, reason="Airflow stopped the task before"))
+            self._writer.settle(Result(pack.claim.number, State.NOT_SENT, reason="Airflow stopped the task before"))
             raise
         if self._end is not None:
             self._settle(pack, State.NOT_SENT, "the campaign ended before the request left")
@@ -269,7 +269,7 @@ class Sending:
         else:
             self._succeeded(pack, answer)
 
-    def _personalisation(self, people: People) -> list[dict[str, Any]] | None:
+    def _personalisation(self, people: Batch) -> list[dict[str, Any]] | None:
         message = self._message
         if not message.columns:
             return None
@@ -290,8 +290,8 @@ class Sending:
         refused, taken = named_apart(pack.people, _addresses(answer.rejected_recipients))
         self._progress.sent += len(taken)
         left_out = b"".join(person.member for person in refused)
-        end = End(pack.claim.number, State.ACCEPTED, (answer.id, charge, balance), left_out=left_out)
-        self._note(pack._replace(people=taken), end, Fate.SENT)
+        end = Result(pack.claim.number, State.ACCEPTED, (answer.id, charge, balance), left_out=left_out)
+        self._note(pack._replace(people=taken), end, RecipientStatus.SENT)
         try:
             self._budget.settle(pack.reserved, pack.units, charge, balance)
         except SendingError as error:
@@ -299,7 +299,7 @@ class Sending:
         if answer.rejection:
             self._left_out(pack, refused, answer.rejection)
 
-    def _left_out(self, pack: _Pack, refused: People, reason: str) -> None:
+    def _left_out(self, pack: _Pack, refused: Batch, reason: str) -> None:
         """Note whom an accepted request does not go to; everybody else in it was sent to, and is not sent to again."""
         log.warning(
             "Request %s was accepted for %d of %d recipients: %s",
@@ -312,17 +312,17 @@ class Sending:
             self._refuse(refused, reason)
             if refused[0].row == 0 and not self._doubted:
                 self._finish(CpaasRejectedError(f"{reason} A test recipient is among the rejected ones."))
-            self._break_off()
+            self._check_circuit_breaker()
 
     def _failed(self, pack: _Pack, error: CpaasError) -> None:
-        state, consequence = judge(error, len(pack.people), self._on_rejected_batch)
+        state, consequence = classify(error, len(pack.people), self._on_rejected_batch)
         self._settle(pack, state, str(error))
         if state is not State.UNKNOWN:
             self._unknown_in_a_row = 0
-        if consequence is Consequence.END or (pack.people[0].row == 0 and not self._doubted):
+        if consequence is NextStep.END or (pack.people[0].row == 0 and not self._doubted):
             self._finish(error)
-        elif consequence is Consequence.TAKE_APART and isinstance(error, CpaasRejectedError):
-            refused, parts = take_apart(pack.people, _addresses(error.rejected_recipients))
+        elif consequence is NextStep.BISECT and isinstance(error, CpaasRejectedError):
+            refused, parts = bisect(pack.people, _addresses(error.rejected_recipients))
             log.info(
                 "A batch of %s was rejected: %d of them named, the others are sent in %s.",
                 counted(len(pack.people), "recipient"),
@@ -330,31 +330,31 @@ class Sending:
                 counted(len(parts), "smaller batch", "smaller batches"),
             )
             self._refuse(refused, str(error))
-            self._packer.put_back(parts)
+            self._batcher.requeue(parts)
             self._tell()
         if isinstance(error, CpaasRejectedError) and self._breaker.rejected(error):
             self._finish(self._breaker.opened(error))
-        self._break_off()
+        self._check_circuit_breaker()
 
-    def _refuse(self, people: People, reason: str) -> None:
+    def _refuse(self, people: Batch, reason: str) -> None:
         """Note that people were rejected by name, as if each had been tried alone."""
         for person in people:
             claim = self._claim((person,))
-            end = End(claim.number, State.REJECTED, reason=reason)
-            self._keeper.note(claim, end)
-            self._standing.made(claim, datetime.now(UTC), end)
-        self._fate(people, Fate.REJECTED, None, reason)
+            end = Result(claim.number, State.REJECTED, reason=reason)
+            self._writer.note(claim, end)
+            self._standing.record(claim, datetime.now(UTC), end)
+        self._fate(people, RecipientStatus.REJECTED, None, reason)
         self._progress.rejected += len(people)
         self._rejections += len(people)
 
     def _settle(self, pack: _Pack, state: State, reason: str) -> None:
         """Note that a request did not succeed."""
-        end = End(pack.claim.number, state, reason=reason)
+        end = Result(pack.claim.number, state, reason=reason)
         if state is State.UNKNOWN:
             self._budget.doubt(pack.reserved, pack.units)
             self._progress.unknown += len(pack.people)
             self._unknown_in_a_row += 1
-            self._note(pack, end, Fate.UNKNOWN)
+            self._note(pack, end, RecipientStatus.UNKNOWN)
             log.warning("Outcome unknown: request %s. Cause: %s", pack.claim.reference, reason)
             return
         self._budget.release(pack.reserved)
@@ -362,30 +362,32 @@ class Sending:
             self._progress.rejected += len(pack.people)
             # A batch that is not bisected may be rejected for one of its recipients.
             self._rejections += 1
-            self._note(pack, end, Fate.REJECTED)
+            self._note(pack, end, RecipientStatus.REJECTED)
         else:
             self._note(pack, end, None)
 
-    def _note(self, pack: _Pack, end: End, fate: Fate | None) -> None:
-        self._keeper.settle(end)
-        self._standing.made(pack.claim, pack.at, end)
+    def _note(self, pack: _Pack, end: Result, fate: RecipientStatus | None) -> None:
+        self._writer.settle(end)
+        self._standing.record(pack.claim, pack.at, end)
         if fate is not None:
             self._fate(pack.people, fate, end.number)
 
-    def _fate(self, people: Iterable[Person], fate: Fate, request: int | None, reason: str | None = None) -> None:
+    def _fate(
+        self, people: Iterable[Recipient], fate: RecipientStatus, request: int | None, reason: str | None = None
+    ) -> None:
         places = [person.place for person in people]
         # That a repetition did not arrive says nothing about what it repeats.
-        if not self._doubted or fate is Fate.SENT:
+        if not self._doubted or fate is RecipientStatus.SENT:
             self._plan.settle(places, fate, request, reason)
-        elif fate is Fate.REJECTED:
+        elif fate is RecipientStatus.REJECTED:
             self.rejected_again.update(places)
 
-    def _break_off(self) -> None:
+    def _check_circuit_breaker(self) -> None:
         """End what cannot come to anything good."""
         progress = self._progress
         if self._unknown_in_a_row >= _UNKNOWN_IN_A_ROW:
             self._finish(
-                ServiceInTroubleError(
+                ServiceFailingError(
                     f"{self._unknown_in_a_row} requests in a row have an unknown outcome. No further request was "
                     "started, because its outcome would be unknown, too. A retry of the task continues when the "
                     "service responds again."
@@ -393,7 +395,7 @@ class Sending:
             )
         elif self._rejections >= _REJECTED_WITHOUT_SUCCESS and not self._accepted:
             self._finish(
-                EverybodyRejectedError(
+                AllRejectedError(
                     f"The service rejected {counted(progress.rejected, 'recipient')} and accepted none, so the cause "
                     "is probably the message, not the recipients. No further request was started. Correct the message "
                     "and clear the task. The file at results_path has the reason of each rejection."
@@ -422,7 +424,9 @@ def _addresses(refused: Iterable[str]) -> frozenset[str]:
     return frozenset(one.removeprefix("+").lower() for one in refused)
 
 
-async def telling(progress: Progress, money: Callable[[], tuple[float | None, float | None]], interval: float) -> None:
+async def report_progress(
+    progress: Progress, money: Callable[[], tuple[float | None, float | None]], interval: float
+) -> None:
     """Tell how far it is, until cancelled."""
     while True:
         await asyncio.sleep(interval)

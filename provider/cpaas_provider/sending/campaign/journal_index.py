@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cpaas_provider.api.money import exact, total
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Fate, Plan
-from cpaas_provider.sending.journal.log import Batch, Claim, End, Ledger, split_members
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
+from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result, split_members
 from cpaas_provider.sending.journal.model import State
 
 _STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
-_FATES = {_REJECTED: Fate.REJECTED, _DOUBTFUL: Fate.UNKNOWN, _SETTLED: Fate.SENT}
-_GONE = "no longer in the source"
+_FATES = {_REJECTED: RecipientStatus.REJECTED, _DOUBTFUL: RecipientStatus.UNKNOWN, _SETTLED: RecipientStatus.SENT}
+_REMOVED_FROM_SOURCE = "no longer in the source"
 _BROKE_OFF = "the try ended before a response was recorded"
 
 
 @dataclass(frozen=True)
-class Doubt:
+class UnknownRequest:
     """A request of unknown outcome.
 
     :param body: hash of what it says to all; ``None`` where that is lost
@@ -32,23 +32,23 @@ class Doubt:
     body: str | None
 
 
-class Standing:
+class JournalIndex:
     """Which request decides about each person: the strongest of theirs, the newest of several.
 
     :param body: hash of what this try says to all
     """
 
-    def __init__(self, plan: Plan, ledger: Ledger, body: str) -> None:
+    def __init__(self, plan: RecipientTable, journal: JournalLog, body: str) -> None:
         self._plan = plan
-        self._ledger = ledger
+        self._journal = journal
         self._body = body
         self.next_number = 0
 
-    def restore(self) -> None:
+    def replay(self) -> None:
         """Go through what earlier tries stored, once, when the plan is made."""
-        with self._plan.at_once():
-            for batch in self._ledger.replay():
-                for claim in batch.claims:
+        with self._plan.transaction():
+            for batch in self._journal.replay():
+                for claim in batch.intents:
                     if claim.number < self.next_number and self._is_there(claim.number):
                         # A write that failed, was made again, and was carried out both times.
                         continue
@@ -57,27 +57,27 @@ class Standing:
                         "INSERT INTO standing VALUES (?, ?, ?)",
                         ((member, claim.number, words) for member, words in claim.each()),
                     )
-                for end in batch.ends:
-                    self.ended(self._reopened(end, batch))
+                for end in batch.results:
+                    self.record_result(self._reopened(end, batch))
                     self._plan.database.executemany(
                         "INSERT INTO left_out VALUES (?, ?)",
                         ((member, end.number) for member in split_members(end.left_out)),
                     )
         if self.next_number:
             self._decide()
-        self.next_number = max(self.next_number, self._ledger.first_number)
-        if self._ledger.lost:
+        self.next_number = max(self.next_number, self._journal.first_number)
+        if self._journal.lost:
             # What was rejected since only repeated a request that may have been accepted before the loss.
             self._plan.database.execute(
                 "UPDATE person SET fate = ?, reason = ?, request = NULL WHERE fate IN (?, ?)",
-                (Fate.UNKNOWN, self._ledger.lost, Fate.NOT_SENT, Fate.REJECTED),
+                (RecipientStatus.UNKNOWN, self._journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
             )
 
-    def made(self, claim: Claim, at: datetime, end: End) -> None:
+    def record(self, claim: Intent, at: datetime, end: Result) -> None:
         """Note a request of this try, and what became of it."""
         self._claimed(claim, self._body, at, end=end, now=True)
 
-    def ended(self, end: End) -> None:
+    def record_result(self, end: Result) -> None:
         """Note what became of a request."""
         result = end.result or (None, None, None)
         self._plan.database.execute(
@@ -85,15 +85,15 @@ class Standing:
             (_STRENGTH[end.state], *result, end.reason, end.number),
         )
 
-    def doubts(self) -> list[Doubt]:
+    def doubts(self) -> list[UnknownRequest]:
         """Return the requests that somebody in the plan is in doubt by, in order."""
         rows = self._plan.database.execute(
             """SELECT number, reference, at, reason, body FROM request
             WHERE number IN (SELECT DISTINCT request FROM person WHERE fate = ?) ORDER BY number""",
-            (Fate.UNKNOWN,),
+            (RecipientStatus.UNKNOWN,),
         ).fetchall()
         return [
-            Doubt(number, reference, datetime.fromisoformat(at), reason, body)
+            UnknownRequest(number, reference, datetime.fromisoformat(at), reason, body)
             for number, reference, at, reason, body in rows
         ]
 
@@ -102,7 +102,7 @@ class Standing:
         yield from self._plan.database.execute(
             """SELECT reference, count(*), id FROM person JOIN request ON number = person.request
             WHERE fate = ? GROUP BY number ORDER BY number""",
-            (Fate.SENT,),
+            (RecipientStatus.SENT,),
         )
 
     def in_doubt_by(self, number: int) -> Iterator[tuple[int, bytes, str | None, bytes | None]]:
@@ -111,14 +111,14 @@ class Standing:
             """SELECT place, person.member, person.words, standing.words FROM person
             LEFT JOIN standing ON standing.member = person.member AND standing.request = person.request
             WHERE person.request = ? AND fate = ?""",
-            (number, Fate.UNKNOWN),
+            (number, RecipientStatus.UNKNOWN),
         ).fetchall()
 
     def settle_doubt(self, number: int) -> None:
         """Note that a request of unknown outcome was carried out after all."""
         self._plan.database.execute(
             "UPDATE person SET fate = ?, reason = NULL WHERE request = ? AND fate = ?",
-            (Fate.SENT, number, Fate.UNKNOWN),
+            (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
         )
 
     def changed(self) -> bool:
@@ -139,7 +139,7 @@ class Standing:
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
-    def _claimed(self, claim: Claim, body: str, at: datetime, *, end: End, now: bool) -> None:
+    def _claimed(self, claim: Intent, body: str, at: datetime, *, end: Result, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)
         self._plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -159,10 +159,10 @@ class Standing:
     def _is_there(self, number: int) -> bool:
         return self._plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
 
-    def _reopened(self, end: End, batch: Batch) -> End:
+    def _reopened(self, end: Result, batch: LogEntry) -> Result:
         """Whatever they were rejected for, a clear since has it tried again, and so has another run."""
-        if end.state is State.REJECTED and batch.generation != self._ledger.tries.generation:
-            return End(end.number, State.NOT_SENT, reason=end.reason)
+        if end.state is State.REJECTED and batch.clear_epoch != self._journal.tries.clear_epoch:
+            return Result(end.number, State.NOT_SENT, reason=end.reason)
         return end
 
     def _decide(self) -> None:
@@ -177,21 +177,22 @@ class Standing:
             CREATE UNIQUE INDEX strongest_of ON strongest (member);
             DELETE FROM strongest WHERE state = 0;
             UPDATE person SET request = found.request, fate = {_fate_of("found.state")},
-                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {Fate.NOT_SENT:d}
+                reason = CASE WHEN found.state = {_DOUBTFUL} AND fate != {RecipientStatus.NOT_SENT:d}
                     THEN '{LEFT_OUT_SINCE}' END
                 FROM strongest AS found WHERE found.member = person.member
-                AND (fate = {Fate.NOT_SENT:d}
-                     OR (found.state >= {_DOUBTFUL} AND fate IN ({Fate.NOT_ALLOWED:d}, {Fate.SUPPRESSED:d})));
+                AND (fate = {RecipientStatus.NOT_SENT:d}
+                     OR (found.state >= {_DOUBTFUL}
+                         AND fate IN ({RecipientStatus.NOT_ALLOWED:d}, {RecipientStatus.SUPPRESSED:d})));
             INSERT INTO person (fate, member, request, reason)
-                SELECT {_fate_of("state")}, member, request, '{_GONE}' FROM strongest AS found
+                SELECT {_fate_of("state")}, member, request, '{_REMOVED_FROM_SOURCE}' FROM strongest AS found
                 WHERE state >= {_DOUBTFUL} AND NOT EXISTS (SELECT 1 FROM person WHERE person.member = found.member);
             DROP TABLE strongest;
             """  # noqa: S608 - numbers of our own
         )
 
 
-def _broke_off(claim: Claim) -> End:
-    return End(claim.number, State.PENDING, reason=_BROKE_OFF)
+def _broke_off(claim: Intent) -> Result:
+    return Result(claim.number, State.PENDING, reason=_BROKE_OFF)
 
 
 def _fate_of(column: str) -> str:

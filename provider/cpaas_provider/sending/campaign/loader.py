@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.redact import scrub
-from cpaas_provider.sending.campaign.content import Message, joined, written
-from cpaas_provider.sending.campaign.recipients import Fate, Plan, Planned
+from cpaas_provider.sending.campaign.content import Content, joined, written
+from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.hashing import Fingerprints
+from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources.base import InvalidRow, Row, Source
 
@@ -28,7 +28,7 @@ _NAMED = 5
 class CannotPlanError(SendingError):
     """The arguments of the campaign do not fit its source. Nothing was sent."""
 
-    for_good = True
+    permanent = True
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Suppressed:
 
 
 @dataclass
-class Found:
+class LoadStats:
     """What planning found out beside the plan itself.
 
     :param elsewhere: how many recipients belong to other parts of the campaign
@@ -79,11 +79,11 @@ class Found:
     """
 
     rows: int = 0
-    elsewhere: int = 0
+    other_partitions: int = 0
     invalid_suppression_rows: int = 0
 
 
-class Planner:
+class RecipientLoader:
     """Reads sources into a plan.
 
     :param check: called now and then; raises where the task must end
@@ -91,9 +91,9 @@ class Planner:
 
     def __init__(
         self,
-        plan: Plan,
-        message: Message,
-        prints: Fingerprints,
+        plan: RecipientTable,
+        message: Content,
+        hasher: KeyedHasher,
         *,
         default_region: str | None,
         allowed: AllowedRecipients | None = None,
@@ -102,13 +102,13 @@ class Planner:
     ) -> None:
         self._plan = plan
         self._message = message
-        self._prints = prints
+        self._hasher = hasher
         self._region = default_region
         self._allowed = allowed
         self._partition = partition
         self._check = check
-        self._measure = message.measurer()
-        self.found = Found()
+        self._measure = message.length_estimator()
+        self.found = LoadStats()
 
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:
         """Add the rows of a source to the plan.
@@ -146,7 +146,7 @@ class Planner:
             self._refuse_missing(source, [column], table.columns)
             for some in _batches(members()):
                 self._check()
-                self._plan.ban(some)
+                self._plan.suppress(some)
         return found
 
     def _told(self, rows: Iterator[Row | InvalidRow]) -> Iterator[Row | InvalidRow]:
@@ -159,7 +159,7 @@ class Planner:
                 log.info("Planning: %d rows read.", self.found.rows)
             yield row
 
-    def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> Planned | None:
+    def _planned(self, row: Row | InvalidRow, columns: Columns, test: bool) -> RecipientRow | None:
         number = 0 if test else row.number
         if isinstance(row, InvalidRow):
             return self._nobody(number, row.reason)
@@ -169,11 +169,11 @@ class Planner:
         except ValueError as error:
             return self._nobody(number, f"{columns.recipient} {error}")
         if not test and not self._partition.holds(address.lower()):
-            self.found.elsewhere += 1
+            self.found.other_partitions += 1
             return None
         member = self._member(address)
         if self._allowed is not None and not self._allowed.permits(address):
-            return Planned(number, Fate.NOT_ALLOWED, member, address)
+            return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
         words, zone = None, None
         try:
             if message.columns:
@@ -181,20 +181,24 @@ class Planner:
             if columns.zone:
                 zone = _zone(row.values[-1], columns.zone)
         except ValueError as error:
-            return Planned(number, Fate.INVALID_ROW, None, address, reason=str(error))
+            return RecipientRow(number, RecipientStatus.INVALID_ROW, None, address, reason=str(error))
         kept = None if words is None else joined(words)
         if self._measure is None:
-            return Planned(number, Fate.NOT_SENT, member, address, kept, zone=zone)
+            return RecipientRow(number, RecipientStatus.NOT_SENT, member, address, kept, zone=zone)
         length = self._measure(words or ())
-        return Planned(number, Fate.NOT_SENT, member, address, kept, length.pages, length.encoding, zone)
+        return RecipientRow(
+            number, RecipientStatus.NOT_SENT, member, address, kept, length.pages, length.encoding, zone
+        )
 
-    def _nobody(self, number: int, reason: str) -> Planned | None:
+    def _nobody(self, number: int, reason: str) -> RecipientRow | None:
         """Return the line of a row that names nobody; it belongs to one part, too."""
         part = self._partition
-        return Planned(number, Fate.INVALID_ROW, reason=reason) if number % part.of == part.part else None
+        return (
+            RecipientRow(number, RecipientStatus.INVALID_ROW, reason=reason) if number % part.of == part.part else None
+        )
 
     def _member(self, address: str) -> bytes:
-        return self._prints.member(self._message.channel.operation, address)
+        return self._hasher.member(self._message.channel.operation, address)
 
     def _refuse_missing(self, source: Source, wanted: Sequence[str], there: Sequence[str] | None) -> None:
         if there is None:

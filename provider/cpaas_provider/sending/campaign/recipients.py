@@ -33,7 +33,7 @@ LEFT_OUT_SINCE = "left out by a guard since"
 """Why somebody in doubt is not sent to again."""
 
 
-class Fate(IntEnum):
+class RecipientStatus(IntEnum):
     """What became of one of those a campaign is for; the names stand in the outcome file."""
 
     NOT_SENT = 0
@@ -53,11 +53,11 @@ class Fate(IntEnum):
         return self.name.lower()
 
 
-LEFT_OUT = (Fate.NOT_ALLOWED, Fate.SUPPRESSED, Fate.DND, Fate.LOOKUP_FAILED)
+LEFT_OUT = (RecipientStatus.NOT_ALLOWED, RecipientStatus.SUPPRESSED, RecipientStatus.DND, RecipientStatus.LOOKUP_FAILED)
 """Who is a recipient, and gets nothing because a guard says so."""
 
 
-class Person(NamedTuple):
+class Recipient(NamedTuple):
     """One recipient as planned.
 
     :param row: where in the source; 0 for a test recipient
@@ -73,11 +73,11 @@ class Person(NamedTuple):
     zone: str | None
 
 
-class Planned(NamedTuple):
+class RecipientRow(NamedTuple):
     """One line of the plan as it is made."""
 
     row: int
-    fate: Fate
+    fate: RecipientStatus
     member: bytes | None = None
     address: str | None = None
     words: str | None = None
@@ -87,14 +87,14 @@ class Planned(NamedTuple):
     reason: str | None = None
 
 
-class Plan:
+class RecipientTable:
     """The plan, in a file that has no name and is gone with the process, whatever ends that.
 
     :param folder: a folder of the local disk; ``None`` for the system's own for temporary files
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._database = _nameless_database(folder)
+        self._database = _anonymous_database(folder)
         self._database.executescript(_TABLES)
         self._kept_back: dict[str, list[Sequence[Any]]] = {}
 
@@ -124,7 +124,7 @@ class Plan:
             _ = self.database
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Keep what changes in memory, as far as it has room, until the end: a write a change is dear."""
         self.database.execute("BEGIN")
         try:
@@ -132,7 +132,7 @@ class Plan:
         finally:
             self.database.execute("COMMIT")
 
-    def add(self, lines: Iterable[Planned]) -> None:
+    def add(self, lines: Iterable[RecipientRow]) -> None:
         """Add lines at the end."""
         self.database.executemany(
             "INSERT INTO person (row, fate, member, address, words, pages, encoding, zone, reason) "
@@ -140,15 +140,15 @@ class Plan:
             lines,
         )
 
-    def ban(self, members: Iterable[bytes]) -> None:
+    def suppress(self, members: Iterable[bytes]) -> None:
         """Note people who must not be sent to."""
         self.database.executemany("INSERT OR IGNORE INTO banned VALUES (?)", ((member,) for member in members))
 
-    def bans(self) -> bool:
+    def has_suppressed(self) -> bool:
         """Tell whether anybody must not be sent to."""
         return self.database.execute("SELECT 1 FROM banned LIMIT 1").fetchone() is not None
 
-    def leave_out(self) -> None:
+    def deduplicate_and_suppress(self) -> None:
         """Decide whom the first line of several is for, and who is banned; once, when all lines are there."""
         self.database.execute("CREATE INDEX by_member ON person (member, place) WHERE member IS NOT NULL")
         self.database.execute(
@@ -158,17 +158,17 @@ class Plan:
                 SELECT place AS copy, first_value(row) OVER same AS first, row_number() OVER same AS nth
                 FROM person WHERE member IS NOT NULL WINDOW same AS (PARTITION BY member ORDER BY place)
             ) AS found WHERE found.nth > 1 AND found.copy = person.place""",
-            (Fate.DUPLICATE,),
+            (RecipientStatus.DUPLICATE,),
         )
         self.database.execute(
             "UPDATE person SET fate = ? WHERE fate = ? AND member IN (SELECT member FROM banned)",
-            (Fate.SUPPRESSED, Fate.NOT_SENT),
+            (RecipientStatus.SUPPRESSED, RecipientStatus.NOT_SENT),
         )
 
-    def counts(self) -> dict[Fate, int]:
+    def counts(self) -> dict[RecipientStatus, int]:
         """Return how many there are of each fate."""
         found = dict(self.database.execute("SELECT fate, count(*) FROM person GROUP BY fate").fetchall())
-        return {fate: found.get(fate, 0) for fate in Fate}
+        return {fate: found.get(fate, 0) for fate in RecipientStatus}
 
     def lengths(self) -> list[tuple[str, int, int]]:
         """Return how many texts of the recipients travel in which encoding and take how many pages."""
@@ -176,9 +176,9 @@ class Plan:
             "SELECT encoding, pages, count(*) FROM person WHERE fate < ? AND pages IS NOT NULL "
             "GROUP BY encoding, pages ORDER BY encoding, pages"
         )
-        return self.database.execute(query, (Fate.INVALID_ROW,)).fetchall()
+        return self.database.execute(query, (RecipientStatus.INVALID_ROW,)).fetchall()
 
-    def units(self, fate: Fate) -> int:
+    def units(self, fate: RecipientStatus) -> int:
         """Return what the texts to people of a fate are paid for: pages, or recipients where pages are not known."""
         query = "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person WHERE fate = ?"
         units: int = self.database.execute(query, (fate,)).fetchone()[0]
@@ -190,10 +190,10 @@ class Plan:
             "SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM person JOIN request ON number = request "
             "WHERE fate = ? AND charge IS NULL"
         )
-        units: int = self.database.execute(query, (Fate.SENT,)).fetchone()[0]
+        units: int = self.database.execute(query, (RecipientStatus.SENT,)).fetchone()[0]
         return units
 
-    def tests(self, fates: Sequence[Fate]) -> tuple[Fate, str | None] | None:
+    def tests(self, fates: Sequence[RecipientStatus]) -> tuple[RecipientStatus, str | None] | None:
         """Return the first of the test recipients with one of these fates, and why."""
         marks = ", ".join("?" * len(fates))
         query = (
@@ -201,14 +201,14 @@ class Plan:
             f"LEFT JOIN request ON number = request WHERE row = 0 AND fate IN ({marks}) ORDER BY place LIMIT 1"
         )
         found = self.database.execute(query, fates).fetchone()
-        return None if found is None else (Fate(found[0]), found[1])
+        return None if found is None else (RecipientStatus(found[0]), found[1])
 
     def zones(self, *, tests: bool = False) -> list[str | None]:
         """Return the time zones of those who are not reached yet, or of those among them who test."""
         query = f"SELECT DISTINCT zone FROM person WHERE fate = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
-        return [zone for (zone,) in self.database.execute(query, (Fate.NOT_SENT,))]
+        return [zone for (zone,) in self.database.execute(query, (RecipientStatus.NOT_SENT,))]
 
-    def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Person]:
+    def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Recipient]:
         """Yield those to send to, in order, while others note what became of the first of them.
 
         :param zones: only of these time zones; ``None`` for all
@@ -223,13 +223,15 @@ class Plan:
             f"WHERE place > ? AND fate = ?{condition} ORDER BY place LIMIT ?"
         )
         while True:
-            found = self.database.execute(query, (after, Fate.NOT_SENT, *values, _AT_ONCE)).fetchall()
-            yield from map(Person._make, found)
+            found = self.database.execute(query, (after, RecipientStatus.NOT_SENT, *values, _AT_ONCE)).fetchall()
+            yield from map(Recipient._make, found)
             if len(found) < _AT_ONCE:
                 return
             after = found[-1][0]
 
-    def settle(self, places: Sequence[int], fate: Fate, request: int | None = None, reason: str | None = None) -> None:
+    def settle(
+        self, places: Sequence[int], fate: RecipientStatus, request: int | None = None, reason: str | None = None
+    ) -> None:
         """Note what became of people, by their places, each of them once."""
         if len(places) > 1 and (last := max(places)) - (first := min(places)) == len(places) - 1:
             # They are all there is between the first and the last.
@@ -243,18 +245,24 @@ class Plan:
                 "UPDATE person SET fate = ?, request = ?, reason = ? WHERE place = ?", (fate, request, reason, place)
             )
 
-    def leave_alone(self, places: Iterable[int], fate: Fate, reason: str | None = None) -> None:
+    def exclude(self, places: Iterable[int], fate: RecipientStatus, reason: str | None = None) -> None:
         """Note that people are left out by a guard; who was in doubt stays so, and is not sent to again."""
         self.database.executemany(
             "UPDATE person SET reason = CASE fate WHEN :doubt THEN :since ELSE :reason END, "
             "fate = CASE fate WHEN :doubt THEN :doubt ELSE :fate END WHERE place = :place",
             (
-                {"place": place, "fate": fate, "reason": reason, "doubt": Fate.UNKNOWN, "since": LEFT_OUT_SINCE}
+                {
+                    "place": place,
+                    "fate": fate,
+                    "reason": reason,
+                    "doubt": RecipientStatus.UNKNOWN,
+                    "since": LEFT_OUT_SINCE,
+                }
                 for place in places
             ),
         )
 
-    def everybody(self) -> Iterator[Mapping[str, Any]]:
+    def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield every line with its request, in order."""
         query = """
             SELECT person.row, address, fate, pages, request.reference, request.id,
@@ -264,11 +272,11 @@ class Plan:
         with closing(self.database.cursor()) as cursor:
             for row in cursor.execute(query):
                 line = dict(zip(names, row, strict=True))
-                line["outcome"] = Fate(line["outcome"]).word
+                line["outcome"] = RecipientStatus(line["outcome"]).word
                 yield line
 
 
-def _nameless_database(folder: str | None) -> sqlite3.Connection:
+def _anonymous_database(folder: str | None) -> sqlite3.Connection:
     """Open a database whose file is taken out of its folder at once, so that no number stays behind."""
     handle, name = tempfile.mkstemp(prefix="cpaas-plan-", dir=folder)
     os.close(handle)

@@ -11,7 +11,7 @@ from cpaas_provider.api.errors import (
     CpaasInsufficientBalanceError,
     CpaasRejectedError,
 )
-from cpaas_provider.sending.campaign.recipients import Person
+from cpaas_provider.sending.campaign.recipients import Recipient
 from cpaas_provider.sending.journal.model import State
 
 _ABOUT_THE_CONTENT = frozenset({200, 201, 202, 400, 413, 422})
@@ -25,30 +25,30 @@ class OnRejectedBatch(StrEnum):
     FAIL = "fail"
 
 
-class Consequence(Enum):
+class NextStep(Enum):
     """What a failure means for the rest of the campaign."""
 
     GO_ON = "go on"
-    TAKE_APART = "bisect"
+    BISECT = "bisect"
     END = "end"
 
 
-def judge(
+def classify(
     error: CpaasError, size: int, on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-) -> tuple[State, Consequence]:
+) -> tuple[State, NextStep]:
     """Return how a failed request to ``size`` recipients stands, and what follows from it."""
     if error.maybe_sent:
-        return State.UNKNOWN, Consequence.GO_ON
+        return State.UNKNOWN, NextStep.GO_ON
     if not _may_be_about_recipients(error):
-        return State.NOT_SENT, Consequence.END
+        return State.NOT_SENT, NextStep.END
     if size == 1 or on_rejected_batch is OnRejectedBatch.FAIL:
-        return State.REJECTED, Consequence.GO_ON
-    return State.NOT_SENT, Consequence.TAKE_APART
+        return State.REJECTED, NextStep.GO_ON
+    return State.NOT_SENT, NextStep.BISECT
 
 
-def take_apart(
-    people: Sequence[Person], refused: frozenset[str]
-) -> tuple[tuple[Person, ...], list[tuple[Person, ...]]]:
+def bisect(
+    people: Sequence[Recipient], refused: frozenset[str]
+) -> tuple[tuple[Recipient, ...], list[tuple[Recipient, ...]]]:
     """Return who of a rejected pack is refused by name, and the packs to try the others in.
 
     :param refused: the addresses the service names
@@ -60,7 +60,9 @@ def take_apart(
     return (), [tuple(people[:half]), tuple(people[half:])]
 
 
-def named_apart(people: Sequence[Person], named: frozenset[str]) -> tuple[tuple[Person, ...], tuple[Person, ...]]:
+def named_apart(
+    people: Sequence[Recipient], named: frozenset[str]
+) -> tuple[tuple[Recipient, ...], tuple[Recipient, ...]]:
     """Return those whose addresses the service names, and the others."""
     if not named:
         return (), tuple(people)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.api.counting import counted
-from cpaas_provider.sending.campaign.journal_index import Doubt, Standing
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Fate, Person, Plan
+from cpaas_provider.sending.campaign.journal_index import JournalIndex, UnknownRequest
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import BY_HAND
-from cpaas_provider.sending.errors import ChangedBodyError, SettleLaterError, UnknownOutcomeError, named
-from cpaas_provider.sending.hashing import Fingerprints
-from cpaas_provider.sending.journal.model import Entry, State
-from cpaas_provider.sending.spec import Evidence, OnUnknown
+from cpaas_provider.sending.errors import ChangedBodyError, ProbeLaterError, UnknownOutcomeError, join_references
+from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _FIRST_LOOK = timedelta(seconds=5)
 _LONGEST_BETWEEN_LOOKS = timedelta(seconds=60)
 
 
-class Doubts:
+class UnknownResolver:
     """What nobody knows of a campaign.
 
     :param body: hash of what this try says to all
@@ -31,9 +31,9 @@ class Doubts:
 
     def __init__(
         self,
-        plan: Plan,
-        standing: Standing,
-        prints: Fingerprints,
+        plan: RecipientTable,
+        standing: JournalIndex,
+        hasher: KeyedHasher,
         operation: str,
         body: str,
         *,
@@ -42,7 +42,7 @@ class Doubts:
     ) -> None:
         self._plan = plan
         self._standing = standing
-        self._prints = prints
+        self._hasher = hasher
         self._operation = operation
         self._body = body
         self._lost = lost
@@ -50,32 +50,34 @@ class Doubts:
 
     def people(self) -> int:
         """Return how many are in doubt."""
-        return self._plan.counts()[Fate.UNKNOWN]
+        return self._plan.counts()[RecipientStatus.UNKNOWN]
 
-    def requests(self) -> list[Doubt]:
+    def requests(self) -> list[UnknownRequest]:
         """Return the requests somebody is in doubt by, in order."""
         return self._standing.doubts()
 
-    def look_for_evidence(self, ways: Sequence[Evidence], unknown_timeout: timedelta) -> dict[int, dict[str, object]]:
+    def look_for_evidence(
+        self, ways: Sequence[OutcomeProbe], unknown_timeout: timedelta
+    ) -> dict[int, dict[str, object]]:
         """Return what evidence there is, by the number of the request.
 
-        :raises SettleLaterError: when evidence may yet come
+        :raises ProbeLaterError: when evidence may yet come
         """
         doubts = self._standing.doubts() if ways else []
         found = {}
         for doubt in doubts:
             entry = self._entry(doubt)
-            results = (way.find(None, entry) for way in ways)
+            results = (way.check(None, entry) for way in ways)
             if (result := next((one for one in results if one is not None), None)) is not None:
                 log.info("A probe established that request %s of unknown outcome was accepted.", doubt.reference)
                 found[doubt.number] = result
-        patience = min(max((way.patience for way in ways), default=timedelta()), unknown_timeout)
+        max_wait = min(max((way.max_wait for way in ways), default=timedelta()), unknown_timeout)
         now = datetime.now(UTC)
-        waiting = [doubt.at for doubt in doubts if doubt.number not in found and doubt.at + patience > now]
+        waiting = [doubt.at for doubt in doubts if doubt.number not in found and doubt.at + max_wait > now]
         if waiting and not found:
             since = max(_FIRST_LOOK, min(now - max(waiting), _LONGEST_BETWEEN_LOOKS))
-            until = min(now + since, max(waiting) + patience)
-            raise SettleLaterError(f"{self.words()} A probe may still resolve it.", until)
+            until = min(now + since, max(waiting) + max_wait)
+            raise ProbeLaterError(f"{self.words()} A probe may still resolve it.", until)
         return found
 
     def refuse_changed(self) -> None:
@@ -99,7 +101,7 @@ class Doubts:
             f"{self.words()} {self._advice()}. on_unknown='skip' or 'resend' avoids this failure."
         )
 
-    def to_resend(self, rejected: Collection[int]) -> list[Person]:
+    def to_resend(self, rejected: Collection[int]) -> list[Recipient]:
         """Return the people in doubt who can be sent to again.
 
         :param rejected: the places of those the service rejected when they were
@@ -107,9 +109,9 @@ class Doubts:
         rows = self._plan.database.execute(
             "SELECT place, row, member, address, words, pages, zone FROM person "
             "WHERE fate = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
-            (Fate.UNKNOWN, LEFT_OUT_SINCE),
+            (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
-        return [person for row in rows if (person := Person._make(row)).place not in rejected]
+        return [person for row in rows if (person := Recipient._make(row)).place not in rejected]
 
     def refuse_hopeless(self, rejected: Collection[int]) -> None:
         """Raise where nobody in doubt can be sent to again: who left the source is known by a hash alone.
@@ -134,17 +136,17 @@ class Doubts:
         recipients = counted(self.people(), "recipient")
         if not references:
             return f"Outcome unknown: {recipients}. Cause: {why}."
-        return f"Outcome unknown: {which} {named(references)} ({recipients}). Cause: {why}."
+        return f"Outcome unknown: {which} {join_references(references)} ({recipients}). Cause: {why}."
 
-    def _entry(self, doubt: Doubt) -> Entry:
+    def _entry(self, doubt: UnknownRequest) -> RequestRecord:
         members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
-        return Entry(doubt.reference, self._operation, members, State.UNKNOWN, started_at=doubt.at)
+        return RequestRecord(doubt.reference, self._operation, members, State.UNKNOWN, started_at=doubt.at)
 
-    def _changed(self, doubt: Doubt) -> bool:
+    def _changed(self, doubt: UnknownRequest) -> bool:
         if doubt.body != self._body:
             return True
         return any(
-            said and words is not None and self._prints.words(words) != said
+            said and words is not None and self._hasher.words(words) != said
             for _, _, words, said in self._standing.in_doubt_by(doubt.number)
         )
 

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from cpaas_provider.database.errors import LeaseLostError
-from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
-from cpaas_provider.sending.hashing import Fingerprints
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, Entry, Pages, State, claim_key
+from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TrySupersededError
+from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, Pages, RequestRecord, State, claim_key
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _SETTLING_ATTEMPTS = 3
 _LONGEST_PAUSE = 5.0
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """Where a journal lives: the task's state, or what a campaign that happens once is kept in."""
 
     def get(self, key: str) -> Any:
@@ -50,7 +50,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class TryFacts:
+class TryInfo:
     """What Airflow says of this try.
 
     :param number: its number, from 1
@@ -67,12 +67,12 @@ class TryFacts:
     run: str = ""
 
     @property
-    def generation(self) -> int | str:
+    def clear_epoch(self) -> int | str:
         """What changes whenever rejected recipients are to be tried again: with a clear, or with another run."""
         return f"{self.run}:{self.max_tries}" if self.run else self.max_tries
 
     @property
-    def follows_clear(self) -> bool:
+    def after_clear(self) -> bool:
         """Whether earlier tries were made and the task's state may have been dropped since.
 
         Retries keep the state, so without a clear an empty one means that no earlier try had come to claim anything.
@@ -93,10 +93,10 @@ class Journal:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         secrets: Sequence[str],
         identity: Sequence[str | int],
-        tries: TryFacts,
+        tries: TryInfo,
         *,
         resend_on_clear: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -104,18 +104,18 @@ class Journal:
         self._store = store
         self._tries = tries
         self._clock = clock
-        keys = [Fingerprints(secret, identity) for secret in secrets]
+        keys = [KeyedHasher(secret, identity) for secret in secrets]
         found = self._read()
         self._key = None if found is None else claim_key(found.claims)
         self._claims = found.claims if found else 0
-        self.prints, self.pages = self._open(found, keys)
+        self.hasher, self.pages = self._open(found, keys)
         # A clear sets max_tries anew; where retries were lowered meanwhile, to less than before.
-        self.cleared = found is not None and found.generation != tries.max_tries
+        self.cleared = found is not None and found.clear_epoch != tries.max_tries
         dropped = found is None and self.lost is not None and tries.max_tries > tries.retries
         if resend_on_clear and (self.cleared or dropped):
             # Different after each clear, also where nothing of the last edition was kept.
-            edition = max(found.edition if found else 0, tries.max_tries + tries.clear_number) + 1
-            self.pages = Pages(self.prints.lock, tries.max_tries, edition=edition)
+            resend_epoch = max(found.resend_epoch if found else 0, tries.max_tries + tries.clear_number) + 1
+            self.pages = Pages(self.hasher.key_id, tries.max_tries, resend_epoch=resend_epoch)
         elif self.cleared:
             # Whatever they were rejected for, somebody cleared the task to have it tried again.
             for entry in self.pages.entries.values():
@@ -131,24 +131,24 @@ class Journal:
         return self.pages.lost
 
     @property
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[RequestRecord]:
         """All requests, in the order of their first claims."""
         return self.pages.entries.values()
 
-    def standings(self, operation: str, recipients: Iterable[str]) -> dict[str, Entry | None]:
+    def standings(self, operation: str, recipients: Iterable[str]) -> dict[str, RequestRecord | None]:
         """Return the entry that says most about each recipient, the newest of several; ``None`` where there is none."""
-        strongest: dict[str, Entry] = {}
+        strongest: dict[str, RequestRecord] = {}
         for entry in self.entries:
             if entry.operation == operation:
                 for member in entry.members:
                     if member not in strongest or entry.strength >= strongest[member].strength:
                         strongest[member] = entry
-        return {one: strongest.get(self.prints.recipient(operation, one)) for one in recipients}
+        return {one: strongest.get(self.hasher.recipient(operation, one)) for one in recipients}
 
     def reference(self, operation: str, recipients: Iterable[str]) -> str:
         """Return the name of a request to these recipients."""
-        members = [self.prints.recipient(operation, one) for one in recipients]
-        return self.prints.reference(operation, members, self.pages.edition)
+        members = [self.hasher.recipient(operation, one) for one in recipients]
+        return self.hasher.reference(operation, members, self.pages.resend_epoch)
 
     def claim(
         self,
@@ -157,24 +157,24 @@ class Journal:
         body: Mapping[str, Any],
         personal: Mapping[str, Any] | None = None,
         evidence: Any = None,
-    ) -> Entry:
+    ) -> RequestRecord:
         """Store that a request is about to leave; when this returns, it may.
 
         :param personal: what the request says to each recipient alone
         :param evidence: small JSON to know its outcome by
         :raises JournalUnavailableError: when that could not be stored; the request must not leave
         :raises JournalTooLargeError: when there is no room for it
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
         reference = self.reference(operation, recipients)
         before = self.pages.entries.get(reference)
-        entry = Entry(
+        entry = RequestRecord(
             reference=reference,
             operation=operation,
-            members=tuple(self.prints.recipient(operation, one) for one in recipients),
+            members=tuple(self.hasher.recipient(operation, one) for one in recipients),
             state=State.PENDING,
-            body=self.prints.body(body),
-            personal=tuple(self.prints.body({"": personal.get(one)}) for one in recipients) if personal else None,
+            body=self.hasher.body(body),
+            personal=tuple(self.hasher.body({"": personal.get(one)}) for one in recipients) if personal else None,
             started_at=self._clock(),
             try_number=self._tries.number,
             evidence=evidence,
@@ -197,7 +197,7 @@ class Journal:
                 self.pages.entries[reference] = before
             if isinstance(error, JournalTooLargeError):
                 raise
-            raise of_store(error, "stored, so nothing was sent") from None
+            raise storage_error(error, "stored, so nothing was sent") from None
         return entry
 
     def _refuse_too_large(self, recipients: int) -> None:
@@ -210,13 +210,13 @@ class Journal:
             )
 
     def settle(
-        self, entry: Entry, state: State, *, result: dict[str, Any] | None = None, reason: str | None = None
+        self, entry: RequestRecord, state: State, *, result: dict[str, Any] | None = None, reason: str | None = None
     ) -> None:
         """Store what became of a request.
 
         What cannot be stored is logged: the next try finds the request unknown, which is safe.
 
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
         if entry.doubted and state is not State.ACCEPTED:
             # That this one did not arrive says nothing about the earlier one.
@@ -231,7 +231,7 @@ class Journal:
             )(self._write)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and the request is made either way
             if _replaced(error):
-                raise of_store(error, f"stored. Request {entry.reference} was made") from None
+                raise storage_error(error, f"stored. Request {entry.reference} was made") from None
             log.warning(
                 "The outcome of request %s (%s) could not be stored (%s). If the task is retried, this request is "
                 "treated as unknown.",
@@ -241,19 +241,24 @@ class Journal:
             )
 
     def settle_in_part(
-        self, entry: Entry, rejected: Sequence[str], *, result: dict[str, Any] | None = None, reason: str | None = None
+        self,
+        entry: RequestRecord,
+        rejected: Sequence[str],
+        *,
+        result: dict[str, Any] | None = None,
+        reason: str | None = None,
     ) -> None:
         """Store that a request was accepted for all but some, who have an entry of their own from then on.
 
         :param rejected: the recipients it was not accepted for
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
-        named = {self.prints.recipient(entry.operation, one) for one in rejected}
+        named = {self.hasher.recipient(entry.operation, one) for one in rejected}
         apart, rest = entry.divided(lambda member: member in named)
         if not rest.members:
             self.settle(entry, State.REJECTED, reason=reason)
             return
-        reference = self.prints.reference(entry.operation, apart.members, self.pages.edition)
+        reference = self.hasher.reference(entry.operation, apart.members, self.pages.resend_epoch)
         before = self.pages.entries.get(reference)
         doubted = entry.doubted or (before is not None and (before.in_doubt or before.doubted))
         state = State.UNKNOWN if doubted else State.REJECTED
@@ -270,16 +275,16 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             log.warning("The journal could not be updated (%s).", type(error).__name__)
 
-    def note_lost(self, operation: str, recipients: Sequence[str]) -> None:
+    def record_loss(self, operation: str, recipients: Sequence[str]) -> None:
         """Store that nobody can tell whether an earlier try sent to those recipients that have no entry."""
         strangers = [one for one, entry in self.standings(operation, recipients).items() if entry is None]
         if self.lost is None or not strangers:
             return
         reference = self.reference(operation, strangers)
-        entry = Entry(
+        entry = RequestRecord(
             reference=reference,
             operation=operation,
-            members=tuple(self.prints.recipient(operation, one) for one in strangers),
+            members=tuple(self.hasher.recipient(operation, one) for one in strangers),
             state=State.UNKNOWN,
         )
         self.pages.entries[reference] = entry
@@ -298,34 +303,34 @@ class Journal:
         try:
             return self._store.get(key)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise of_store(error, "read, so nothing was sent") from None
+            raise storage_error(error, "read, so nothing was sent") from None
 
-    def _open(self, found: Pages | None, keys: Sequence[Fingerprints]) -> tuple[Fingerprints, Pages]:
-        empty = Pages(keys[0].lock, self._tries.max_tries)
+    def _open(self, found: Pages | None, keys: Sequence[KeyedHasher]) -> tuple[KeyedHasher, Pages]:
+        empty = Pages(keys[0].key_id, self._tries.max_tries)
         if found is None:
-            if self._tries.follows_clear and self._get(NOTHING_SENT_KEY) is None:
+            if self._tries.after_clear and self._get(NOTHING_SENT_KEY) is None:
                 empty.lost = LOST
             return keys[0], empty
         for key in keys:
-            if key.lock == found.lock:
+            if key.key_id == found.key_id:
                 return key, found
         if found.lost or any(entry.in_doubt or entry.state is State.ACCEPTED for entry in found.entries.values()):
             empty.lost = REKEYED
         return keys[0], empty
 
     def _write(self) -> None:
-        self.pages.generation = self._tries.max_tries
+        self.pages.clear_epoch = self._tries.max_tries
         self._key = self._key or JOURNAL_KEY
         self._store.set(self._key, self.pages.as_json())
 
 
-def note_no_claim(store: Store, tries: TryFacts) -> None:
+def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
     """Store that a try ended before it claimed anything, so that a clear need not take its silence for lost words.
 
     Does nothing where there is a journal, or where there may have been one that a clear dropped. What cannot be stored
     is left: an empty state after a clear then counts as unknown, which is safe.
     """
-    if tries.follows_clear:
+    if tries.after_clear:
         return
     try:
         if store.get(JOURNAL_KEY) is None:
@@ -352,10 +357,10 @@ def _who_instead(error: BaseException) -> str:
     return "Airflow has replaced this try with another one"
 
 
-def of_store(error: BaseException, what: str) -> JournalUnavailableError | TryReplacedError:
+def storage_error(error: BaseException, what: str) -> JournalUnavailableError | TrySupersededError:
     """Return in words that the journal could not be ``what``."""
     if _replaced(error):
-        return TryReplacedError(
+        return TrySupersededError(
             f"{_who_instead(error)}, and the journal could not be {what}. The other try continues from the journal."
         )
     return JournalUnavailableError(

@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
-from cpaas_provider.sending.hashing import MEMBER_BYTES, WORDS_BYTES, Fingerprints
-from cpaas_provider.sending.journal.journal import LOST, REKEYED, Store, TryFacts, of_store
+from cpaas_provider.sending.hashing import MEMBER_BYTES, WORDS_BYTES, KeyedHasher
+from cpaas_provider.sending.journal.journal import LOST, REKEYED, StateStore, TryInfo, storage_error
 from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY, Pages, State
 from cpaas_provider.sending.journal.segments import (
     MOST_PARTS,
@@ -39,16 +39,16 @@ T = TypeVar("T")
 VERSION = 6
 """Of the stored form; that of a single request's journal is odd."""
 
-FULL = 32_000
+ROLL_BYTES = 32_000
 """Bytes from which on a segment is not added to: its last write sends all of it."""
 
-REQUESTS = 10_000_000
+REQUESTS_PER_TRY = 10_000_000
 """Requests a try may make: each has numbers of its own, also where nothing of an earlier one was stored."""
 
-ROOM = 60_000
+MAX_BYTES = 60_000
 """Bytes a segment may have; MySQL holds no more than 64 KB in one value of the state."""
 
-MOST_IN_A_CLAIM = 2_500
+MAX_RECIPIENTS_PER_INTENT = 2_500
 """Recipients of one request at most, so that a segment holds its claim."""
 
 _PER_CLAIM, _PER_END = 80, 150
@@ -60,7 +60,7 @@ def split_members(packed: bytes) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Intent:
     """That a request is about to leave.
 
     :param number: which request of the campaign, from 0, over all tries
@@ -93,7 +93,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Result:
     """What became of a request.
 
     :param result: the service's id of the message, what it charged and the balance it told
@@ -141,32 +141,32 @@ class End:
 
 
 @dataclass(frozen=True)
-class Batch:
+class LogEntry:
     """What one write added.
 
     :param body: hash of what its claims say to all of their recipients
-    :param generation: that of the try then, see ``TryFacts``
+    :param clear_epoch: that of the try then, see ``TryInfo``
     """
 
     at: datetime
     try_number: int
-    generation: int | str
+    clear_epoch: int | str
     body: str
-    claims: Sequence[Claim] = ()
-    ends: Sequence[End] = ()
+    intents: Sequence[Intent] = ()
+    results: Sequence[Result] = ()
 
     def as_text(self) -> str:
         """Return what is stored."""
         parts = {
             "at": self.at.isoformat(),
             "try": self.try_number,
-            "clear_epoch": self.generation,
+            "clear_epoch": self.clear_epoch,
             "body": self.body,
             "intents": [
                 [one.number, one.reference, b64encode(one.members).decode(), b64encode(one.words).decode()]
-                for one in self.claims
+                for one in self.intents
             ],
-            "results": [one.as_json() for one in self.ends],
+            "results": [one.as_json() for one in self.results],
         }
         return json.dumps(parts, separators=(",", ":"))
 
@@ -181,13 +181,13 @@ class Batch:
             return cls(
                 at=datetime.fromisoformat(stored["at"]),
                 try_number=stored["try"],
-                generation=stored["clear_epoch"],
+                clear_epoch=stored["clear_epoch"],
                 body=stored["body"],
-                claims=[
-                    Claim(number, reference, b64decode(members), b64decode(words))
+                intents=[
+                    Intent(number, reference, b64decode(members), b64decode(words))
                     for number, reference, members, words in stored["intents"]
                 ],
-                ends=[End.from_json(end) for end in stored["results"]],
+                results=[Result.from_json(end) for end in stored["results"]],
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _unreadable(error) from None
@@ -197,30 +197,35 @@ class Batch:
 class Segment:
     """A part of the log as it is stored, and what tells whose it is.
 
-    :param lock: tells which secret its hashes are keyed with
+    :param key_id: tells which secret its hashes are keyed with
     :param operation: what its requests are
-    :param edition: counts deliberate repetitions of the whole send
+    :param resend_epoch: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without a claim, where that is so
     :param partition: which part of the campaign it is of, from 0, and of how many
-    :param generation: that of the try that last wrote it, see ``TryFacts``
+    :param clear_epoch: that of the try that last wrote it, see ``TryInfo``
     :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
         structure, again with each write
     :param size: bytes it takes, about
     """
 
-    lock: str
+    key_id: str
     operation: str
-    edition: int = 0
+    resend_epoch: int = 0
     lost: str | None = None
     partition: Sequence[int] = (0, 1)
-    generation: int | str | None = None
+    clear_epoch: int | str | None = None
     batches: list[str] = field(default_factory=list)
     size: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
-        head = {"version": VERSION, "key_id": self.lock, "operation": self.operation, "resend_epoch": self.edition}
-        whose = {"lost": self.lost, "partition": list(self.partition), "clear_epoch": self.generation}
+        head = {
+            "version": VERSION,
+            "key_id": self.key_id,
+            "operation": self.operation,
+            "resend_epoch": self.resend_epoch,
+        }
+        whose = {"lost": self.lost, "partition": list(self.partition), "clear_epoch": self.clear_epoch}
         return {**head, **whose, "batches": self.batches}
 
     @classmethod
@@ -242,9 +247,9 @@ class Segment:
 
     def continues(self, other: Segment) -> bool:
         """Tell whether it belongs to the same log; a later edition leaves segments of earlier ones behind."""
-        return (self.lock, self.operation, self.edition) == (other.lock, other.operation, other.edition)
+        return (self.key_id, self.operation, self.resend_epoch) == (other.key_id, other.operation, other.resend_epoch)
 
-    def emptied(self) -> Segment:
+    def following(self) -> Segment:
         """Return the one that follows it."""
         return dataclasses.replace(self, batches=[], size=0)
 
@@ -259,18 +264,18 @@ def size_of(batch: str) -> int:
 
 
 _STORED = {
-    "lock": "key_id",
+    "key_id": "key_id",
     "operation": "operation",
-    "edition": "resend_epoch",
+    "resend_epoch": "resend_epoch",
     "lost": "lost",
     "partition": "partition",
-    "generation": "clear_epoch",
+    "clear_epoch": "clear_epoch",
     "batches": "batches",
 }
 """By which key the segment's fields are stored."""
 
 
-class Ledger:
+class JournalLog:
     """A campaign's journal, opened by one try; ``replay`` must be gone through before anything is added.
 
     :param store: where it is kept
@@ -285,11 +290,11 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         secrets: Sequence[str],
         identity: Sequence[str | int],
         operation: str,
-        tries: TryFacts,
+        tries: TryInfo,
         *,
         partition: Partition = Partition(),  # noqa: B008 - it is frozen
         resend_on_clear: bool = False,
@@ -299,37 +304,37 @@ class Ledger:
         # In a database, nothing is carried out late, and many task instances write one log.
         self._shared = bool(tries.run)
         self._series = 0 if self._shared else max(0, tries.number - 1)
-        keys = [Fingerprints(secret, identity) for secret in secrets]
+        keys = [KeyedHasher(secret, identity) for secret in secrets]
         self._newest, head = self._head()
-        self.prints = next((key for key in keys if head and key.lock == head.lock), keys[0])
+        self.hasher = next((key for key in keys if head and key.key_id == head.key_id), keys[0])
         self._index, self._parts = self._series * SERIES, 0
         self._unsure: str | None = None
         self._garbage: deque[str] = deque()
-        self._last = Segment(self.prints.lock, operation, partition=(partition.part, partition.of))
+        self._last = Segment(self.hasher.key_id, operation, partition=(partition.part, partition.of))
         self._earlier = 0
         if head is None:
-            self._last.lost = LOST if tries.follows_clear and self._get(NOTHING_SENT_KEY) is None else None
+            self._last.lost = LOST if tries.after_clear and self._get(NOTHING_SENT_KEY) is None else None
             begin_anew = bool(self._last.lost) and tries.max_tries > tries.retries
         elif head.operation != operation:
             raise JournalUnavailableError(
                 "The task state store holds the journal of another kind of send: the task had another operator in an "
                 "earlier try. Nothing was sent. Start a new run."
             )
-        elif head.lock != self.prints.lock:
+        elif head.key_id != self.hasher.key_id:
             self._last.lost = REKEYED
             # Should the secret be changed back, what was written before it would be taken for its own.
-            self._last.edition = head.edition + 1
-            begin_anew = head.generation != tries.generation
+            self._last.resend_epoch = head.resend_epoch + 1
+            begin_anew = head.clear_epoch != tries.clear_epoch
         else:
-            self._last = head.emptied()
+            self._last = head.following()
             self._earlier = self._newest + 1
             # A clear sets max_tries anew; the newest series knows what it was when it was written.
-            begin_anew = resend_on_clear and head.generation != tries.generation
+            begin_anew = resend_on_clear and head.clear_epoch != tries.clear_epoch
         if resend_on_clear and begin_anew:
             self._earlier = 0
             # Different after each clear, also where nothing of the last edition was kept.
-            edition = max(head.edition if head else 0, tries.max_tries + tries.clear_number) + 1
-            self._last = Segment(self.prints.lock, operation, edition, partition=(partition.part, partition.of))
+            resend_epoch = max(head.resend_epoch if head else 0, tries.max_tries + tries.clear_number) + 1
+            self._last = Segment(self.hasher.key_id, operation, resend_epoch, partition=(partition.part, partition.of))
         elif head is not None and tuple(head.partition) != (partition.part, partition.of):
             raise PartitionChangedError(
                 f"An earlier try of this task instance was {_words(*head.partition)}, and this one is "
@@ -345,9 +350,9 @@ class Ledger:
         return self._last.lost
 
     @property
-    def edition(self) -> int:
+    def resend_epoch(self) -> int:
         """Which deliberate repetition of the whole send this is."""
-        return self._last.edition
+        return self._last.resend_epoch
 
     @property
     def begun(self) -> bool:
@@ -357,38 +362,38 @@ class Ledger:
     @property
     def first_number(self) -> int:
         """The number from which on this try numbers its requests, unless earlier ones came further."""
-        return self._series * REQUESTS
+        return self._series * REQUESTS_PER_TRY
 
-    def replay(self) -> Iterator[Batch]:
+    def replay(self) -> Iterator[LogEntry]:
         """Yield what earlier tries stored, in order."""
         # Of its own series the end is looked for in any case: a task that was deferred goes on behind it.
         for series in range(self._newest + 1 if self._newest == self._series else self._earlier):
             for stored in read_series(self._get, series):
                 segment = _read(Segment.from_json, stored.value)
                 if self._earlier and segment.continues(self._last):
-                    yield from (_read(Batch.from_text, batch) for batch in segment.batches)
+                    yield from (_read(LogEntry.from_text, batch) for batch in segment.batches)
                 if series == self._series:
                     self._go_on_behind(stored, segment)
 
     @property
     def room(self) -> int:
         """Bytes the next write may add."""
-        return ROOM - self._last.size
+        return MAX_BYTES - self._last.size
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: LogEntry) -> None:
         """Store a batch for good, before returning.
 
         :raises JournalUnavailableError: when that could not be done
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
         added = batch.as_text()
-        too_large = self._last.size + size_of(added) > ROOM
+        too_large = self._last.size + size_of(added) > MAX_BYTES
         if self._unsure not in (None, added) or (too_large and self._parts):
             # What failed may yet be carried out, and must not take the place of anything.
             self._begin_segment()
         self._unsure = added
         segment, size = self._last, self._last.size + size_of(added)
-        full = size >= FULL or self._parts + 1 >= MOST_PARTS
+        full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS
         if full and self._parts:
             self._write(whole_key(self._index), [*segment.batches, added])
             self._garbage.extend(superseded(self._index, self._parts))
@@ -406,31 +411,31 @@ class Ledger:
             with contextlib.suppress(Exception):
                 self._store.delete(self._garbage.popleft())
 
-    def note_lost(self) -> None:
+    def record_loss(self) -> None:
         """Store that what earlier tries sent is lost, before anything else is."""
         if self._last.lost and not self._earlier and not self._parts:
             self._write(part_key(self._index, 0), [])
             self._parts = 1
 
     def _begin_segment(self) -> None:
-        self._index, self._parts, self._last = self._index + 1, 0, self._last.emptied()
+        self._index, self._parts, self._last = self._index + 1, 0, self._last.following()
 
     def _go_on_behind(self, stored: Stored, segment: Segment) -> None:
         """Have what is added stand behind a segment that is there."""
         if self._shared and stored.parts is not None:
             self._index, self._parts, self._last = stored.index, stored.parts, segment
         elif self._shared:
-            self._index, self._parts, self._last = stored.index + 1, 0, segment.emptied()
+            self._index, self._parts, self._last = stored.index + 1, 0, segment.following()
         else:
             self._index = next_index(stored.index)
 
     def _write(self, key: str, batches: list[str]) -> None:
-        self._last.generation = self.tries.generation
+        self._last.clear_epoch = self.tries.clear_epoch
         value = dataclasses.replace(self._last, batches=batches).as_json()
         try:
             self._store.set(key, value)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise of_store(error, "stored, so the requests to record were not sent") from None
+            raise storage_error(error, "stored, so the requests to record were not sent") from None
 
     def _head(self) -> tuple[int, Segment | None]:
         """Return the newest series there is, and what its first part says of it."""
@@ -452,7 +457,7 @@ class Ledger:
         try:
             return self._store.get(key)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-            raise of_store(error, "read, so nothing was sent") from None
+            raise storage_error(error, "read, so nothing was sent") from None
 
 
 def _words(part: int, count: int) -> str:

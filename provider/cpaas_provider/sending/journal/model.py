@@ -46,7 +46,7 @@ _STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNO
 
 
 @dataclass
-class Entry:
+class RequestRecord:
     """One request: whom it was for, what it said, and what became of it.
 
     :param reference: its name, the same in every try
@@ -141,14 +141,14 @@ class Entry:
         )
 
 
-def still_in_doubt(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def still_in_doubt(entries: Iterable[RequestRecord]) -> tuple[RequestRecord, ...]:
     """Return the requests in doubt that have somebody whom no other request surely reached."""
     entries = tuple(entries)
     reached = members_of(entry for entry in entries if entry.state is State.ACCEPTED)
     return tuple(entry for entry in entries if entry.in_doubt and not reached.issuperset(members_of([entry])))
 
 
-def members_of(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+def members_of(entries: Iterable[RequestRecord]) -> set[tuple[str, str]]:
     """Return whom requests are for, each once, by operation."""
     return {(entry.operation, member) for entry in entries for member in entry.members}
 
@@ -157,17 +157,17 @@ def members_of(entries: Iterable[Entry]) -> set[tuple[str, str]]:
 class Pages:
     """The whole journal of a task instance.
 
-    :param lock: tells which secret its hashes are keyed with
-    :param generation: ``max_tries`` of the task instance when it was last written; a clear changes that
-    :param edition: counts deliberate repetitions of the whole send
+    :param key_id: tells which secret its hashes are keyed with
+    :param clear_epoch: ``max_tries`` of the task instance when it was last written; a clear changes that
+    :param resend_epoch: counts deliberate repetitions of the whole send
     :param lost: why nobody can tell what was sent to people without an entry, where that is so
     """
 
-    lock: str
-    generation: int
-    edition: int = 0
+    key_id: str
+    clear_epoch: int
+    resend_epoch: int = 0
     lost: str | None = None
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, RequestRecord] = field(default_factory=dict)
     claims: int = 0
     """How many claims it was written for, one less than there are keys of it; not stored."""
 
@@ -175,9 +175,9 @@ class Pages:
         """Return what is stored."""
         return {
             "version": VERSION,
-            "key_id": self.lock,
-            "clear_epoch": self.generation,
-            "resend_epoch": self.edition,
+            "key_id": self.key_id,
+            "clear_epoch": self.clear_epoch,
+            "resend_epoch": self.resend_epoch,
             **({"lost": self.lost} if self.lost else {}),
             "requests": {reference: entry.as_json() for reference, entry in self.entries.items()},
         }
@@ -192,11 +192,11 @@ class Pages:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
             return cls(
-                lock=stored["key_id"],
-                generation=stored["clear_epoch"],
-                edition=stored["resend_epoch"],
+                key_id=stored["key_id"],
+                clear_epoch=stored["clear_epoch"],
+                resend_epoch=stored["resend_epoch"],
                 lost=stored.get("lost"),
-                entries={name: Entry.from_json(name, facts) for name, facts in stored["requests"].items()},
+                entries={name: RequestRecord.from_json(name, facts) for name, facts in stored["requests"].items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it cannot be read ({type(error).__name__})") from None

@@ -10,17 +10,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from cpaas_provider.sending.errors import named
-from cpaas_provider.sending.journal.model import Entry, Pages, State, claim_key, members_of, still_in_doubt
+from cpaas_provider.sending.errors import join_references
+from cpaas_provider.sending.journal.model import Pages, RequestRecord, State, claim_key, members_of, still_in_doubt
 
-UNDER_WAY = timedelta(seconds=60)
+IN_FLIGHT_GRACE = timedelta(seconds=60)
 """For how long after its claim a request may be under way: the process of a task that was marked failed lives on until
 it hears of that."""
 
-UNTOUCHED = "Nothing was changed."
+NOTHING_CHANGED = "Nothing was changed."
 
 
-class Decision(StrEnum):
+class Resolution(StrEnum):
     """What a person found in the service's own records."""
 
     SENT = "sent"
@@ -34,7 +34,7 @@ class Decision(StrEnum):
     @property
     def state(self) -> State:
         """Return how a request stands of which that was found."""
-        return State.ACCEPTED if self is Decision.SENT else State.NOT_SENT
+        return State.ACCEPTED if self is Resolution.SENT else State.NOT_SENT
 
     def reason(self, before: str | None) -> str:
         """Return why a request stands so, beside what was known of it before."""
@@ -42,12 +42,12 @@ class Decision(StrEnum):
         return f"{reason} (before: {before})" if before else reason
 
 
-class CannotDecideError(ValueError):
+class CannotResolveError(ValueError):
     """The request cannot be resolved as asked. Nothing was changed."""
 
 
 @dataclass(frozen=True)
-class Decided:
+class ResolutionResult:
     """What a decision makes of a journal.
 
     :param before: the requests decided, as they stood
@@ -57,8 +57,8 @@ class Decided:
     :param lost: why nobody can tell what was sent to others, where that is so
     """
 
-    before: tuple[Entry, ...]
-    left: tuple[Entry, ...]
+    before: tuple[RequestRecord, ...]
+    left: tuple[RequestRecord, ...]
     values: Mapping[str, Any]
     recipients: int
     lost: str | None
@@ -72,23 +72,23 @@ class Journal(Protocol):
         """Return why nobody can tell what was sent to people without a request, where that is so."""
 
     @property
-    def telling(self) -> Sequence[str]:
+    def change_keys(self) -> Sequence[str]:
         """Return the keys under which something else stands whenever the journal has changed."""
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[RequestRecord]:
         """Yield all requests, in the order of their first claims."""
 
-    def doubtful(self) -> tuple[Entry, ...]:
+    def doubtful(self) -> tuple[RequestRecord, ...]:
         """Return the requests in doubt, in the order of their first claims."""
 
-    def decide(
+    def resolve(
         self,
-        decision: Decision,
+        decision: Resolution,
         references: Sequence[str] = (),
         *,
         result_id: str | None = None,
         now: datetime | None = None,
-    ) -> Decided:
+    ) -> ResolutionResult:
         """Return what is to be stored to decide requests in doubt; the journal in hand stays as it is.
 
         The task instance must not be running: a claimed request counts as in doubt, once it cannot be under way any
@@ -97,13 +97,13 @@ class Journal(Protocol):
         :param references: which requests; without any, all that are in doubt
         :param result_id: the service's id of the one request that was sent
         :param now: the moment of the decision; without it, no request is taken to be under way
-        :raises CannotDecideError: when a request is not there or not in doubt, when none is, when one may be under way
+        :raises CannotResolveError: when a request is not there or not in doubt, when none is, when one may be under way
             still, or when the id fits none
         """
 
 
 @dataclass(frozen=True)
-class DecidedPages(Decided):
+class DecidedPages(ResolutionResult):
     """The same of a journal of few requests.
 
     :param pages: the whole journal as it is to be stored
@@ -124,33 +124,33 @@ class Single:
         return self.pages.lost
 
     @property
-    def telling(self) -> tuple[str, ...]:
+    def change_keys(self) -> tuple[str, ...]:
         """Return the key under which it stands, and that of a further claim."""
         return claim_key(self.pages.claims), claim_key(self.pages.claims + 1)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[RequestRecord]:
         """Yield all requests, in the order of their first claims."""
         yield from self.pages.entries.values()
 
-    def doubtful(self) -> tuple[Entry, ...]:
+    def doubtful(self) -> tuple[RequestRecord, ...]:
         """Return the requests in doubt, in the order of their first claims."""
         return doubtful(self.pages)
 
-    def decide(
+    def resolve(
         self,
-        decision: Decision,
+        decision: Resolution,
         references: Sequence[str] = (),
         *,
         result_id: str | None = None,
         now: datetime | None = None,
-    ) -> Decided:
+    ) -> ResolutionResult:
         """Return what is to be stored to decide requests in doubt, see ``Journal.decide``."""
-        return decide(self.pages, decision, references, result_id=result_id, now=now)
+        return resolve(self.pages, decision, references, result_id=result_id, now=now)
 
 
-def decide(
+def resolve(
     pages: Pages,
-    decision: Decision,
+    decision: Resolution,
     references: Sequence[str] = (),
     *,
     result_id: str | None = None,
@@ -159,11 +159,11 @@ def decide(
     """Return the journal as it is once requests in doubt are decided, see ``Journal.decide``."""
     before = _named(pages, references) if references else doubtful(pages)
     if not before:
-        raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}")
+        raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}")
     if now is not None:
-        refuse_under_way(before, now, others=True)
+        check_not_in_flight(before, now, others=True)
     if result_id is not None:
-        refuse_id(decision, before)
+        check_result_id(decision, before)
     decided = {entry.reference: _decided(entry, decision, result_id) for entry in before}
     entries = {reference: decided.get(reference, entry) for reference, entry in pages.entries.items()}
     after = dataclasses.replace(pages, entries=entries)
@@ -171,37 +171,38 @@ def decide(
     return DecidedPages(before, doubtful(after), values, count_recipients(before), pages.lost, after)
 
 
-def doubtful(pages: Pages) -> tuple[Entry, ...]:
+def doubtful(pages: Pages) -> tuple[RequestRecord, ...]:
     """Return the requests in doubt, in the order of their first claims."""
     return still_in_doubt(pages.entries.values())
 
 
-def count_recipients(entries: Iterable[Entry]) -> int:
+def count_recipients(entries: Iterable[RequestRecord]) -> int:
     """Return how many recipients requests have together, each counted once."""
     return len(members_of(entries))
 
 
-def refuse_missing(missing: Sequence[str], there: Sequence[str]) -> None:
+def check_known(missing: Sequence[str], there: Sequence[str]) -> None:
     """Raise where requests are named that are not there."""
     if missing:
-        raise CannotDecideError(
-            f"This journal has no request {named(missing)}. {UNTOUCHED} Its requests: {named(there)}."
+        raise CannotResolveError(
+            f"This journal has no request {join_references(missing)}. "
+            f"{NOTHING_CHANGED} Its requests: {join_references(there)}."
         )
 
 
-def refuse_decided(entries: Sequence[Entry]) -> None:
+def check_unresolved(entries: Sequence[RequestRecord]) -> None:
     """Raise where requests are named that are not in doubt."""
     if entries:
-        raise CannotDecideError(f"{' '.join(_why_not(entry) for entry in entries)} {UNTOUCHED}")
+        raise CannotResolveError(f"{' '.join(_why_not(entry) for entry in entries)} {NOTHING_CHANGED}")
 
 
-def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -> None:
+def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime, *, others: bool) -> None:
     """Raise where requests may be under way.
 
     :param others: whether those beside them can be decided all the same
     """
     claims = {
-        entry.reference: entry.started_at + UNDER_WAY - now
+        entry.reference: entry.started_at + IN_FLIGHT_GRACE - now
         for entry in entries
         if entry.state is State.PENDING and entry.started_at is not None
     }
@@ -209,53 +210,55 @@ def refuse_under_way(entries: Sequence[Entry], now: datetime, *, others: bool) -
     if not waits:
         return
     only_others = ", or name only other requests" if others and len(entries) > len(waits) else ""
-    raise CannotDecideError(
-        f"Started less than {UNDER_WAY.seconds} seconds ago: {named(list(waits))}. The process of a task that was just "
-        f"marked failed can run for some seconds more, so a request may be in flight. {UNTOUCHED} Try again in "
+    raise CannotResolveError(
+        f"Started less than {IN_FLIGHT_GRACE.seconds} seconds ago: {join_references(list(waits))}. "
+        "The process of a task that was just "
+        f"marked failed can run for some seconds more, so a request may be in flight. {NOTHING_CHANGED} Try again in "
         f"{math.ceil(max(waits.values()).total_seconds())} s{only_others}."
     )
 
 
-def refuse_id(decision: Decision, entries: Sequence[Entry]) -> None:
+def check_result_id(decision: Resolution, entries: Sequence[RequestRecord]) -> None:
     """Raise where an id cannot be of the one request that was sent."""
-    if decision is not Decision.SENT:
-        raise CannotDecideError(f"A request that was not sent has no id. {UNTOUCHED} Leave the id out.")
+    if decision is not Resolution.SENT:
+        raise CannotResolveError(f"A request that was not sent has no id. {NOTHING_CHANGED} Leave the id out.")
     references = list(dict.fromkeys(entry.reference for entry in entries))
     if len(references) > 1:
-        raise CannotDecideError(
-            f"An id belongs to one request, and {len(references)} would be resolved: {named(references)}. {UNTOUCHED} "
+        raise CannotResolveError(
+            f"An id belongs to one request, and {len(references)} would be resolved: "
+            f"{join_references(references)}. {NOTHING_CHANGED} "
             "Name the request that the id belongs to."
         )
 
 
-def _named(pages: Pages, references: Sequence[str]) -> tuple[Entry, ...]:
+def _named(pages: Pages, references: Sequence[str]) -> tuple[RequestRecord, ...]:
     wanted = list(dict.fromkeys(references))
-    refuse_missing([reference for reference in wanted if reference not in pages.entries], list(pages.entries))
+    check_known([reference for reference in wanted if reference not in pages.entries], list(pages.entries))
     entries = tuple(pages.entries[reference] for reference in wanted)
-    refuse_decided([entry for entry in entries if not entry.in_doubt])
+    check_unresolved([entry for entry in entries if not entry.in_doubt])
     return entries
 
 
-def _why_not(entry: Entry) -> str:
+def _why_not(entry: RequestRecord) -> str:
     name = f"Request {entry.reference}"
     if entry.state is State.ACCEPTED:
-        how = "manually resolved as sent" if entry.resolution == Decision.SENT else "accepted by the service"
+        how = "manually resolved as sent" if entry.resolution == Resolution.SENT else "accepted by the service"
         return (
             f"{name} is resolved already: {how}. To send it again, start a new run, or clear the task with "
             "resend_on_clear=True."
         )
     if entry.state is State.REJECTED:
         return f"{name} was rejected by the service, so it was not sent. A clear of the task sends it again."
-    how = "manually resolved as not sent" if entry.resolution == Decision.NOT_SENT else "not sent"
+    how = "manually resolved as not sent" if entry.resolution == Resolution.NOT_SENT else "not sent"
     return f"{name} is resolved already: {how}. The next try sends it."
 
 
-def _decided(entry: Entry, decision: Decision, result_id: str | None) -> Entry:
+def _decided(entry: RequestRecord, decision: Resolution, result_id: str | None) -> RequestRecord:
     return dataclasses.replace(
         entry,
         state=decision.state,
         result=None if result_id is None else {"id": result_id},
         reason=decision.reason(entry.reason),
-        doubted=entry.doubted and decision is Decision.SENT,
+        doubted=entry.doubted and decision is Resolution.SENT,
         resolution=decision.value,
     )

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from cpaas_provider.sending.journal.log import ROOM, VERSION, Batch, Claim, End, Segment, split_members
-from cpaas_provider.sending.journal.model import IN_DOUBT, Entry, State
+from cpaas_provider.sending.journal.log import MAX_BYTES, VERSION, Intent, LogEntry, Result, Segment, split_members
+from cpaas_provider.sending.journal.model import IN_DOUBT, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import (
-    UNTOUCHED,
-    CannotDecideError,
-    Decided,
-    Decision,
-    refuse_decided,
-    refuse_id,
-    refuse_missing,
-    refuse_under_way,
+    NOTHING_CHANGED,
+    CannotResolveError,
+    Resolution,
+    ResolutionResult,
+    check_known,
+    check_not_in_flight,
+    check_result_id,
+    check_unresolved,
 )
 from cpaas_provider.sending.journal.segments import SERIES, newest_series, next_index, part_key, read_series
 
@@ -31,16 +31,16 @@ _AFTER_LOSS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestView:
     """One request of a campaign, and what became of it, where that is noted.
 
     :param at: when it was about to leave
     """
 
-    claim: Claim
+    claim: Intent
     at: datetime
     try_number: int
-    end: End | None = None
+    end: Result | None = None
 
     @property
     def state(self) -> State:
@@ -57,12 +57,12 @@ class Request:
         members = split_members(self.claim.members)
         return self.end.goes_to(members) if self.end else members
 
-    def as_entry(self, operation: str) -> Entry:
+    def as_entry(self, operation: str) -> RequestRecord:
         """Return it as a journal of few requests has it."""
         end = self.end
         id_, charge, balance = (end.result if end else None) or (None, None, None)
         result = {"id": id_, "charge": charge, "balance": balance}
-        return Entry(
+        return RequestRecord(
             reference=self.claim.reference,
             operation=operation,
             members=tuple(member.hex() for member in self.members()),
@@ -76,7 +76,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Sum:
+class StateSummary:
     """Requests of one state together; ``recipients`` counts each once."""
 
     operation: str
@@ -86,7 +86,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Log:
+class JournalView:
     """The journal of a campaign.
 
     A pack that was made again has its reference again, and is another request: decided are all of a reference that are
@@ -99,11 +99,11 @@ class Log:
     :param telling: the keys under which something else stands whenever it has changed
     """
 
-    requests: Mapping[int, Request]
+    requests: Mapping[int, RequestView]
     last: Segment
-    latest: Batch | None
+    latest: LogEntry | None
     index: int
-    telling: tuple[str, ...]
+    change_keys: tuple[str, ...]
 
     @classmethod
     def read(cls, get: Callable[[str], Any], tries: int = 1) -> Self:
@@ -124,7 +124,7 @@ class Log:
 
         newest, first = newest_series(noting, tries + 1) or (0, None)
         last, latest = Segment.from_json(first), None
-        requests: dict[int, Request] = {}
+        requests: dict[int, RequestView] = {}
         index = (tries - 1) * SERIES
         for series in range(newest + 1):
             for stored in read_series(noting, series):
@@ -144,18 +144,18 @@ class Log:
         """Return why nobody can tell what was sent to people without a request, where that is so."""
         return self.last.lost
 
-    def entries(self, *, in_doubt: bool = True) -> Iterator[Entry]:
+    def entries(self, *, in_doubt: bool = True) -> Iterator[RequestRecord]:
         """Yield all requests, in the order of their claims.
 
         :param in_doubt: whether to yield those in doubt, too
         """
         return (request.as_entry(self.operation) for request in self._all(in_doubt))
 
-    def doubtful(self) -> tuple[Entry, ...]:
+    def doubtful(self) -> tuple[RequestRecord, ...]:
         """Return the requests in doubt, in the order of their claims."""
         return tuple(request.as_entry(self.operation) for request in self._doubtful)
 
-    def sums(self, *, in_doubt: bool = True) -> list[Sum]:
+    def sums(self, *, in_doubt: bool = True) -> list[StateSummary]:
         """Return how many requests there are of each state.
 
         :param in_doubt: whether to count those in doubt
@@ -165,53 +165,57 @@ class Log:
         for request in self._all(in_doubt):
             numbers[request.state] = numbers.get(request.state, 0) + 1
             members.setdefault(request.state, set()).update(request.members())
-        return [Sum(self.operation, state, numbers[state], len(members[state])) for state in State if state in numbers]
+        return [
+            StateSummary(self.operation, state, numbers[state], len(members[state]))
+            for state in State
+            if state in numbers
+        ]
 
-    def decide(
+    def resolve(
         self,
-        decision: Decision,
+        decision: Resolution,
         references: Sequence[str] = (),
         *,
         result_id: str | None = None,
         now: datetime | None = None,
-    ) -> Decided:
+    ) -> ResolutionResult:
         """Return what is to be stored to decide requests in doubt, see ``by_hand.Journal.decide``."""
         chosen = self._named(references) if references else self._doubtful
         if not chosen:
             more = _AFTER_LOSS if self.lost else ""
-            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}{more}")
+            raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{more}")
         before = tuple(request.as_entry(self.operation) for request in chosen)
         if now is not None:
             # Whoever has one of them under way may yet write the segment that the decision is to stand in.
             claimed = [request for request in self.requests.values() if request.state is State.PENDING]
-            refuse_under_way([request.as_entry(self.operation) for request in claimed], now, others=False)
+            check_not_in_flight([request.as_entry(self.operation) for request in claimed], now, others=False)
         if result_id is not None:
-            refuse_id(decision, before)
+            check_result_id(decision, before)
         result = None if result_id is None else (result_id, None, None)
         decided = [_decided(request, decision, result) for request in chosen]
         after = {**self.requests, **{request.claim.number: request for request in decided}}
         left = dataclasses.replace(self, requests=after).doubtful()
         members = _members(chosen)
         recipients = len(members - self._reached(members))
-        ends = deque(request.end for request in decided if request.end)
-        return Decided(before, left, self._appended(ends, now or datetime.now(UTC)), recipients, self.lost)
+        results = deque(request.end for request in decided if request.end)
+        return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
 
-    def _named(self, references: Sequence[str]) -> list[Request]:
+    def _named(self, references: Sequence[str]) -> list[RequestView]:
         wanted = dict.fromkeys(references)
-        found: dict[str, list[Request]] = {}
+        found: dict[str, list[RequestView]] = {}
         for request in self.requests.values():
             found.setdefault(request.claim.reference, []).append(request)
-        refuse_missing([reference for reference in wanted if reference not in found], list(found))
+        check_known([reference for reference in wanted if reference not in found], list(found))
         open_ = {name: [one for one in found[name] if one.state in IN_DOUBT] for name in wanted}
-        refuse_decided([found[name][-1].as_entry(self.operation) for name in wanted if not open_[name]])
+        check_unresolved([found[name][-1].as_entry(self.operation) for name in wanted if not open_[name]])
         return [request for name in wanted for request in open_[name]]
 
-    def _all(self, in_doubt: bool) -> Iterator[Request]:
+    def _all(self, in_doubt: bool) -> Iterator[RequestView]:
         left_out = set() if in_doubt else {request.claim.number for request in self._doubtful}
         return (request for number, request in self.requests.items() if number not in left_out)
 
     @functools.cached_property
-    def _doubtful(self) -> list[Request]:
+    def _doubtful(self) -> list[RequestView]:
         """Return the requests in doubt that have somebody whom no other request surely reached."""
         open_ = [request for request in self.requests.values() if request.state in IN_DOUBT]
         reached = self._reached(_members(open_))
@@ -226,20 +230,20 @@ class Log:
                     found.update(members.intersection(request.members()))
         return found
 
-    def _appended(self, ends: deque[End], at: datetime) -> dict[str, Any]:
+    def _appended(self, results: deque[Result], at: datetime) -> dict[str, Any]:
         """Return the segments to be written that ends are to stand in."""
         if self.latest is None:
-            raise CannotDecideError(f"This journal has no unresolved request. {UNTOUCHED}")
+            raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}")
         written, index = {}, self.index
-        while ends:
-            room = ROOM
-            taken: list[End] = []
-            while ends and (not taken or room > ends[0].weight):
-                room -= ends[0].weight
-                taken.append(ends.popleft())
-            batch = dataclasses.replace(self.latest, at=at, claims=(), ends=taken).as_text()
+        while results:
+            room = MAX_BYTES
+            taken: list[Result] = []
+            while results and (not taken or room > results[0].weight):
+                room -= results[0].weight
+                taken.append(results.popleft())
+            batch = dataclasses.replace(self.latest, at=at, intents=(), results=taken).as_text()
             # What a clear is told by stays as the tries noted it.
-            segment = dataclasses.replace(self.last.emptied(), generation=self.last.generation, batches=[batch])
+            segment = dataclasses.replace(self.last.following(), clear_epoch=self.last.clear_epoch, batches=[batch])
             written[part_key(index, 0)] = segment.as_json()
             index += 1
         return written
@@ -250,21 +254,21 @@ def is_log(stored: Any) -> bool:
     return isinstance(stored, Mapping) and stored.get("version") == VERSION
 
 
-def _replay(segment: Segment, requests: dict[int, Request]) -> Batch | None:
+def _replay(segment: Segment, requests: dict[int, RequestView]) -> LogEntry | None:
     """Bring a segment into the requests, and return its last batch."""
     batch = None
-    for batch in map(Batch.from_text, segment.batches):
-        for claim in batch.claims:
-            requests.setdefault(claim.number, Request(claim, batch.at, batch.try_number))
-        for end in batch.ends:
+    for batch in map(LogEntry.from_text, segment.batches):
+        for claim in batch.intents:
+            requests.setdefault(claim.number, RequestView(claim, batch.at, batch.try_number))
+        for end in batch.results:
             # A try that was told to stop notes the end of a claim, too, that it could no longer store.
             if request := requests.get(end.number):
-                requests[end.number] = Request(request.claim, request.at, request.try_number, end)
+                requests[end.number] = RequestView(request.claim, request.at, request.try_number, end)
     return batch
 
 
-def _decided(request: Request, decision: Decision, result: tuple[str | None, None, None] | None) -> Request:
-    end = End(
+def _decided(request: RequestView, decision: Resolution, result: tuple[str | None, None, None] | None) -> RequestView:
+    end = Result(
         request.claim.number,
         decision.state,
         result,
@@ -274,5 +278,5 @@ def _decided(request: Request, decision: Decision, result: tuple[str | None, Non
     return dataclasses.replace(request, end=end)
 
 
-def _members(requests: Iterable[Request]) -> set[bytes]:
+def _members(requests: Iterable[RequestView]) -> set[bytes]:
     return {member for request in requests for member in request.members()}

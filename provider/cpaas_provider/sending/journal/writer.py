@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TryReplacedError
-from cpaas_provider.sending.journal.log import Batch, Claim, End, Ledger
+from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError
+from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _TIDY = 2
 """How many old keys are removed between two writes: twice as many as a write adds."""
 
 
-class Keeper:
+class JournalWriter:
     """Stores claims and ends of one try, a window at a time.
 
     A claim waits until it is stored; an end does not, but goes into the next write. Used on one event loop; the writes
@@ -37,15 +37,19 @@ class Keeper:
     """
 
     def __init__(
-        self, ledger: Ledger, body: str, crowd: int = 1, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        log_: JournalLog,
+        body: str,
+        min_write_batch: int = 1,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._ledger = ledger
+        self._log = log_
         self._body = body
-        self._crowd = crowd
+        self._crowd = min_write_batch
         self._clock = clock
-        self._claims: deque[tuple[Claim, asyncio.Future[None]]] = deque()
-        self._ends: deque[End] = deque()
-        self._notes: dict[int, Claim] = {}
+        self._claims: deque[tuple[Intent, asyncio.Future[None]]] = deque()
+        self._ends: deque[Result] = deque()
+        self._notes: dict[int, Intent] = {}
         self._wanted = asyncio.Event()
         self._crowded = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "cpaas-journal")
@@ -54,11 +58,11 @@ class Keeper:
         self._full = False
         self._task = asyncio.create_task(self._write_all())
 
-    async def claim(self, claim: Claim) -> None:
+    async def claim(self, claim: Intent) -> None:
         """Store that a request is about to leave; when this returns, it may.
 
         :raises JournalUnavailableError: when that could not be stored; the request must not leave
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
         if self._error is not None:
             raise self._error
@@ -69,7 +73,7 @@ class Keeper:
             self._crowded.set()
         await stored
 
-    def settle(self, end: End) -> None:
+    def settle(self, end: Result) -> None:
         """Have it stored what became of a request.
 
         Where that fails, it is logged at the end: the next try finds the request unknown, which is safe.
@@ -77,7 +81,7 @@ class Keeper:
         self._ends.append(end)
         self._wanted.set()
 
-    def note(self, claim: Claim, end: End) -> None:
+    def note(self, claim: Intent, end: Result) -> None:
         """Have a request stored that was not made, because its outcome is known without."""
         self._notes[claim.number] = claim
         self.settle(end)
@@ -85,7 +89,7 @@ class Keeper:
     async def close(self) -> None:
         """Store what is left, and end.
 
-        :raises TryReplacedError: when another try has taken this one's place
+        :raises TrySupersededError: when another try has taken this one's place
         """
         self._closing = True
         self._wanted.set()
@@ -93,9 +97,9 @@ class Keeper:
         await self._task
         # What is being removed is done with before the task's connection to Airflow is.
         with contextlib.suppress(RuntimeError):
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._ledger.tidy, 0)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._log.tidy, 0)
         self._thread.shutdown(wait=False)
-        if isinstance(self._error, TryReplacedError):
+        if isinstance(self._error, TrySupersededError):
             raise self._error
         if self._ends:
             log.warning(
@@ -139,16 +143,16 @@ class Keeper:
     async def _write(self) -> bool:
         """Make one write; return whether more may follow."""
         claims, ends = self._take()
-        batch = Batch(
+        batch = LogEntry(
             at=self._clock(),
-            try_number=self._ledger.tries.number,
-            generation=self._ledger.tries.generation,
+            try_number=self._log.tries.number,
+            clear_epoch=self._log.tries.clear_epoch,
             body=self._body,
-            claims=[
+            intents=[
                 *(claim for claim, _ in claims),
                 *(self._notes[end.number] for end in ends if end.number in self._notes),
             ],
-            ends=ends,
+            results=ends,
         )
         try:
             await self._store(batch)
@@ -168,7 +172,7 @@ class Keeper:
                 stored.set_result(None)
         if not self._closing:
             # While requests are under way nobody waits for the thread.
-            self._thread.submit(self._ledger.tidy, _TIDY)
+            self._thread.submit(self._log.tidy, _TIDY)
         return True
 
     def _refuse(self, error: SendingError) -> None:
@@ -185,14 +189,14 @@ class Keeper:
             self._wanted.clear()
         return True
 
-    def _take(self) -> tuple[list[tuple[Claim, asyncio.Future[None]]], list[End]]:
+    def _take(self) -> tuple[list[tuple[Intent, asyncio.Future[None]]], list[Result]]:
         """Return as much as one write holds."""
-        room = self._ledger.room
-        ends: list[End] = []
+        room = self._log.room
+        ends: list[Result] = []
         while self._ends and (not ends or room > self._weight(self._ends[0])):
             room -= self._weight(self._ends[0])
             ends.append(self._ends.popleft())
-        claims: list[tuple[Claim, asyncio.Future[None]]] = []
+        claims: list[tuple[Intent, asyncio.Future[None]]] = []
         while self._claims and ((not claims and not ends) or room > self._claims[0][0].weight):
             claim, stored = self._claims.popleft()
             if not stored.cancelled():
@@ -201,17 +205,17 @@ class Keeper:
         self._full = bool(self._claims)
         return claims, ends
 
-    def _weight(self, end: End) -> int:
+    def _weight(self, end: Result) -> int:
         """Return the bytes an end takes, with the claim that is stored beside it where the request was not made."""
         note = self._notes.get(end.number)
         return end.weight + (note.weight if note else 0)
 
-    async def _store(self, batch: Batch) -> None:
+    async def _store(self, batch: LogEntry) -> None:
         """Write, again where it fails and nobody else has taken over."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await loop.run_in_executor(self._thread, self._ledger.append, batch)
+                await loop.run_in_executor(self._thread, self._log.append, batch)
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise

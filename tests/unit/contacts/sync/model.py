@@ -121,7 +121,7 @@ class Half:
             yield SimpleNamespace(columns=inner.columns, rows=rows)  # type: ignore[misc]  # a table
 
 
-class Stop:
+class StopSignal:
     """The stop signal of one try."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Stop:
         if self._asked is not None:
             self._asked.set()
 
-    async def asked(self) -> None:
+    async def wait(self) -> None:
         self._asked = asyncio.Event()
         if self.requested:
             self._asked.set()
@@ -184,7 +184,7 @@ class Process:
         self.world = world
         self.dead = False
         self.stale = False
-        self.stop = Stop()
+        self.stop = StopSignal()
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.settings = SimpleNamespace(max_concurrency=2, max_retry_after=60.0)
         self.token: int | None = None

@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, DeliveryEvent, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.operators._runtime.delivery import DeliveryReportProbe, PurchaseReportProbe
-from cpaas_provider.sending.journal.model import Entry, State
+from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
@@ -140,25 +140,27 @@ class TestWhatIsStarted:
 
 class TestEvidence:
     @pytest.fixture
-    def request_(self) -> Entry:
-        return Entry(OURS, "buy_airtime", ("a",), State.UNKNOWN, started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    def request_(self) -> RequestRecord:
+        return RequestRecord(
+            OURS, "buy_airtime", ("a",), State.UNKNOWN, started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        )
 
     @pytest.mark.parametrize("way", [DeliveryReportProbe, PurchaseReportProbe])
     @pytest.mark.parametrize("by_ticket", [True, False])
     def test_is_a_report_of_its_own_connection(
-        self, database: Database, request_: Entry, way: Any, by_ticket: bool
+        self, database: Database, request_: RequestRecord, way: Any, by_ticket: bool
     ) -> None:
         evidence = way(SimpleNamespace(database=database, conn_id="shop"))
         token = to(ADA, campaign=OURS, reference=OURS) if by_ticket else None
         for conn_id, found in (("staging", None), ("shop", "m1")):
             told = report(ADA, "success", token=token, conn_id=conn_id, external_ref=OURS, id="m1")
             save_reports(database, told)
-            result = evidence.find(None, request_)
+            result = evidence.check(None, request_)
             assert (result and result["id"]) == found
 
-    def test_is_no_request_that_another_connection_has_noted(self, database: Database, request_: Entry) -> None:
+    def test_is_no_request_that_another_connection_has_noted(self, database: Database, request_: RequestRecord) -> None:
         noted(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
-        assert DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop")).find(None, request_) is None  # type: ignore[arg-type]
+        assert DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop")).check(None, request_) is None  # type: ignore[arg-type]
 
 
 def test_over_http_a_secret_reports_on_its_own_connection_alone(sent: Database) -> None:

@@ -26,25 +26,25 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.dispatcher import ServiceInTroubleError
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
+from cpaas_provider.sending.campaign.dispatcher import ServiceFailingError
 from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
-from cpaas_provider.sending.campaign.loader import Columns, Planner
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
+    ResendLimitError,
     SendingError,
-    StillUnknownError,
     StoppedError,
-    TryReplacedError,
+    TrySupersededError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.hashing import Fingerprints
-from cpaas_provider.sending.journal.journal import TryFacts
-from cpaas_provider.sending.journal.log import Batch, Ledger, split_members
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, Entry, State
-from cpaas_provider.sending.shutdown import Stop
+from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.journal.log import JournalLog, LogEntry, split_members
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, RequestRecord, State
+from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.campaign.parts import IDENTITY, OPERATION, SECRETS, GoneError, Rows, message, phones
@@ -53,7 +53,7 @@ PEOPLE = tuple(phones(7))
 TEXTS = ("Your parcel waits, {name}", "Come and fetch it, {name}")
 NAMES = ("Adaeze", "Obinna")
 PRIVATE = (*PEOPLE, *(one[3:] for one in PEOPLE), *NAMES, *SECRETS, "parcel", "fetch")
-_BY_HASH = {Fingerprints(secret, IDENTITY).member(OPERATION, one): one for secret in SECRETS for one in PEOPLE}
+_BY_HASH = {KeyedHasher(secret, IDENTITY).member(OPERATION, one): one for secret in SECRETS for one in PEOPLE}
 
 
 class DownError(Exception):
@@ -133,7 +133,7 @@ class Attempt:
     epoch: int
     script: Script
     policy: OnUnknown
-    stop: Stop
+    stop: StopSignal
     sets: Iterator[AtSet] = field(init=False)
     answers: Iterator[AtRequest | Form] = field(init=False)
     slow: Iterator[int] = field(init=False)
@@ -141,7 +141,7 @@ class Attempt:
     happened: set[Any] = field(default_factory=set)
     requests: list[tuple[str, ...]] = field(default_factory=list)
     writes: int = 0
-    fates: dict[str, Fate] = field(default_factory=dict)
+    fates: dict[str, RecipientStatus] = field(default_factory=dict)
     known: dict[str, State] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     """Whom the service refused in this try, each by name or alone."""
@@ -299,18 +299,18 @@ class World:
         for segment in segments:
             if any(segment[name] != segments[-1][name] for name in ("key_id", "resend_epoch")):
                 continue
-            for batch in map(Batch.from_text, segment["batches"]):
-                for claim in batch.claims:
+            for batch in map(LogEntry.from_text, segment["batches"]):
+                for claim in batch.intents:
                     people = frozenset(_BY_HASH[member] for member, _ in claim.each())
-                    made = AtRest(claim.reference, people, batch.try_number, batch.generation)
+                    made = AtRest(claim.reference, people, batch.try_number, batch.clear_epoch)
                     if found.setdefault(claim.number, made).people != people:
                         self.violations.append(f"there are two requests {claim.number}")
-                for end in batch.ends:
+                for end in batch.results:
                     if end.number in found:
                         left_out = {_BY_HASH[member] for member in split_members(end.left_out)}
                         found[end.number].people -= left_out
                         found[end.number].ended = end.state
-                        found[end.number].ended_in = batch.generation
+                        found[end.number].ended_in = batch.clear_epoch
         return found
 
     def segments(self) -> list[dict[str, Any]]:
@@ -456,10 +456,10 @@ class World:
         """Run the next try, and judge its end."""
         self.number += 1
         self.depth += 1
-        stop = Stop(0.0 if AtRequest.STOPPED_LOST in script.requests else 30.0)
+        stop = StopSignal(0.0 if AtRequest.STOPPED_LOST in script.requests else 30.0)
         attempt = Attempt(self.number, self.owner, self.epoch, script, self.policy, stop)
         self.state = "running"
-        tries = TryFacts(self.number, self.max_tries, self.retries, self.clear_number)
+        tries = TryInfo(self.number, self.max_tries, self.retries, self.clear_number)
         lost = self._lost(tries)
         if lost:
             self.was_lost = True
@@ -478,15 +478,15 @@ class World:
             self._judge_end(attempt, lost)
         return attempt
 
-    def _campaign(self, attempt: Attempt, tries: TryFacts) -> None:
+    def _campaign(self, attempt: Attempt, tries: TryInfo) -> None:
         store = SimpleNamespace(
             get=lambda key: self.get(attempt, key),
             set=lambda key, value: self.set(attempt, key, value),
             delete=lambda key: self.delete(attempt, key),
         )
         said = message(self.text, {"name": "name"})
-        ledger = Ledger(store, self.secrets, IDENTITY, OPERATION, tries, resend_on_clear=self.resend_on_clear)
-        terms = Terms(
+        journal_log = JournalLog(store, self.secrets, IDENTITY, OPERATION, tries, resend_on_clear=self.resend_on_clear)
+        options = CampaignOptions(
             self.per_request,
             self.window,
             attempt.policy,
@@ -494,55 +494,55 @@ class World:
             max_identical_rejections=self.max_identical_rejections,
             max_charge=None if self.told is Told.NOTHING else 10_000.0,
         )
-        with Plan() as plan:
+        with RecipientTable() as plan:
             campaign = Campaign(
-                plan, ledger, said, terms, attempt.stop, "a task", evidence=[self] if self.evidence else ()
+                plan, journal_log, said, options, attempt.stop, "a task", evidence=[self] if self.evidence else ()
             )
-            planner = Planner(plan, said, ledger.prints, default_region="NG")
+            planner = RecipientLoader(plan, said, journal_log.hasher, default_region="NG")
             rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))
             banned = Rows(*(f"+{one}" for one in self.banned))
             try:
-                campaign.draw_up(planner, rows, Columns("phone"), tests=None, banned=banned)
+                campaign.prepare(planner, rows, Columns("phone"), tests=None, banned=banned)
                 campaign.send(lambda: self._line(attempt))
             finally:
                 attempt.fates = self._fates(plan)
 
     @contextlib.asynccontextmanager
-    async def _line(self, attempt: Attempt) -> AsyncIterator[Line]:
+    async def _line(self, attempt: Attempt) -> AsyncIterator[SendSession]:
         client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
-        yield Line(client, lambda *given: self.send(attempt, *given))
+        yield SendSession(client, lambda *given: self.send(attempt, *given))
 
     @staticmethod
-    def _fates(plan: Plan) -> dict[str, Fate]:
-        rows = plan.database.execute("SELECT member, fate FROM person WHERE fate != ?", (Fate.DUPLICATE,))
-        return {_BY_HASH[member]: Fate(fate) for member, fate in rows}
+    def _fates(plan: RecipientTable) -> dict[str, RecipientStatus]:
+        rows = plan.database.execute("SELECT member, fate FROM person WHERE fate != ?", (RecipientStatus.DUPLICATE,))
+        return {_BY_HASH[member]: RecipientStatus(fate) for member, fate in rows}
 
     # What evidence is asked.
-    patience = timedelta()
+    max_wait = timedelta()
 
-    def find(self, client: Any, entry: Entry) -> dict[str, Any] | None:
+    def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
         return {"id": self.accepted[entry.reference]} if entry.reference in self.accepted else None
 
     # --- what must be true ----------------------------------------------------------------------------------------
 
-    def _lost(self, tries: TryFacts) -> bool:
+    def _lost(self, tries: TryInfo) -> bool:
         """Tell whether nobody can know what earlier tries did."""
         ordered = self.resend_on_clear and tries.max_tries > tries.retries
         segments = self.segments()
         if not segments:
-            return tries.follows_clear and not ordered
+            return tries.after_clear and not ordered
         first = segments[-1]
-        if first["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+        if first["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}:
             return not (self.resend_on_clear and first["clear_epoch"] != self.max_tries)
         return False
 
-    def _known(self, tries: TryFacts) -> dict[str, State]:
+    def _known(self, tries: TryInfo) -> dict[str, State]:
         """Return what the journal says of people, without the code that is tested."""
         segments = self.segments()
         if not segments or self._anew():
             return {}
         first = segments[-1]
-        if first["key_id"] not in {Fingerprints(secret, IDENTITY).lock for secret in self.secrets}:
+        if first["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}:
             return {}
         strength = [State.NOT_SENT, State.REJECTED, State.UNKNOWN, State.ACCEPTED]
         known: dict[str, State] = {}
@@ -563,7 +563,7 @@ class World:
     def _end(self, attempt: Attempt) -> None:
         if attempt.succeeded and not attempt.dead:
             self.state = "success"
-        elif getattr(attempt.error, "for_good", False) and not attempt.dead:
+        elif getattr(attempt.error, "permanent", False) and not attempt.dead:
             self.state = "failed"
         else:
             self.state = "up_for_retry" if self.number <= self.max_tries else "failed"
@@ -580,13 +580,12 @@ class World:
             CircuitOpenError: bool(self.bad) or any(one.rejected for one in happened if isinstance(one, Form)),
             BugError: bool({AtRequest.BUG_ACCEPTED, AtRequest.BUG_NOT} & happened),
             UnknownOutcomeError: attempt.policy is not OnUnknown.SKIP,
-            StillUnknownError: attempt.policy is OnUnknown.RESEND
-            and (bool(self.bad) or not attempt.script.undisturbed),
+            ResendLimitError: attempt.policy is OnUnknown.RESEND and (bool(self.bad) or not attempt.script.undisturbed),
             ChangedBodyError: True,
-            ServiceInTroubleError: AtRequest.UNKNOWN_NOT in happened
+            ServiceFailingError: AtRequest.UNKNOWN_NOT in happened
             or AtRequest.UNKNOWN_ACCEPTED in happened
             or any(one.lost for one in happened if isinstance(one, Form)),
-            TryReplacedError: False,
+            TrySupersededError: False,
         }
         if error is not None and not causes.get(type(error), False):
             say(f"the try ended in {error!r} without a cause")
@@ -594,20 +593,20 @@ class World:
             return
         if missing := source - set(fates):
             say(f"{missing} are named nowhere")
-        named = {one for one, fate in fates.items() if fate in (Fate.SENT, Fate.UNKNOWN)}
+        named = {one for one, fate in fates.items() if fate in (RecipientStatus.SENT, RecipientStatus.UNKNOWN)}
         # Who left the source, or was suppressed, while the journal was lost is known to nobody.
         known = (set(self.maybe) & source) - self.banned if self.was_lost else set(self.maybe)
         if silent := known - named:
             say(f"{silent} may have been reached and are neither sent to nor unknown")
         for one, fate in fates.items():
-            if fate is Fate.SENT and one not in self.reached:
+            if fate is RecipientStatus.SENT and one not in self.reached:
                 say(f"{one} counts as sent to and was not")
             baseless = one not in self.maybe and attempt.known.get(one) is not State.UNKNOWN
-            if fate is Fate.UNKNOWN and baseless and not (self.was_lost or lost):
+            if fate is RecipientStatus.UNKNOWN and baseless and not (self.was_lost or lost):
                 say(f"{one} counts as unknown and was never sent to, nor claimed")
-            if fate is Fate.SUPPRESSED and one not in self.banned:
+            if fate is RecipientStatus.SUPPRESSED and one not in self.banned:
                 say(f"{one} counts as suppressed")
-        unknown = {one for one, fate in fates.items() if fate is Fate.UNKNOWN}
+        unknown = {one for one, fate in fates.items() if fate is RecipientStatus.UNKNOWN}
         # Whom the service refused before is not tried again by a retry, though it might take them by now.
         refused = {one for one, state in attempt.known.items() if state is State.REJECTED}
         wanted = source - self.banned - self.bad - refused - attempt.refused
@@ -631,6 +630,6 @@ class AtRest:
     reference: str
     people: frozenset[str]
     number: int
-    generation: int
+    clear_epoch: int
     ended: State | None = None
     ended_in: int | None = None

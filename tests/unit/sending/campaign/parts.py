@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.content import SMS, Message
-from cpaas_provider.sending.campaign.recipients import Fate, Plan, Planned
-from cpaas_provider.sending.hashing import Fingerprints, task_identity
-from cpaas_provider.sending.journal.journal import TryFacts
-from cpaas_provider.sending.journal.log import Batch, Claim, End, Ledger
+from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
+from cpaas_provider.sending.hashing import KeyedHasher, task_identity
+from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sources.base import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
-PRINTS = Fingerprints(SECRETS[0], IDENTITY)
+PRINTS = KeyedHasher(SECRETS[0], IDENTITY)
 OPERATION = SMS.operation
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 BODY = PRINTS.body({"content": "Hello"})
-FIRST_TRY = TryFacts(number=1, max_tries=3, retries=3)
-SECOND_TRY = TryFacts(number=2, max_tries=3, retries=3)
-CLEARED = TryFacts(number=2, max_tries=4, retries=3, clear_number=1)
+FIRST_TRY = TryInfo(number=1, max_tries=3, retries=3)
+SECOND_TRY = TryInfo(number=2, max_tries=3, retries=3)
+CLEARED = TryInfo(number=2, max_tries=4, retries=3, clear_number=1)
 
 
 class GoneError(Exception):
@@ -69,36 +69,40 @@ class MemoryStore:
         return [len(value.encode()) for value in self.values.values()]
 
 
-def ledger(store: MemoryStore, tries: TryFacts = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any) -> Ledger:
+def journal_log(
+    store: MemoryStore, tries: TryInfo = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any
+) -> JournalLog:
     """Return a ledger as a try opens it, before anything is replayed."""
-    return Ledger(store, tuple(secrets), IDENTITY, how.pop("operation", OPERATION), tries, **how)
+    return JournalLog(store, tuple(secrets), IDENTITY, how.pop("operation", OPERATION), tries, **how)
 
 
-def opened(store: MemoryStore, tries: TryFacts = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any) -> Ledger:
+def opened(
+    store: MemoryStore, tries: TryInfo = FIRST_TRY, secrets: Iterable[str] = SECRETS[:1], **how: Any
+) -> JournalLog:
     """Return one that can be added to."""
-    made = ledger(store, tries, secrets, **how)
+    made = journal_log(store, tries, secrets, **how)
     list(made.replay())
     return made
 
 
-def member(phone: str, prints: Fingerprints = PRINTS) -> bytes:
-    return prints.member(OPERATION, phone)
+def member(phone: str, hasher: KeyedHasher = PRINTS) -> bytes:
+    return hasher.member(OPERATION, phone)
 
 
-def claim(number: int, *phones: str, words: Iterable[str] = (), prints: Fingerprints = PRINTS) -> Claim:
-    members = [member(phone, prints) for phone in phones]
-    reference = prints.reference_of_pack(OPERATION, members, 0)
-    return Claim(number, reference, b"".join(members), b"".join(prints.words(word) for word in words))
+def claim(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
+    members = [member(phone, hasher) for phone in phones]
+    reference = hasher.batch_reference(OPERATION, members, 0)
+    return Intent(number, reference, b"".join(members), b"".join(hasher.words(word) for word in words))
 
 
-def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> End:
-    return End(number, State.ACCEPTED, (f"m{number}", charge, balance))
+def settled(number: int, charge: float | None = 2.5, balance: float | None = 100.0) -> Result:
+    return Result(number, State.ACCEPTED, (f"m{number}", charge, balance))
 
 
 def batch(
-    claims: Iterable[Claim] = (), ends: Iterable[End] = (), tries: TryFacts = FIRST_TRY, body: str = BODY
-) -> Batch:
-    return Batch(WHEN, tries.number, tries.max_tries, body, tuple(claims), tuple(ends))
+    intents: Iterable[Intent] = (), results: Iterable[Result] = (), tries: TryInfo = FIRST_TRY, body: str = BODY
+) -> LogEntry:
+    return LogEntry(WHEN, tries.number, tries.max_tries, body, tuple(intents), tuple(results))
 
 
 def phones(count: int, first: int = 0) -> list[str]:
@@ -106,28 +110,28 @@ def phones(count: int, first: int = 0) -> list[str]:
     return [f"23480312{number:05d}" for number in range(first, first + count)]
 
 
-def planned(phone: str, row: int = 1, **facts: Any) -> Planned:
-    return Planned(row, facts.pop("fate", Fate.NOT_SENT), member(phone), phone, **facts)
+def planned(phone: str, row: int = 1, **facts: Any) -> RecipientRow:
+    return RecipientRow(row, facts.pop("fate", RecipientStatus.NOT_SENT), member(phone), phone, **facts)
 
 
-def plan_of(*people: str, **facts: Any) -> Plan:
+def plan_of(*people: str, **facts: Any) -> RecipientTable:
     """Return a plan of some people, in order, ready to be sent by."""
-    plan = Plan()
+    plan = RecipientTable()
     plan.add(planned(phone, row, **facts) for row, phone in enumerate(people, 1))
-    plan.leave_out()
+    plan.deduplicate_and_suppress()
     return plan
 
 
-def fates(plan: Plan) -> dict[str, str]:
+def fates(plan: RecipientTable) -> dict[str, str]:
     """Return the outcome of each recipient who stands in the plan with a number; of duplicates the first."""
     found: dict[str, str] = {}
-    for line in plan.everybody():
+    for line in plan.rows():
         found.setdefault(str(line["recipient"]), line["outcome"])
     return found
 
 
-def message(content: str = "Hello", columns: dict[str, str] | None = None, **given: Any) -> Message:
-    return Message(SMS, {"content": content}, [content], columns or {}, **{"measured": True, **given})
+def message(content: str = "Hello", columns: dict[str, str] | None = None, **given: Any) -> Content:
+    return Content(SMS, {"content": content}, [content], columns or {}, **{"measured": True, **given})
 
 
 class Rows:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.campaign import Campaign, Line, Terms
-from cpaas_provider.sending.campaign.guards.dnd import DoNotDisturb
-from cpaas_provider.sending.campaign.loader import Columns, Planner
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
-from cpaas_provider.sending.journal.journal import TryFacts
-from cpaas_provider.sending.shutdown import Stop
-from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, ledger, message, phones
+from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, SendSession
+from cpaas_provider.sending.campaign.guards.dnd import DndFilter
+from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.shutdown import StopSignal
+from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, journal_log, message, phones
 
 Service = Callable[[Sequence[str], str], Any]
 """Takes recipients and reference; returns an answer or raises an error."""
@@ -32,10 +32,10 @@ class Tried:
     """What a try came to."""
 
     requests: list[tuple[str, ...]] = field(default_factory=list)
-    counts: dict[Fate, int] = field(default_factory=dict)
+    counts: dict[RecipientStatus, int] = field(default_factory=dict)
     error: Exception | None = None
 
-    def of(self, fate: Fate) -> int:
+    def of(self, fate: RecipientStatus) -> int:
         return self.counts[fate]
 
 
@@ -44,12 +44,12 @@ def tried(
     count: int,
     *,
     store: MemoryStore | None = None,
-    tries: TryFacts = FIRST_TRY,
+    tries: TryInfo = FIRST_TRY,
     per_request: int = 100,
-    dnd: Callable[[Plan], DoNotDisturb] | None = None,
+    dnd: Callable[[RecipientTable], DndFilter] | None = None,
     source: Rows | None = None,
     banned: Rows | None = None,
-    **terms: Any,
+    **options: Any,
 ) -> Tried:
     """Make one try at a campaign for so many recipients."""
     done = Tried()
@@ -60,17 +60,22 @@ def tried(
         return await answer if isinstance(answer, Awaitable) else answer
 
     @contextlib.asynccontextmanager
-    async def line() -> AsyncIterator[Line]:
-        yield Line(SimpleNamespace(stop=lambda: None), send, dnd)
+    async def line() -> AsyncIterator[SendSession]:
+        yield SendSession(SimpleNamespace(stop=lambda: None), send, dnd)
 
-    said, book = message(), ledger(store or MemoryStore(), tries)
-    with Plan() as plan:
+    said, book = message(), journal_log(store or MemoryStore(), tries)
+    with RecipientTable() as plan:
         campaign = Campaign(
-            plan, book, said, Terms(**{"recipients_per_request": per_request, "window": 8, **terms}), Stop(), "a task"
+            plan,
+            book,
+            said,
+            CampaignOptions(**{"recipients_per_request": per_request, "window": 8, **options}),
+            StopSignal(),
+            "a task",
         )
-        planner = Planner(plan, said, book.prints, default_region="NG")
+        planner = RecipientLoader(plan, said, book.hasher, default_region="NG")
         try:
-            campaign.draw_up(
+            campaign.prepare(
                 planner,
                 source or Rows(*(f"+{one}" for one in phones(count))),
                 Columns("phone"),

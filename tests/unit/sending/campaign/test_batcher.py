@@ -10,196 +10,196 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.campaign.batcher import NOT_NOW, Packer, units_of
+from cpaas_provider.sending.campaign.batcher import WAIT, Batcher, billable_units
 from cpaas_provider.sending.campaign.guards.budget import Budget, BudgetReachedError
-from cpaas_provider.sending.campaign.guards.send_window import OutsideHoursError, SendWindow
-from cpaas_provider.sending.campaign.recipients import Fate, Person, Plan
+from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from tests.unit.sending.campaign.parts import phones, plan_of, planned
 
 NINE = datetime(2026, 3, 10, 9, tzinfo=UTC)
 
 
-def taken(packer: Packer, plan: Plan, *, under_way: int = 0) -> Any:
+def taken(batcher: Batcher, plan: RecipientTable, *, under_way: int = 0) -> Any:
     """Return the rows of the next pack, noted as sent; or what is said instead."""
-    people = asyncio.run(packer.next(under_way))
+    people = asyncio.run(batcher.next(under_way))
     if not isinstance(people, tuple):
         return people
-    plan.settle([person.place for person in people], Fate.SENT)
+    plan.settle([person.place for person in people], RecipientStatus.SENT)
     return [person.row for person in people]
 
 
-def everything(packer: Packer, plan: Plan) -> list[list[int]]:
+def everything(batcher: Batcher, plan: RecipientTable) -> list[list[int]]:
     packs = []
-    while (pack := taken(packer, plan)) is not None:
-        assert pack != NOT_NOW, "it waits for nothing"
+    while (pack := taken(batcher, plan)) is not None:
+        assert pack != WAIT, "it waits for nothing"
         packs.append(pack)
     return packs
 
 
 def test_as_few_requests_as_the_limit_allows() -> None:
     plan = plan_of(*phones(7))
-    assert everything(Packer(plan, 3, Budget()), plan) == [[1, 2, 3], [4, 5, 6], [7]]
+    assert everything(Batcher(plan, 3, Budget()), plan) == [[1, 2, 3], [4, 5, 6], [7]]
 
 
 def test_of_nobody_there_is_no_request() -> None:
     plan = plan_of()
-    assert taken(Packer(plan, 3, Budget()), plan) is None
+    assert taken(Batcher(plan, 3, Budget()), plan) is None
 
 
 def test_parts_of_a_rejected_pack_come_next() -> None:
     plan = plan_of(*phones(6))
-    packer = Packer(plan, 4, Budget())
-    people = asyncio.run(packer.next(0))
+    batcher = Batcher(plan, 4, Budget())
+    people = asyncio.run(batcher.next(0))
     assert isinstance(people, tuple)
-    packer.put_back([people[:2], people[2:]])
-    assert sorted(everything(packer, plan)) == [[1, 2], [3, 4], [5, 6]]
+    batcher.requeue([people[:2], people[2:]])
+    assert sorted(everything(batcher, plan)) == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_only_some_people_however_they_stand() -> None:
     plan = plan_of(*phones(5))
     some = [person for person in plan.not_sent() if person.row in (2, 5)]
-    plan.settle([person.place for person in some], Fate.UNKNOWN)
-    assert everything(Packer(plan, 10, Budget(), only=some), plan) == [[2, 5]]
+    plan.settle([person.place for person in some], RecipientStatus.UNKNOWN)
+    assert everything(Batcher(plan, 10, Budget(), only=some), plan) == [[2, 5]]
 
 
 class TestBudget:
-    def plan(self, *pages: int) -> Plan:
-        plan = Plan()
+    def plan(self, *pages: int) -> RecipientTable:
+        plan = RecipientTable()
         plan.add(planned(phone, row, pages=pages[row - 1]) for row, phone in enumerate(phones(len(pages)), 1))
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         return plan
 
     def test_a_pack_is_as_large_as_it_is_affordable(self) -> None:
         plan = self.plan(1, 2, 1, 1)
-        packer = Packer(plan, 10, Budget(max_charge=4, price=1.0))
-        assert taken(packer, plan) == [1, 2, 3]
+        batcher = Batcher(plan, 10, Budget(max_charge=4, price=1.0))
+        assert taken(batcher, plan) == [1, 2, 3]
 
     def test_reached_it_ends(self) -> None:
         plan, budget = self.plan(1, 1), Budget(max_charge=1, price=1.0)
-        packer = Packer(plan, 10, budget)
-        assert taken(packer, plan) == [1]
+        batcher = Batcher(plan, 10, budget)
+        assert taken(batcher, plan) == [1]
         budget.settle(budget.reserve(1), 1, 1.0, None)
         with pytest.raises(BudgetReachedError):
-            taken(packer, plan)
+            taken(batcher, plan)
 
     def test_while_requests_are_under_way_it_waits_for_what_they_cost(self) -> None:
         plan, budget = self.plan(1, 1), Budget(max_charge=10)
-        packer = Packer(plan, 1, budget)
-        assert taken(packer, plan) == [1]
+        batcher = Batcher(plan, 1, budget)
+        assert taken(batcher, plan) == [1]
         reserved = budget.reserve(1)
-        assert taken(packer, plan, under_way=1) == NOT_NOW
+        assert taken(batcher, plan, under_way=1) == WAIT
         budget.settle(reserved, 1, 1.0, None)
-        assert taken(packer, plan) == [2]
+        assert taken(batcher, plan) == [2]
 
     def test_a_text_of_more_pages_than_are_left_ends_it_and_does_not_wait_for_ever(self) -> None:
         plan, budget = self.plan(1, 3), Budget(max_charge=3, price=1.0)
-        packer = Packer(plan, 1, budget)
-        assert taken(packer, plan) == [1]
+        batcher = Batcher(plan, 1, budget)
+        assert taken(batcher, plan) == [1]
         budget.settle(budget.reserve(1), 1, 1.0, None)
         with pytest.raises(BudgetReachedError):
-            taken(packer, plan)
+            taken(batcher, plan)
 
     def test_units_are_pages_or_recipients(self) -> None:
-        people = [Person(1, 1, b"", "a", None, 3, None), Person(2, 2, b"", "b", None, None, None)]
-        assert units_of(people) == 4
+        people = [Recipient(1, 1, b"", "a", None, 3, None), Recipient(2, 2, b"", "b", None, None, None)]
+        assert billable_units(people) == 4
 
 
 class TestHours:
     WINDOW = SendWindow(time(9), time(17), "UTC")
 
-    def plan(self, *zones: str | None) -> Plan:
-        plan = Plan()
+    def plan(self, *zones: str | None) -> RecipientTable:
+        plan = RecipientTable()
         plan.add(planned(phone, row, zone=zones[row - 1]) for row, phone in enumerate(phones(len(zones)), 1))
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         return plan
 
     def test_closed_for_all_it_says_until_when(self) -> None:
         plan = self.plan(None, None)
-        packer = Packer(plan, 1, Budget(), window=self.WINDOW, clock=lambda: NINE - timedelta(hours=1))
-        with pytest.raises(OutsideHoursError) as caught:
-            taken(packer, plan)
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: NINE - timedelta(hours=1))
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
         assert caught.value.until == NINE
 
     def test_those_whose_hours_it_is_come_first(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
-        packer = Packer(plan, 10, Budget(), window=self.WINDOW, clock=lambda: NINE)
-        assert taken(packer, plan) == [2, 4]
-        with pytest.raises(OutsideHoursError) as caught:
-            taken(packer, plan)
+        batcher = Batcher(plan, 10, Budget(), window=self.WINDOW, clock=lambda: NINE)
+        assert taken(batcher, plan) == [2, 4]
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
         assert caught.value.until == datetime(2026, 3, 10, 13, tzinfo=UTC)
 
     def test_closing_in_the_middle_lets_nothing_further_out(self) -> None:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
-        packer = Packer(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
-        assert taken(packer, plan) == [1]
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
+        assert taken(batcher, plan) == [1]
         clock.now += timedelta(minutes=1)
-        assert taken(packer, plan, under_way=1) == NOT_NOW
-        with pytest.raises(OutsideHoursError) as caught:
-            taken(packer, plan)
+        assert taken(batcher, plan, under_way=1) == WAIT
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
         assert caught.value.until == NINE + timedelta(days=1)
 
     def test_those_whose_window_opens_meanwhile_follow_at_once(self) -> None:
         clock = SimpleNamespace(now=datetime(2026, 3, 10, 12, 59, tzinfo=UTC))
         plan = self.plan(None, "America/New_York", None)
-        packer = Packer(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
-        assert taken(packer, plan) == [1]
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
+        assert taken(batcher, plan) == [1]
         clock.now += timedelta(minutes=1)
-        assert [taken(packer, plan), taken(packer, plan), taken(packer, plan)] == [[2], [3], None]
+        assert [taken(batcher, plan), taken(batcher, plan), taken(batcher, plan)] == [[2], [3], None]
 
     def test_a_window_that_opens_between_the_last_look_and_the_end_leaves_nobody_out(self) -> None:
         """The last of one zone are taken when those of the next may be reached."""
         moments = iter([datetime(2026, 3, 10, 12, 59, 59, tzinfo=UTC)] * 2)
         after = datetime(2026, 3, 10, 13, tzinfo=UTC)
         plan = self.plan(None, "America/New_York")
-        packer = Packer(plan, 1, Budget(), window=self.WINDOW, clock=lambda: next(moments, after))
-        assert everything(packer, plan) == [[1], [2]]
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: next(moments, after))
+        assert everything(batcher, plan) == [[1], [2]]
 
     def test_who_is_put_back_at_closing_time_is_sent_to_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
-        packer = Packer(plan, 4, Budget(), window=self.WINDOW, clock=lambda: clock.now)
-        people = asyncio.run(packer.next(0))
+        batcher = Batcher(plan, 4, Budget(), window=self.WINDOW, clock=lambda: clock.now)
+        people = asyncio.run(batcher.next(0))
         assert isinstance(people, tuple)
-        packer.put_back([people[:2], people[2:]])
+        batcher.requeue([people[:2], people[2:]])
         clock.now = NINE + timedelta(days=1)
-        assert sorted(row for pack in everything(packer, plan) for row in pack) == [1, 2, 3, 4]
+        assert sorted(row for pack in everything(batcher, plan) for row in pack) == [1, 2, 3, 4]
 
     def test_resend_stops_when_the_window_closes_and_takes_nobody_twice(self) -> None:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], Fate.UNKNOWN)
-        packer = Packer(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
-        assert taken(packer, plan) == [1]
+        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
+        assert taken(batcher, plan) == [1]
         clock.now += timedelta(minutes=1)
-        assert taken(packer, plan, under_way=1) == NOT_NOW
-        with pytest.raises(OutsideHoursError) as caught:
-            taken(packer, plan)
+        assert taken(batcher, plan, under_way=1) == WAIT
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
         assert caught.value.until == NINE + timedelta(days=1)
         clock.now = caught.value.until
-        assert everything(packer, plan) == [[2], [3]]
+        assert everything(batcher, plan) == [[2], [3]]
 
     def test_resend_takes_recipients_by_their_own_time_zones(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], Fate.UNKNOWN)
-        packer = Packer(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
-        assert taken(packer, plan) == [2, 4]
-        with pytest.raises(OutsideHoursError):
-            taken(packer, plan)
+        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        batcher = Batcher(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
+        assert taken(batcher, plan) == [2, 4]
+        with pytest.raises(OutsideSendWindowError):
+            taken(batcher, plan)
 
     def test_resend_put_back_at_closing_time_is_taken_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
         people = list(plan.not_sent())
-        plan.settle([person.place for person in people], Fate.UNKNOWN)
-        packer = Packer(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
-        pack = asyncio.run(packer.next(0))
+        plan.settle([person.place for person in people], RecipientStatus.UNKNOWN)
+        batcher = Batcher(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
+        pack = asyncio.run(batcher.next(0))
         assert isinstance(pack, tuple)
-        packer.put_back([pack[:2], pack[2:]])
+        batcher.requeue([pack[:2], pack[2:]])
         clock.now = NINE + timedelta(days=1)
-        assert sorted(row for pack in everything(packer, plan) for row in pack) == [1, 2, 3, 4]
+        assert sorted(row for pack in everything(batcher, plan) for row in pack) == [1, 2, 3, 4]
 
 
 class TestDoNotDisturb:
@@ -207,33 +207,33 @@ class TestDoNotDisturb:
         plan = plan_of(*phones(500))
 
         class Even:
-            async def permitted(self, people: Sequence[Person]) -> list[Person]:
-                plan.settle([one.place for one in people if one.row % 2], Fate.DND)
+            async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
+                plan.settle([one.place for one in people if one.row % 2], RecipientStatus.DND)
                 return [one for one in people if not one.row % 2]
 
-        packer = Packer(plan, 100, Budget(), do_not_disturb=Even())  # type: ignore[arg-type]  # as much as it uses of it
-        packs = everything(packer, plan)
+        batcher = Batcher(plan, 100, Budget(), dnd_filter=Even())  # type: ignore[arg-type]  # as much as it uses of it
+        packs = everything(batcher, plan)
         assert [len(pack) for pack in packs] == [100, 100, 50]
-        assert (packer.left_out, plan.counts()[Fate.DND]) == (250, 250)
+        assert (batcher.left_out, plan.counts()[RecipientStatus.DND]) == (250, 250)
 
 
 class TestTestRecipients:
-    def plan(self) -> Plan:
-        plan = Plan()
+    def plan(self) -> RecipientTable:
+        plan = RecipientTable()
         plan.add([planned(one, 0) for one in phones(3)])
         plan.add([planned(one, row) for row, one in enumerate(phones(4, 10), 1)])
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         return plan
 
     def test_share_no_request_with_others_and_go_alone(self) -> None:
         plan = self.plan()
-        packer = Packer(plan, 2, Budget())
-        assert taken(packer, plan) == [0, 0]
-        assert taken(packer, plan, under_way=1) == NOT_NOW
-        assert taken(packer, plan) == [0]
-        assert taken(packer, plan, under_way=1) == NOT_NOW
-        assert [taken(packer, plan), taken(packer, plan, under_way=1)] == [[1, 2], [3, 4]]
+        batcher = Batcher(plan, 2, Budget())
+        assert taken(batcher, plan) == [0, 0]
+        assert taken(batcher, plan, under_way=1) == WAIT
+        assert taken(batcher, plan) == [0]
+        assert taken(batcher, plan, under_way=1) == WAIT
+        assert [taken(batcher, plan), taken(batcher, plan, under_way=1)] == [[1, 2], [3, 4]]
 
     def test_only_them(self) -> None:
         plan = self.plan()
-        assert everything(Packer(plan, 10, Budget(), test_only=True), plan) == [[0, 0, 0]]
+        assert everything(Batcher(plan, 10, Budget(), test_only=True), plan) == [[0, 0, 0]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.content import EMAIL, SMS, Message, joined, written
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, joined, written
 from cpaas_provider.sending.campaign.loader import CannotPlanError
 from tests.unit.sending.campaign.parts import message
 
@@ -57,13 +57,13 @@ def test_another_way_to_write_placeholders() -> None:
 
 
 def test_subject_and_body_are_both_filled() -> None:
-    said = Message(EMAIL, {}, ["For {name}", "Dear {name}"], {"name": "n"})
+    said = Content(EMAIL, {}, ["For {name}", "Dear {name}"], {"name": "n"})
     assert said.rendered(joined(["Ada"])) == ["For Ada", "Dear Ada"]
-    assert said.measurer() is None
+    assert said.length_estimator() is None
 
 
 def test_pages_are_of_the_text_with_the_words_in_it() -> None:
-    measure = message("Hello {name}", {"name": "n"}).measurer()
+    measure = message("Hello {name}", {"name": "n"}).length_estimator()
     assert measure is not None
     assert [measure(["x" * length]).pages for length in (10, 154, 155)] == [1, 1, 2]
     assert measure(["ọ"]).encoding == "UCS-2"

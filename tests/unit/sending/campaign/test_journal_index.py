@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.campaign.journal_index import Standing
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
-from cpaas_provider.sending.journal.journal import LOST, TryFacts
-from cpaas_provider.sending.journal.log import REQUESTS, Batch, End
+from cpaas_provider.sending.campaign.journal_index import JournalIndex
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.journal.journal import LOST, TryInfo
+from cpaas_provider.sending.journal.log import REQUESTS_PER_TRY, LogEntry, Result
 from cpaas_provider.sending.journal.model import State
 from tests.unit.sending.campaign.parts import (
     BODY,
@@ -22,7 +22,7 @@ from tests.unit.sending.campaign.parts import (
     batch,
     claim,
     fates,
-    ledger,
+    journal_log,
     member,
     opened,
     plan_of,
@@ -32,22 +32,24 @@ from tests.unit.sending.campaign.parts import (
 
 ADA, OBI, UMA = "2348030000001", "2348030000002", "2348030000003"
 ENDS = {
-    "not_sent": lambda number: End(number, State.NOT_SENT, reason="429"),
-    "rejected": lambda number: End(number, State.REJECTED, reason="no such number"),
-    "unknown": lambda number: End(number, State.UNKNOWN, reason="cut"),
+    "not_sent": lambda number: Result(number, State.NOT_SENT, reason="429"),
+    "rejected": lambda number: Result(number, State.REJECTED, reason="no such number"),
+    "unknown": lambda number: Result(number, State.UNKNOWN, reason="cut"),
     "sent": settled,
 }
 
 
-def restored(*batches: Batch, plan: Plan | None = None, tries: TryFacts = SECOND_TRY) -> tuple[Plan, Standing]:
+def restored(
+    *batches: LogEntry, plan: RecipientTable | None = None, tries: TryInfo = SECOND_TRY
+) -> tuple[RecipientTable, JournalIndex]:
     """Return plan and standing of a try that follows upon what is stored."""
     store = MemoryStore()
     plan = plan or plan_of(ADA, OBI, UMA)
     before = opened(store)
     for one in batches:
         before.append(one)
-    standing = Standing(plan, ledger(store, tries), BODY)
-    standing.restore()
+    standing = JournalIndex(plan, journal_log(store, tries), BODY)
+    standing.replay()
     return plan, standing
 
 
@@ -61,7 +63,7 @@ def test_of_a_first_try_everybody_is_left() -> None:
 def test_one_request_decides(outcome: str) -> None:
     plan, standing = restored(batch([claim(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
     assert fates(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
-    assert standing.next_number == REQUESTS
+    assert standing.next_number == REQUESTS_PER_TRY
 
 
 def test_a_claim_whose_answer_was_not_noted_is_unknown() -> None:
@@ -92,7 +94,7 @@ def test_the_strongest_of_several_counts(strong: str, weak: str, strong_first: b
 def test_the_newest_of_equals_counts() -> None:
     plan, standing = restored(
         batch([claim(0, ADA, OBI), claim(1, ADA)], []),
-        batch([], [End(0, State.UNKNOWN, reason="first"), End(1, State.UNKNOWN, reason="second")]),
+        batch([], [Result(0, State.UNKNOWN, reason="first"), Result(1, State.UNKNOWN, reason="second")]),
     )
     assert [(one.number, one.reason) for one in standing.doubts()] == [(0, "first"), (1, "second")]
     assert [place for place, *_ in standing.in_doubt_by(1)] == [1]
@@ -108,28 +110,28 @@ class TestThoseWhoAreNoLongerInTheSource:
     @pytest.mark.parametrize(("outcome", "named"), [("sent", True), ("unknown", True), ("rejected", False)])
     def test_are_named_where_they_were_or_may_have_been_sent_to(self, outcome: str, named: bool) -> None:
         plan, _ = restored(batch([claim(0, ADA)], []), batch([], [ENDS[outcome](0)]), plan=plan_of(OBI))
-        gone = [line for line in plan.everybody() if line["recipient"] is None]
+        gone = [line for line in plan.rows() if line["recipient"] is None]
         assert bool(gone) is named
         for line in gone:
             assert (line["row"], line["outcome"], line["reason"]) == (None, outcome, "no longer in the source")
 
-    @pytest.mark.parametrize("now", [Fate.SUPPRESSED, Fate.NOT_ALLOWED])
-    def test_or_are_left_out_by_now(self, now: Fate) -> None:
-        plan = Plan()
+    @pytest.mark.parametrize("now", [RecipientStatus.SUPPRESSED, RecipientStatus.NOT_ALLOWED])
+    def test_or_are_left_out_by_now(self, now: RecipientStatus) -> None:
+        plan = RecipientTable()
         plan.add([planned(ADA, 1, fate=now), planned(OBI, 2, fate=now)])
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         restored(batch([claim(0, ADA)], [settled(0)]), plan=plan)
         assert fates(plan) == {ADA: "sent", OBI: now.word}
 
     def test_a_duplicate_stays_one(self) -> None:
         plan, _ = restored(batch([claim(0, ADA)], [settled(0)]), plan=plan_of(ADA, ADA))
-        assert [line["outcome"] for line in plan.everybody()] == ["sent", "duplicate"]
+        assert [line["outcome"] for line in plan.rows()] == ["sent", "duplicate"]
 
 
 class TestRejectedPeople:
     def test_stay_so_in_a_retry(self) -> None:
         plan, _ = restored(batch([claim(0, ADA)], [ENDS["rejected"](0)]))
-        (line, *_) = plan.everybody()
+        (line, *_) = plan.rows()
         assert (line["outcome"], line["reason"]) == ("rejected", "no such number")
 
     def test_are_tried_again_after_a_clear(self) -> None:
@@ -137,7 +139,7 @@ class TestRejectedPeople:
         assert fates(plan)[ADA] == "not_sent"
 
     def test_again_rejected_after_the_clear_they_stay_so_in_its_retry(self) -> None:
-        again = TryFacts(3, 4, 3, 1)
+        again = TryInfo(3, 4, 3, 1)
         plan, _ = restored(
             batch([claim(0, ADA)], [ENDS["rejected"](0)]),
             batch([claim(1, ADA)], [ENDS["rejected"](1)], tries=CLEARED),
@@ -150,17 +152,17 @@ class TestALostJournal:
     def test_leaves_nobody_who_can_be_sent_to(self) -> None:
         plan, standing = restored(tries=CLEARED)
         assert set(fates(plan).values()) == {"unknown"}
-        assert {line["reason"] for line in plan.everybody()} == {LOST}
+        assert {line["reason"] for line in plan.rows()} == {LOST}
         assert standing.doubts() == []
 
     def test_but_what_was_noted_since_counts(self) -> None:
         store = MemoryStore()
         journal = opened(store, CLEARED)
-        journal.note_lost()
+        journal.record_loss()
         journal.append(batch([claim(0, ADA)], [settled(0)], tries=CLEARED))
         plan = plan_of(ADA, OBI)
-        standing = Standing(plan, ledger(store, TryFacts(3, 4, 3, 1)), BODY)
-        standing.restore()
+        standing = JournalIndex(plan, journal_log(store, TryInfo(3, 4, 3, 1)), BODY)
+        standing.replay()
         assert fates(plan) == {ADA: "sent", OBI: "unknown"}
 
 
@@ -168,14 +170,14 @@ class TestWhatIsSummed:
     def test_money_is_of_settled_requests_of_all_tries(self) -> None:
         _, standing = restored(
             batch([claim(0, ADA), claim(1, OBI), claim(2, UMA)], []),
-            batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), End(2, State.UNKNOWN)]),
+            batch([], [settled(0, 2.5, 97.5), settled(1, 5.0, 92.5), Result(2, State.UNKNOWN)]),
         )
         assert standing.money() == (7.5, 92.5, 2)
-        assert standing.next_number == REQUESTS
+        assert standing.next_number == REQUESTS_PER_TRY
 
     def test_the_last_balance_is_that_of_this_try(self) -> None:
         _, standing = restored(batch([claim(0, ADA)], [settled(0, 2.5, 10.0)]))
-        standing.made(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
+        standing.record(claim(1, OBI), WHEN, settled(1, 2.5, 7.5))
         assert standing.money() == (5.0, 7.5, 2)
 
     def test_a_service_that_says_nothing_of_money(self) -> None:
@@ -186,15 +188,15 @@ class TestWhatIsSummed:
 class TestEvidence:
     def test_settles_those_in_doubt_by_a_request(self) -> None:
         plan, standing = restored(batch([claim(0, ADA, OBI), claim(1, UMA)]))
-        standing.ended(settled(0))
+        standing.record_result(settled(0))
         standing.settle_doubt(0)
         assert fates(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in standing.doubts()] == [1]
 
     def test_the_words_of_each_are_known_by_their_hash(self) -> None:
-        plan = Plan()
+        plan = RecipientTable()
         plan.add([planned(ADA, 1, words='["Ada"]')])
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         _, standing = restored(batch([claim(0, ADA, words=['["Ada"]'])]), plan=plan)
         assert list(standing.in_doubt_by(0)) == [(1, member(ADA), '["Ada"]', PRINTS.words('["Ada"]'))]
 
@@ -205,4 +207,4 @@ def test_another_text_sent_before_is_noticed() -> None:
 
     assert changed("another", settled(0))
     assert not changed(BODY, settled(0))
-    assert not changed("another", End(0, State.NOT_SENT))
+    assert not changed("another", Result(0, State.NOT_SENT))

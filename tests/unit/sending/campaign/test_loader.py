@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
-from cpaas_provider.sending.campaign.content import EMAIL, Message
-from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, Planner, Suppressed
-from cpaas_provider.sending.campaign.recipients import Fate, Plan
+from cpaas_provider.sending.campaign.content import EMAIL, Content
+from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, Suppressed
+from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.partitions import Partition, partitions
 from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
 
@@ -18,29 +18,33 @@ PHONE = Columns("phone")
 GREETING = message("Hello {name}", {"name": "name"})
 
 
-def plan_from(*rows: Any, said: Message = GREETING, columns: Columns = PHONE, **how: Any) -> Plan:
-    plan = Plan()
+def plan_from(*rows: Any, said: Content = GREETING, columns: Columns = PHONE, **how: Any) -> RecipientTable:
+    plan = RecipientTable()
     how.setdefault("default_region", "NG")
-    Planner(plan, said, PRINTS, **how).read(Rows(*rows), columns)
-    plan.leave_out()
+    RecipientLoader(plan, said, PRINTS, **how).read(Rows(*rows), columns)
+    plan.deduplicate_and_suppress()
     return plan
 
 
-def outcomes(plan: Plan) -> list[tuple[str, str | None]]:
-    return [(line["outcome"], line["reason"]) for line in plan.everybody()]
+def outcomes(plan: RecipientTable) -> list[tuple[str, str | None]]:
+    return [(line["outcome"], line["reason"]) for line in plan.rows()]
 
 
 def test_numbers_are_normalised_and_meet_however_they_are_written() -> None:
     plan = plan_from("08031200000", {"phone": "+234 803 120 0000"}, {"phone": 2348031200000}, said=message())
     assert [one.address for one in plan.not_sent()] == ["2348031200000"]
-    assert plan.counts()[Fate.DUPLICATE] == 2
+    assert plan.counts()[RecipientStatus.DUPLICATE] == 2
 
 
 def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
-    said = Message(EMAIL, {"content": "Hello"}, ["Hello"], {})
+    said = Content(EMAIL, {"content": "Hello"}, ["Hello"], {})
     plan = plan_from("Ada@Example.org", "Ada@example.ORG", "nobody", said=said, columns=Columns("email"))
     counts = plan.counts()
-    assert (counts[Fate.NOT_SENT], counts[Fate.DUPLICATE], counts[Fate.INVALID_ROW]) == (1, 1, 1)
+    assert (
+        counts[RecipientStatus.NOT_SENT],
+        counts[RecipientStatus.DUPLICATE],
+        counts[RecipientStatus.INVALID_ROW],
+    ) == (1, 1, 1)
 
 
 def test_what_is_personal_is_kept_in_the_order_of_the_placeholders() -> None:
@@ -110,13 +114,13 @@ class TestTimeZones:
 
 class TestColumns:
     def test_that_are_missing_are_named_beside_those_there_are(self) -> None:
-        planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
+        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, default_region="NG")
         with pytest.raises(CannotPlanError, match=r"no column name, phone. It has: tel, x. Nothing was sent"):
             planner.read(Rows(columns=("tel", "x")), PHONE)
 
     @pytest.mark.parametrize("data", ["+2348031200000", "ada@example.com"])
     def test_are_not_shown_where_somebody_stands_in_place_of_the_header(self, data: str) -> None:
-        planner = Planner(Plan(), GREETING, PRINTS, default_region="NG")
+        planner = RecipientLoader(RecipientTable(), GREETING, PRINTS, default_region="NG")
         with pytest.raises(CannotPlanError, match="it seems to have no header") as told:
             planner.read(Rows(columns=(data, "Ada Obi")), PHONE)
         assert data not in str(told.value)
@@ -128,12 +132,12 @@ class TestColumns:
 
 
 class TestSuppression:
-    def suppressed(self, *banned: Any, columns: tuple[str, ...] | None = None) -> tuple[Plan, Suppressed]:
-        plan = Plan()
-        planner = Planner(plan, message(), PRINTS, default_region="NG")
+    def suppressed(self, *banned: Any, columns: tuple[str, ...] | None = None) -> tuple[RecipientTable, Suppressed]:
+        plan = RecipientTable()
+        planner = RecipientLoader(plan, message(), PRINTS, default_region="NG")
         planner.read(Rows("08031200000", "08031200001"), PHONE)
         found = planner.suppress(Rows(*banned, columns=columns), "phone")
-        plan.leave_out()
+        plan.deduplicate_and_suppress()
         return plan, found
 
     def test_goes_by_the_normalised_number(self) -> None:
@@ -174,14 +178,14 @@ class TestPartitions:
         ]
         reached = [one.address for plan in plans for one in plan.not_sent()]
         assert sorted(reached) == phones(200)
-        assert sum(plan.counts()[Fate.DUPLICATE] for plan in plans) == 200
-        assert sum(plan.counts()[Fate.INVALID_ROW] for plan in plans) == 2
+        assert sum(plan.counts()[RecipientStatus.DUPLICATE] for plan in plans) == 200
+        assert sum(plan.counts()[RecipientStatus.INVALID_ROW] for plan in plans) == 2
 
     def test_the_others_are_counted(self) -> None:
-        plan = Plan()
-        planner = Planner(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 3))
+        plan = RecipientTable()
+        planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 3))
         planner.read(Rows(*(f"+{one}" for one in phones(90))), PHONE)
-        assert planner.found.elsewhere + plan.counts()[Fate.NOT_SENT] == 90
+        assert planner.found.other_partitions + plan.counts()[RecipientStatus.NOT_SENT] == 90
         assert planner.found.rows == 90
 
 
@@ -197,7 +201,7 @@ def test_told_to_stop_it_ends_while_it_reads() -> None:
 
 
 def test_test_recipients_stand_first_with_row_nought_and_in_whatever_part() -> None:
-    plan = Plan()
-    planner = Planner(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 1000))
+    plan = RecipientTable()
+    planner = RecipientLoader(plan, message(), PRINTS, default_region="NG", partition=Partition(0, 1000))
     planner.read(Rows(*(f"+{one}" for one in phones(5))), PHONE, test=True)
     assert [one.row for one in plan.not_sent()] == [0] * 5

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from cpaas_provider.sending.campaign import campaign as campaign_module
 from cpaas_provider.sending.campaign import dispatcher as run_module
-from cpaas_provider.sending.campaign.recipients import Fate
+from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sending.errors import UnknownOutcomeError
 from cpaas_provider.sending.journal import log as ledger_module
 from cpaas_provider.sending.journal import writer as keeper_module
@@ -51,8 +51,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeper_module, "_LONGEST_WAIT", 0.0)
     monkeypatch.setattr(campaign_module, "random", SimpleNamespace(uniform=lambda low, high: 0.0))
     # So that a few requests make several segments.
-    monkeypatch.setattr(ledger_module, "FULL", 700)
-    monkeypatch.setattr(ledger_module, "ROOM", 2_500)
+    monkeypatch.setattr(ledger_module, "ROLL_BYTES", 700)
+    monkeypatch.setattr(ledger_module, "MAX_BYTES", 2_500)
     monkeypatch.setattr(ledger_module, "MOST_PARTS", 4)
     logging.disable(logging.CRITICAL)
     yield
@@ -212,7 +212,7 @@ def test_ended_at_any_request_everybody_else_is_reached_by_the_next_try(how: AtR
 def test_a_killed_try_leaves_no_more_recipients_pending_than_the_cap_and_one_request(
     cap: int, per_request: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "MOST_CLAIMED", cap)
+    monkeypatch.setattr(run_module, "MAX_PENDING_RECIPIENTS", cap)
     world = World(policy=OnUnknown.SKIP, window=4, per_request=per_request)
     world.source = PEOPLE
     world.run(Script(requests=(AtRequest.KILLED_BEFORE,)))
@@ -255,8 +255,8 @@ def test_after_a_lost_journal_a_rejected_repetition_leaves_its_recipient_unknown
     assert State.REJECTED in {one.ended for one in world.at_rest().values()}
     last = world.run()
     assert world.violations == []
-    assert (last.fates[PEOPLE[0]], isinstance(last.error, UnknownOutcomeError)) == (Fate.UNKNOWN, True)
-    assert {last.fates[one] for one in PEOPLE[1:4]} == {Fate.SENT}
+    assert (last.fates[PEOPLE[0]], isinstance(last.error, UnknownOutcomeError)) == (RecipientStatus.UNKNOWN, True)
+    assert {last.fates[one] for one in PEOPLE[1:4]} == {RecipientStatus.SENT}
 
 
 def test_an_undisturbed_campaign_writes_once_a_window() -> None:

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TrySupersededError
 from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal import journal as journal_module
-from cpaas_provider.sending.journal.journal import Journal, TryFacts
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Entry, Pages, State
+from cpaas_provider.sending.journal.journal import Journal, TryInfo
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Pages, RequestRecord, State
 
 IDENTITY = task_identity("dag", "run", "task", -1)
 ADA, OBI, UMA = "2348030001111", "2348030002222", "2348030003333"
 BODY = {"content": "hello"}
-FIRST, SECOND = TryFacts(1, 2, 2), TryFacts(2, 2, 2)
-CLEARED = TryFacts(2, 3, 2, 1)
+FIRST, SECOND = TryInfo(1, 2, 2), TryInfo(2, 2, 2)
+CLEARED = TryInfo(2, 3, 2, 1)
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -79,11 +79,13 @@ def store() -> Store:
     return Store()
 
 
-def opened(store: Store, tries: TryFacts = FIRST, secrets: Sequence[str] = ("key",), **options: Any) -> Journal:
+def opened(store: Store, tries: TryInfo = FIRST, secrets: Sequence[str] = ("key",), **options: Any) -> Journal:
     return Journal(store, secrets, IDENTITY, tries, clock=lambda: AT, **options)
 
 
-def sent(store: Store, *people: str, tries: TryFacts = FIRST, state: State = State.ACCEPTED, **options: Any) -> Entry:
+def sent(
+    store: Store, *people: str, tries: TryInfo = FIRST, state: State = State.ACCEPTED, **options: Any
+) -> RequestRecord:
     journal = opened(store, tries, **options)
     entry = journal.claim("send_sms", people, BODY)
     journal.settle(entry, state, result={"id": "m1"} if state is State.ACCEPTED else None)
@@ -120,7 +122,7 @@ def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Stor
 
 
 def test_all_of_an_entry_is_read_as_it_was_written() -> None:
-    entry = Entry(
+    entry = RequestRecord(
         reference="ref",
         operation="send_sms",
         members=("a", "b"),
@@ -135,7 +137,7 @@ def test_all_of_an_entry_is_read_as_it_was_written() -> None:
         doubted=True,
         resolution="sent",
     )
-    assert Entry.from_json("ref", json.loads(json.dumps(entry.as_json()))) == entry
+    assert RequestRecord.from_json("ref", json.loads(json.dumps(entry.as_json()))) == entry
     pages = Pages("lock", 3, 2, "why", {"ref": entry})
     assert Pages.from_json(json.loads(json.dumps(pages.as_json()))) == pages
     assert entry.personal_of("b") == "y"
@@ -158,13 +160,13 @@ def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: S
     journal = opened(store)
     entry = journal.claim("send_sms", [ADA], BODY)
     store.failures = [error]
-    with pytest.raises(TryReplacedError) as caught:
+    with pytest.raises(TrySupersededError) as caught:
         journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
-    assert not caught.value.for_good
+    assert not caught.value.permanent
     assert entry.reference in str(caught.value)
     assert store.sets == 2, "that another try is there does not change by trying again"
     store.failures = [error]
-    with pytest.raises(TryReplacedError, match="nothing was sent"):
+    with pytest.raises(TrySupersededError, match="nothing was sent"):
         journal.claim("send_sms", [OBI], BODY)
 
 
@@ -198,9 +200,9 @@ def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(
     sent(store, ADA, state=State.UNKNOWN)
     entry = sent(store, ADA, tries=SECOND, state=state)
     assert entry.doubted
-    assert states(opened(store, TryFacts(3, 2, 2)), ADA) == [State.UNKNOWN]
-    sent(store, ADA, tries=TryFacts(3, 2, 2))
-    assert states(opened(store, TryFacts(4, 2, 2)), ADA) == [State.ACCEPTED]
+    assert states(opened(store, TryInfo(3, 2, 2)), ADA) == [State.UNKNOWN]
+    sent(store, ADA, tries=TryInfo(3, 2, 2))
+    assert states(opened(store, TryInfo(4, 2, 2)), ADA) == [State.ACCEPTED]
 
 
 def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Store) -> None:
@@ -250,7 +252,7 @@ def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> Non
     store.failures = [OSError("down"), ReplacedError()]
     with pytest.raises(JournalUnavailableError, match="nothing was sent"):
         opened(store)
-    with pytest.raises(TryReplacedError, match="nothing was sent"):
+    with pytest.raises(TrySupersededError, match="nothing was sent"):
         opened(store)
 
 
@@ -262,30 +264,30 @@ def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> Non
     [
         (FIRST, False),
         (SECOND, False),
-        (TryFacts(1, 3, 2, 1), False),
+        (TryInfo(1, 3, 2, 1), False),
         (CLEARED, True),
-        (TryFacts(2, 2, 2, clear_number=1), True),
-        (TryFacts(2, 3, 2, clear_number=0), True),
+        (TryInfo(2, 2, 2, clear_number=1), True),
+        (TryInfo(2, 3, 2, clear_number=0), True),
     ],
 )
 def test_an_empty_state_is_a_fresh_start_unless_a_clear_followed_tries(
-    store: Store, tries: TryFacts, lost: bool
+    store: Store, tries: TryInfo, lost: bool
 ) -> None:
     journal = opened(store, tries)
     assert (journal.lost is not None) is lost
-    journal.note_lost("send_sms", [ADA])
+    journal.record_loss("send_sms", [ADA])
     assert states(journal, ADA) == [State.UNKNOWN if lost else None]
     assert store.sets == int(lost)
 
 
 def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
-    opened(store, CLEARED).note_lost("send_sms", [ADA])
-    journal = opened(store, TryFacts(3, 3, 2, 1))
-    journal.note_lost("send_sms", [ADA, OBI])
+    opened(store, CLEARED).record_loss("send_sms", [ADA])
+    journal = opened(store, TryInfo(3, 3, 2, 1))
+    journal.record_loss("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
     assert sorted(len(entry.members) for entry in journal.entries) == [1, 1]
     sets = store.sets
-    opened(store, TryFacts(4, 3, 2, 1)).note_lost("send_sms", [ADA, OBI])
+    opened(store, TryInfo(4, 3, 2, 1)).record_loss("send_sms", [ADA, OBI])
     assert store.sets == sets, "what is noted is not noted again"
 
 
@@ -300,7 +302,7 @@ def test_a_clear_has_rejected_work_tried_again_and_nothing_else(store: Store) ->
 def test_a_retry_after_a_clear_is_a_retry(store: Store) -> None:
     sent(store, ADA)
     sent(store, OBI, tries=CLEARED, state=State.REJECTED)
-    assert states(opened(store, TryFacts(3, 3, 2, 1)), OBI) == [State.REJECTED]
+    assert states(opened(store, TryInfo(3, 3, 2, 1)), OBI) == [State.REJECTED]
 
 
 def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
@@ -310,8 +312,8 @@ def test_resend_on_clear_begins_anew_once_for_each_clear(store: Store) -> None:
     assert states(opened(store, CLEARED, resend_on_clear=True), ADA) == [None], "nothing was claimed since"
     second = sent(store, ADA, tries=CLEARED, resend_on_clear=True)
     assert second.reference != first.reference
-    assert states(opened(store, TryFacts(3, 3, 2, 1), resend_on_clear=True), ADA) == [State.ACCEPTED]
-    assert states(opened(store, TryFacts(3, 4, 2, 2), resend_on_clear=True), ADA) == [None]
+    assert states(opened(store, TryInfo(3, 3, 2, 1), resend_on_clear=True), ADA) == [State.ACCEPTED]
+    assert states(opened(store, TryInfo(3, 4, 2, 2), resend_on_clear=True), ADA) == [None]
 
 
 def test_resend_on_clear_begins_anew_where_a_clear_dropped_the_state(store: Store) -> None:
@@ -322,13 +324,13 @@ def test_resend_on_clear_begins_anew_where_a_clear_dropped_the_state(store: Stor
 
 def test_resend_on_clear_does_not_begin_anew_where_the_state_of_a_running_task_was_dropped(store: Store) -> None:
     """Nobody can tell that from a retry after another task of the run was cleared."""
-    assert opened(store, TryFacts(2, 2, 2, clear_number=1), resend_on_clear=True).lost
+    assert opened(store, TryInfo(2, 2, 2, clear_number=1), resend_on_clear=True).lost
 
 
 def test_each_repetition_bears_references_of_its_own(store: Store) -> None:
-    once = sent(store, ADA, tries=TryFacts(2, 3, 2, 1), resend_on_clear=True)
+    once = sent(store, ADA, tries=TryInfo(2, 3, 2, 1), resend_on_clear=True)
     store.stored = None
-    again = sent(store, ADA, tries=TryFacts(3, 3, 2, 2), resend_on_clear=True)
+    again = sent(store, ADA, tries=TryInfo(3, 3, 2, 2), resend_on_clear=True)
     assert once.reference != again.reference
 
 
@@ -342,7 +344,7 @@ def test_any_secret_still_listed_opens_a_journal_and_goes_on_keying_it(store: St
     assert states(journal, ADA, OBI) == [State.ACCEPTED, None]
     assert journal.reference("send_sms", [ADA]) == first.reference
     sent(store, OBI, tries=SECOND, secrets=["new", "old"])
-    assert states(opened(store, TryFacts(3, 2, 2), secrets=["old"]), ADA, OBI) == [State.ACCEPTED, State.ACCEPTED]
+    assert states(opened(store, TryInfo(3, 2, 2), secrets=["old"]), ADA, OBI) == [State.ACCEPTED, State.ACCEPTED]
 
 
 @pytest.mark.parametrize("state", [State.ACCEPTED, State.UNKNOWN, State.PENDING])
@@ -350,7 +352,7 @@ def test_without_the_secret_nobody_can_tell_who_was_sent_to(store: Store, state:
     sent(store, ADA, state=state, secrets=["old"])
     journal = opened(store, SECOND, secrets=["new"])
     assert "secrets changed" in str(journal.lost)
-    journal.note_lost("send_sms", [ADA, OBI])
+    journal.record_loss("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
 
 
@@ -362,10 +364,10 @@ def test_without_the_secret_nothing_is_lost_where_nothing_was_sent(store: Store,
 
 def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Store) -> None:
     journal = opened(store, CLEARED, secrets=["old"])
-    journal.note_lost("send_sms", [ADA])
+    journal.record_loss("send_sms", [ADA])
     (entry,) = journal.entries
     journal.settle(entry, State.NOT_SENT, reason="manually resolved as not sent")
-    assert opened(store, TryFacts(3, 3, 2, 1), secrets=["new"]).lost
+    assert opened(store, TryInfo(3, 3, 2, 1), secrets=["new"]).lost
 
 
 def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
@@ -391,7 +393,7 @@ class TestSize:
         personal = {one: {"name": "Ada"} for one in self.PEOPLE}
         with pytest.raises(JournalTooLargeError, match="2500 recipients") as caught:
             journal.claim("send_sms", self.PEOPLE, BODY, personal)
-        assert caught.value.for_good
+        assert caught.value.permanent
         assert (store.sets, list(journal.entries)) == (0, [])
 
     @pytest.mark.parametrize("count", [500, 1_000, 1_400])

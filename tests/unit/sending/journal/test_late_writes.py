@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError
 from cpaas_provider.sending.journal import log as ledger_module
-from cpaas_provider.sending.journal.journal import Journal, TryFacts
+from cpaas_provider.sending.journal.journal import Journal, TryInfo
 from cpaas_provider.sending.journal.model import State
-from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, ledger, opened, settled
+from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, journal_log, opened, settled
 
-TRIES = [TryFacts(number, 9, 9) for number in range(1, 4)]
+TRIES = [TryInfo(number, 9, 9) for number in range(1, 4)]
 
 
 class LateStore(MemoryStore):
@@ -37,7 +37,7 @@ class LateStore(MemoryStore):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few writes make several segments."""
-    monkeypatch.setattr(ledger_module, "FULL", 700)
+    monkeypatch.setattr(ledger_module, "ROLL_BYTES", 700)
 
 
 @given(
@@ -64,7 +64,7 @@ def test_no_claim_that_was_stored_is_missing_whatever_is_carried_out_again(
         for after, which in late:
             if after + 1 == tries.number:
                 store.carry_out_again(which)
-    found = {one.number for each in ledger(store, TryFacts(4, 9, 9)).replay() for one in each.claims}
+    found = {one.number for each in journal_log(store, TryInfo(4, 9, 9)).replay() for one in each.intents}
     assert stored <= found
 
 
@@ -75,7 +75,7 @@ def test_a_claim_of_a_failed_write_that_is_carried_out_in_the_next_try_hides_non
         opened(store).append(batch([claim(0, "2348031200000")]))
     opened(store, TRIES[1]).append(batch([claim(1, "2348031200001")], tries=TRIES[1]))
     store.carry_out_again(0)
-    found = [one.number for each in ledger(store, TRIES[2]).replay() for one in each.claims]
+    found = [one.number for each in journal_log(store, TRIES[2]).replay() for one in each.intents]
     assert sorted(found) == [0, 1]
 
 
@@ -92,7 +92,7 @@ class TestSingleSends:
     """The journal of a single send: each claim under a key of its own."""
 
     @staticmethod
-    def opened(store: MemoryStore, tries: TryFacts = TRIES[0]) -> Journal:
+    def opened(store: MemoryStore, tries: TryInfo = TRIES[0]) -> Journal:
         return Journal(store, SECRETS[:1], IDENTITY, tries)
 
     @pytest.mark.parametrize("which", range(4))

@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TryReplacedError
-from cpaas_provider.sending.hashing import Fingerprints
-from cpaas_provider.sending.journal.journal import LOST, REKEYED, TryFacts, note_no_claim
-from cpaas_provider.sending.journal.log import FULL, MOST_IN_A_CLAIM, ROOM, VERSION, Batch, Claim, End
+from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TrySupersededError
+from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.journal import LOST, REKEYED, TryInfo, record_nothing_sent
+from cpaas_provider.sending.journal.log import (
+    MAX_BYTES,
+    MAX_RECIPIENTS_PER_INTENT,
+    ROLL_BYTES,
+    VERSION,
+    Intent,
+    LogEntry,
+    Result,
+)
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
 from cpaas_provider.sending.partitions import Partition
@@ -26,7 +34,7 @@ from tests.unit.sending.campaign.parts import (
     MemoryStore,
     batch,
     claim,
-    ledger,
+    journal_log,
     opened,
     phones,
     settled,
@@ -40,11 +48,11 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def replayed(store: MemoryStore, tries: TryFacts = SECOND_TRY, **how: Any) -> list[Batch]:
-    return list(ledger(store, tries, **how).replay())
+def replayed(store: MemoryStore, tries: TryInfo = SECOND_TRY, **how: Any) -> list[LogEntry]:
+    return list(journal_log(store, tries, **how).replay())
 
 
-def filled(store: MemoryStore, segments: int) -> list[Batch]:
+def filled(store: MemoryStore, segments: int) -> list[LogEntry]:
     """Add packs of 500 until so many segments are put together; return what was added."""
     added, journal = [], opened(store)
     while len([key for key in store.values if key.count(".") == 1]) < segments:
@@ -58,18 +66,18 @@ class TestWhatIsStored:
     def test_is_found_by_the_next_try_in_order(self, store: MemoryStore) -> None:
         journal = opened(store)
         first = batch([claim(0, *phones(2), words=["Ada", "Obi"]), claim(1, *phones(1, 2))])
-        second = batch([claim(2, *phones(1, 3))], [settled(0), End(1, State.REJECTED, reason="refused")])
+        second = batch([claim(2, *phones(1, 3))], [settled(0), Result(1, State.REJECTED, reason="refused")])
         journal.append(first)
         journal.append(second)
         found = replayed(store)
         assert found == [_as_lists(first), _as_lists(second)]
-        assert [len(words) for _, words in found[0].claims[0].each()] == [6, 6]
+        assert [len(words) for _, words in found[0].intents[0].each()] == [6, 6]
 
     def test_is_in_segments_that_are_not_touched_again_once_they_are_full(self, store: MemoryStore) -> None:
         added = filled(store, 3)
         assert len(store.written) == len(set(store.written)) == len(added)
-        assert all(FULL <= len(store.values[whole_key(index)]) <= ROOM for index in range(3))
-        assert [one.number for found in replayed(store) for one in found.claims] == list(range(len(added)))
+        assert all(ROLL_BYTES <= len(store.values[whole_key(index)]) <= MAX_BYTES for index in range(3))
+        assert [one.number for found in replayed(store) for one in found.intents] == list(range(len(added)))
 
     def test_goes_on_in_segments_of_the_next_try(self, store: MemoryStore) -> None:
         added = filled(store, 2)
@@ -83,7 +91,7 @@ class TestWhatIsStored:
         for number in range(3):
             opened(store).append(batch([claim(number, *phones(1, number))]))
         assert sorted(store.values) == [part_key(index, 0) for index in (0, 2, 4)]
-        assert [one.number for found in replayed(store) for one in found.claims] == [0, 1, 2]
+        assert [one.number for found in replayed(store) for one in found.intents] == [0, 1, 2]
 
     def test_is_put_together_before_there_are_many_parts(self, store: MemoryStore) -> None:
         journal = opened(store)
@@ -91,7 +99,7 @@ class TestWhatIsStored:
             journal.append(batch([claim(number, *phones(1, number))]))
         journal.tidy(1000)
         assert len(store.values) == 1 + 2 + 3
-        assert [one.number for found in replayed(store) for one in found.claims] == list(range(2 * MOST_PARTS + 3))
+        assert [one.number for found in replayed(store) for one in found.intents] == list(range(2 * MOST_PARTS + 3))
 
     def test_is_no_number_and_no_text(self, store: MemoryStore) -> None:
         opened(store).append(batch([claim(0, "2348031234567", words=["Adaobi"])], [settled(0)]))
@@ -113,7 +121,7 @@ class TestWhatIsStored:
         journal = opened(store)
         for number, (size, reason) in enumerate(packs):
             words = ["word"] * size
-            end = End(number, State.UNKNOWN, reason="r" * reason)
+            end = Result(number, State.UNKNOWN, reason="r" * reason)
             journal.append(batch([claim(number, *phones(size), words=words)], [end]))
         assert max(store.sizes) <= MOST_BYTES
         assert len(replayed(store)) == len(packs)
@@ -127,7 +135,7 @@ class TestAWriteThatFails:
         with pytest.raises(JournalUnavailableError, match=r"could not be reached \(OSError\).*were not sent"):
             journal.append(batch([claim(1, *phones(1, 1))]))
         journal.append(batch([claim(2, *phones(1, 2))]))
-        assert [one.number for found in replayed(store) for one in found.claims] == [0, 2]
+        assert [one.number for found in replayed(store) for one in found.intents] == [0, 2]
 
     def test_is_passed_over_by_what_is_written_next(self, store: MemoryStore) -> None:
         added = filled(store, 1)
@@ -139,23 +147,23 @@ class TestAWriteThatFails:
         with pytest.raises(JournalUnavailableError):
             journal.append(batch([claim(98, "2348030000000")]))
         journal.append(batch([claim(99, "2348030000000")]))
-        assert not any(98 in [one.number for one in found.claims] for found in replayed(store))
-        assert [one.number for one in replayed(store)[-1].claims] == [99]
+        assert not any(98 in [one.number for one in found.intents] for found in replayed(store))
+        assert [one.number for one in replayed(store)[-1].intents] == [99]
 
     def test_of_a_try_that_was_replaced_says_so(self, store: MemoryStore) -> None:
         journal = opened(store)
         store.failing = [GoneError()]
-        with pytest.raises(TryReplacedError, match=r"replaced this try with another one"):
+        with pytest.raises(TrySupersededError, match=r"replaced this try with another one"):
             journal.append(batch([claim(0, *phones(1))]))
 
     def test_a_read_that_fails_sends_nothing(self, store: MemoryStore) -> None:
         store.deaf = OSError("down")
         with pytest.raises(JournalUnavailableError, match="nothing was sent"):
-            ledger(store)
+            journal_log(store)
 
     def test_a_read_that_fails_in_the_middle_sends_nothing(self, store: MemoryStore) -> None:
         filled(store, 2)
-        journal = ledger(store, SECOND_TRY)
+        journal = journal_log(store, SECOND_TRY)
         store.deaf = OSError("down")
         with pytest.raises(JournalUnavailableError):
             list(journal.replay())
@@ -170,7 +178,7 @@ class TestWhatCannotBeUsed:
     def test_is_not_taken_for_nothing(self, store: MemoryStore, stored: Any) -> None:
         store.values[JOURNAL_KEY] = json.dumps(stored)
         with pytest.raises(JournalUnavailableError, match=r"cannot use.*Nothing was sent"):
-            ledger(store, SECOND_TRY)
+            journal_log(store, SECOND_TRY)
 
     def test_a_torn_later_segment_is_not_passed_over(self, store: MemoryStore) -> None:
         filled(store, 2)
@@ -184,45 +192,45 @@ class TestWhatCannotBeUsed:
             {"version": 5, "key_id": "x", "clear_epoch": 3, "resend_epoch": 0, "requests": {"cpaas-1": entry}}
         )
         with pytest.raises(JournalUnavailableError, match=r"single send.*Start a new run"):
-            ledger(store, SECOND_TRY)
+            journal_log(store, SECOND_TRY)
 
     def test_the_journal_of_another_kind_of_campaign_is_refused(self, store: MemoryStore) -> None:
         filled(store, 1)
         with pytest.raises(JournalUnavailableError, match=r"another kind of send.*Start a new run"):
-            ledger(store, SECOND_TRY, operation="send_email")
+            journal_log(store, SECOND_TRY, operation="send_email")
 
 
 class TestWhatIsLost:
     """An empty journal where tries were already made counts as unknown for all, never as a fresh start."""
 
     def test_nothing_in_a_first_try(self, store: MemoryStore) -> None:
-        assert ledger(store).lost is None
+        assert journal_log(store).lost is None
 
     def test_nothing_in_a_retry_without_a_clear(self, store: MemoryStore) -> None:
-        assert ledger(store, SECOND_TRY).lost is None
+        assert journal_log(store, SECOND_TRY).lost is None
 
     def test_everything_after_a_clear_that_left_no_journal(self, store: MemoryStore) -> None:
-        assert ledger(store, CLEARED).lost == LOST
+        assert journal_log(store, CLEARED).lost == LOST
 
     def test_everything_after_a_clear_of_something_else_in_the_run(self, store: MemoryStore) -> None:
-        assert ledger(store, TryFacts(2, 3, 3, clear_number=1)).lost == LOST
+        assert journal_log(store, TryInfo(2, 3, 3, clear_number=1)).lost == LOST
 
     def test_nothing_where_the_try_before_left_word_that_it_claimed_nothing(self, store: MemoryStore) -> None:
-        note_no_claim(store, FIRST_TRY)
+        record_nothing_sent(store, FIRST_TRY)
         journal = opened(store, CLEARED)
         assert journal.lost is None
         journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
         assert len(replayed(store, CLEARED)) == 1
 
     def test_is_stored_before_anything_else_and_stays(self, store: MemoryStore) -> None:
-        opened(store, CLEARED).note_lost()
-        again = TryFacts(3, 4, 3, 1)
+        opened(store, CLEARED).record_loss()
+        again = TryInfo(3, 4, 3, 1)
         journal = opened(store, again)
         assert journal.lost == LOST
         journal.append(batch([claim(0, *phones(1))], tries=again))
-        journal.note_lost()
-        assert ledger(store, TryFacts(4, 4, 3, 1)).lost == LOST
-        assert len(replayed(store, TryFacts(4, 4, 3, 1))) == 1
+        journal.record_loss()
+        assert journal_log(store, TryInfo(4, 4, 3, 1)).lost == LOST
+        assert len(replayed(store, TryInfo(4, 4, 3, 1))) == 1
 
     def test_is_stored_in_every_segment(self, store: MemoryStore) -> None:
         journal = opened(store, CLEARED)
@@ -242,7 +250,7 @@ class TestWhatIsLost:
         filled(store, 1)
         journal = opened(store, SECOND_TRY, SECRETS[1::-1])
         assert journal.lost is None
-        assert journal.prints.lock == Fingerprints(SECRETS[0], IDENTITY).lock
+        assert journal.hasher.key_id == KeyedHasher(SECRETS[0], IDENTITY).key_id
 
     def test_nothing_when_the_secret_changed_before_anything_was_claimed(self, store: MemoryStore) -> None:
         opened(store)
@@ -252,7 +260,7 @@ class TestWhatIsLost:
     def test_nothing_of_an_older_secret_is_found_behind_the_first_segment_of_a_newer(self, store: MemoryStore) -> None:
         filled(store, 3)
         opened(store, SECOND_TRY, SECRETS[1:2]).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
-        third = TryFacts(3, 3, 3)
+        third = TryInfo(3, 3, 3)
         assert len(replayed(store, third, secrets=SECRETS[1:2])) == 1
 
     def test_nothing_of_long_ago_comes_back_with_a_secret_that_was_changed_and_changed_back(
@@ -260,11 +268,11 @@ class TestWhatIsLost:
     ) -> None:
         filled(store, 3)
         for number, secrets in ((2, SECRETS[1:2]), (3, SECRETS[:1])):
-            tries = TryFacts(number, 9, 9)
+            tries = TryInfo(number, 9, 9)
             opened(store, tries, secrets).append(batch([claim(0, *phones(1))], tries=tries))
-        last = TryFacts(4, 9, 9)
+        last = TryInfo(4, 9, 9)
         assert len(replayed(store, last)) == 1
-        assert ledger(store, last).lost == REKEYED
+        assert journal_log(store, last).lost == REKEYED
 
 
 class TestPartitions:
@@ -274,75 +282,75 @@ class TestPartitions:
     def test_another_one_is_refused_naming_both(self, store: MemoryStore, other: Partition) -> None:
         opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
         with pytest.raises(PartitionChangedError, match=f"partition 0 of 4, .* partition {other.part} of {other.of}"):
-            ledger(store, SECOND_TRY, partition=other)
+            journal_log(store, SECOND_TRY, partition=other)
         assert len(replayed(store, partition=Partition(0, 4))) == 1
 
     def test_after_a_clear_that_resends_another_one_is_fine(self, store: MemoryStore) -> None:
         opened(store, partition=Partition(0, 4)).append(batch([claim(0, *phones(1))]))
-        assert ledger(store, CLEARED, partition=Partition(0, 8), resend_on_clear=True).edition > 0
+        assert journal_log(store, CLEARED, partition=Partition(0, 8), resend_on_clear=True).resend_epoch > 0
 
     def test_as_long_as_nothing_was_stored_it_may_change(self, store: MemoryStore) -> None:
         opened(store, partition=Partition(0, 4))
-        ledger(store, SECOND_TRY, partition=Partition(0, 8))
+        journal_log(store, SECOND_TRY, partition=Partition(0, 8))
 
 
 class TestResendOnClear:
     def test_without_a_clear_it_goes_on(self, store: MemoryStore) -> None:
         filled(store, 1)
-        journal = ledger(store, SECOND_TRY, resend_on_clear=True)
-        assert journal.edition == 0
+        journal = journal_log(store, SECOND_TRY, resend_on_clear=True)
+        assert journal.resend_epoch == 0
         assert len(list(journal.replay())) > 0
 
     def test_after_a_clear_it_begins_anew_under_other_references(self, store: MemoryStore) -> None:
         filled(store, 2)
         journal = opened(store, CLEARED, resend_on_clear=True)
-        assert journal.edition > 0
+        assert journal.resend_epoch > 0
         journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
-        assert len(replayed(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)) == 1
+        assert len(replayed(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)) == 1
 
     def test_once_a_clear(self, store: MemoryStore) -> None:
         filled(store, 2)
         first = opened(store, CLEARED, resend_on_clear=True)
         first.append(batch([claim(0, *phones(1))], tries=CLEARED))
-        retry = ledger(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)
-        assert (retry.edition, len(list(retry.replay()))) == (first.edition, 1)
-        second_clear = opened(store, TryFacts(4, 6, 3, 2), resend_on_clear=True)
-        assert second_clear.edition > first.edition
+        retry = journal_log(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)
+        assert (retry.resend_epoch, len(list(retry.replay()))) == (first.resend_epoch, 1)
+        second_clear = opened(store, TryInfo(4, 6, 3, 2), resend_on_clear=True)
+        assert second_clear.resend_epoch > first.resend_epoch
 
     def test_also_where_the_clear_dropped_the_state(self, store: MemoryStore) -> None:
         journal = opened(store, CLEARED, resend_on_clear=True)
-        assert (journal.lost, journal.edition > 0) == (None, True)
+        assert (journal.lost, journal.resend_epoch > 0) == (None, True)
 
     def test_not_where_something_else_was_cleared(self, store: MemoryStore) -> None:
         filled(store, 1)
-        journal = ledger(store, TryFacts(2, 3, 3, clear_number=1), resend_on_clear=True)
-        assert journal.edition == 0
+        journal = journal_log(store, TryInfo(2, 3, 3, clear_number=1), resend_on_clear=True)
+        assert journal.resend_epoch == 0
 
     def test_not_a_second_time_when_only_the_last_segment_was_written_after_the_clear(self, store: MemoryStore) -> None:
         """The first segment is not touched again, so it does not know of the clear."""
         filled(store, 2)
         opened(store, CLEARED).append(batch([claim(900, "2348030000000")], tries=CLEARED))
-        journal = ledger(store, TryFacts(3, 4, 3, 1), resend_on_clear=True)
-        assert journal.edition == 0
+        journal = journal_log(store, TryInfo(3, 4, 3, 1), resend_on_clear=True)
+        assert journal.resend_epoch == 0
 
     def test_a_change_of_secrets_does_not_make_two_repetitions_of_one_clear(self, store: MemoryStore) -> None:
         filled(store, 1)
         opened(store, CLEARED, resend_on_clear=True).append(batch([claim(0, *phones(1))], tries=CLEARED))
-        journal = opened(store, TryFacts(3, 4, 3, 1), SECRETS[1:2], resend_on_clear=True)
+        journal = opened(store, TryInfo(3, 4, 3, 1), SECRETS[1:2], resend_on_clear=True)
         assert journal.lost == REKEYED
 
 
-def _as_lists(one: Batch) -> Batch:
-    return Batch(one.at, one.try_number, one.generation, one.body, list(one.claims), list(one.ends))
+def _as_lists(one: LogEntry) -> LogEntry:
+    return LogEntry(one.at, one.try_number, one.clear_epoch, one.body, list(one.intents), list(one.results))
 
 
 @pytest.mark.parametrize("before", [0, 1, 100, 30_000, 31_900])
 def test_largest_intent_never_makes_a_segment_too_large_for_mysql(store: MemoryStore, before: int) -> None:
     book = opened(store)
     if before:
-        book.append(batch([Claim(0, "cpaas-first", bytes(before * 3 // 4 // 9 * 9))]))
-    largest = Claim(1, "cpaas-second", b"m" * 9 * MOST_IN_A_CLAIM, b"w" * 6 * MOST_IN_A_CLAIM)
+        book.append(batch([Intent(0, "cpaas-first", bytes(before * 3 // 4 // 9 * 9))]))
+    largest = Intent(1, "cpaas-second", b"m" * 9 * MAX_RECIPIENTS_PER_INTENT, b"w" * 6 * MAX_RECIPIENTS_PER_INTENT)
     book.append(batch([largest], [settled(0)]))
     assert max(store.sizes) < 61_440 < MOST_BYTES
-    numbers = [claim.number for one in replayed(store) for claim in one.claims]
+    numbers = [claim.number for one in replayed(store) for claim in one.intents]
     assert numbers == ([0, 1] if before else [1])

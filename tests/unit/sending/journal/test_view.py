@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.journal.log import ROOM, Batch, Claim, End
-from cpaas_provider.sending.journal.model import IN_DOUBT, JOURNAL_KEY, Entry, State, still_in_doubt
-from cpaas_provider.sending.journal.resolution import CannotDecideError, Decision
+from cpaas_provider.sending.journal.log import MAX_BYTES, Intent, LogEntry, Result
+from cpaas_provider.sending.journal.model import IN_DOUBT, JOURNAL_KEY, RequestRecord, State, still_in_doubt
+from cpaas_provider.sending.journal.resolution import CannotResolveError, Resolution
 from cpaas_provider.sending.journal.segments import part_key
-from cpaas_provider.sending.journal.view import Log, is_log
-from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, ledger, opened
+from cpaas_provider.sending.journal.view import JournalView, is_log
+from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, journal_log, opened
 
-SENT, UNSENT = Decision.SENT, Decision.NOT_SENT
+SENT, UNSENT = Resolution.SENT, Resolution.NOT_SENT
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def read(kept: MemoryStore) -> Log:
-    return Log.read(kept.get)
+def read(kept: MemoryStore) -> JournalView:
+    return JournalView.read(kept.get)
 
 
-def batches(kept: MemoryStore) -> list[Batch]:
+def batches(kept: MemoryStore) -> list[LogEntry]:
     """Return what the next try reads."""
-    return list(ledger(kept, SECOND_TRY).replay())
+    return list(journal_log(kept, SECOND_TRY).replay())
 
 
 def member(name: str) -> bytes:
@@ -44,12 +44,12 @@ def log_of(*requests: tuple[str, str, State | None], many: int = 1) -> MemorySto
     number = 0
     for _ in range(many):
         for reference, names, state in requests:
-            claim = Claim(number, reference, b"".join(member(name) for name in names))
-            log.append(Batch(AT, 1, 3, "body", [claim]))
+            claim = Intent(number, reference, b"".join(member(name) for name in names))
+            log.append(LogEntry(AT, 1, 3, "body", [claim]))
             if state is not None:
                 reason = None if state is State.ACCEPTED else "because"
                 result = ("id", 4.0, 96.0) if state is State.ACCEPTED else None
-                log.append(Batch(AT, 1, 3, "body", ends=[End(number, state, result, reason)]))
+                log.append(LogEntry(AT, 1, 3, "body", results=[Result(number, state, result, reason)]))
             number += 1
     return kept
 
@@ -77,7 +77,7 @@ MIXED: Sequence[tuple[str, str, State | None]] = (
 class TestDeciding:
     def test_all_in_doubt_and_nothing_else(self) -> None:
         kept = log_of(*MIXED)
-        decided = read(kept).decide(UNSENT)
+        decided = read(kept).resolve(UNSENT)
         assert [entry.reference for entry in decided.before] == ["ref-unknown", "ref-claimed"]
         assert (decided.recipients, decided.left) == (3, ())
         assert dict(stand(store(kept, decided.values))) == {
@@ -88,7 +88,7 @@ class TestDeciding:
 
     def test_what_was_known_before_is_kept_as_the_reason(self) -> None:
         kept = log_of(*MIXED)
-        store(kept, read(kept).decide(SENT, ["ref-unknown"], result_id="m9").values)
+        store(kept, read(kept).resolve(SENT, ["ref-unknown"], result_id="m9").values)
         (entry,) = (entry for entry in read(kept).entries() if entry.reference == "ref-unknown")
         assert (entry.resolution, entry.result) == ("sent", {"id": "m9"})
         assert entry.reason == "manually resolved as sent (before: because)"
@@ -96,7 +96,7 @@ class TestDeciding:
     def test_the_log_in_hand_stays_as_it_was(self) -> None:
         kept = log_of(*MIXED)
         log = read(kept)
-        log.decide(SENT)
+        log.resolve(SENT)
         assert list(log.entries()) == list(read(kept).entries())
         assert log.last == read(kept).last
 
@@ -104,14 +104,14 @@ class TestDeciding:
         kept = log_of(*MIXED)
         before = batches(kept)
         now = AT + timedelta(hours=1)
-        store(kept, read(kept).decide(UNSENT, ["ref-claimed"], now=now).values)
+        store(kept, read(kept).resolve(UNSENT, ["ref-claimed"], now=now).values)
         *earlier, added = batches(kept)
         assert earlier == before
-        assert (added.at, added.try_number, added.generation, added.claims) == (now, 1, 3, [])
-        assert [(end.number, end.state, end.resolution) for end in added.ends] == [(2, State.NOT_SENT, "not_sent")]
+        assert (added.at, added.try_number, added.clear_epoch, added.intents) == (now, 1, 3, [])
+        assert [(end.number, end.state, end.resolution) for end in added.results] == [(2, State.NOT_SENT, "not_sent")]
 
 
-REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
+REFUSED: dict[str, tuple[Resolution, list[str], str | None, str]] = {
     "not there": (SENT, ["ref-claimed", "ref-other"], None, "no request ref-other"),
     "settled": (UNSENT, ["ref-settled"], None, "accepted by the service"),
     "settled beside one in doubt": (UNSENT, ["ref-unknown", "ref-settled"], None, "ref-settled is resolved already"),
@@ -125,34 +125,34 @@ REFUSED: dict[str, tuple[Decision, list[str], str | None, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     decision, references, result_id, said = REFUSED[case]
-    with pytest.raises(CannotDecideError, match="Nothing was changed") as refused:
-        read(log_of(*MIXED)).decide(decision, references, result_id=result_id)
+    with pytest.raises(CannotResolveError, match="Nothing was changed") as refused:
+        read(log_of(*MIXED)).resolve(decision, references, result_id=result_id)
     assert said in str(refused.value)
 
 
 class TestUnderWay:
     @pytest.mark.parametrize("references", [[], ["ref-unknown"], ["ref-claimed"]])
     def test_one_claim_holds_up_all(self, references: list[str]) -> None:
-        with pytest.raises(CannotDecideError, match=r"ago: ref-claimed\..*Nothing was changed\. Try again in 43 s\."):
-            read(log_of(*MIXED)).decide(SENT, references, now=AT + timedelta(seconds=17.2))
+        with pytest.raises(CannotResolveError, match=r"ago: ref-claimed\..*Nothing was changed\. Try again in 43 s\."):
+            read(log_of(*MIXED)).resolve(SENT, references, now=AT + timedelta(seconds=17.2))
 
     def test_a_minute_later_it_does_not(self) -> None:
-        assert read(log_of(*MIXED)).decide(SENT, now=AT + timedelta(seconds=60)).recipients == 3
+        assert read(log_of(*MIXED)).resolve(SENT, now=AT + timedelta(seconds=60)).recipients == 3
 
     def test_nor_does_what_is_settled(self) -> None:
         kept = log_of(("ref-unknown", "a", State.UNKNOWN), ("ref-settled", "b", State.ACCEPTED))
-        assert read(kept).decide(UNSENT, now=AT).recipients == 1
+        assert read(kept).resolve(UNSENT, now=AT).recipients == 1
 
 
 def test_many_ends_take_as_many_segments_as_they_need() -> None:
     kept = log_of(("ref", "a", State.UNKNOWN), many=1000)
     before = dict(kept.values)
-    decided = read(kept).decide(UNSENT)
+    decided = read(kept).resolve(UNSENT)
     assert len(decided.before) == 1000
     assert len(decided.values) > 2
     store(kept, decided.values)
     assert {state for _, state in stand(kept)} == {State.NOT_SENT}
-    assert max(kept.sizes) < ROOM + 1000
+    assert max(kept.sizes) < MAX_BYTES + 1000
     unchanged = [key for key in before if key not in decided.values]
     assert [kept.values[key] for key in unchanged] == [before[key] for key in unchanged]
     assert len(batches(kept)) > 1000
@@ -161,16 +161,16 @@ def test_many_ends_take_as_many_segments_as_they_need() -> None:
 def test_the_keys_that_tell_of_a_change() -> None:
     for many in (1, 20, 300):
         kept = log_of(("ref", "abcdefgh", State.ACCEPTED), many=many)
-        telling = read(kept).telling
-        assert not set(telling) & set(kept.values)
+        change_keys = read(kept).change_keys
+        assert not set(change_keys) & set(kept.values)
         goes_on, begins, decides = MemoryStore(), MemoryStore(), MemoryStore()
         for changed in (goes_on, begins, decides):
             changed.values = dict(kept.values)
-        opened(goes_on).append(Batch(AT, 1, 3, "body", [Claim(999, "new", member("z"))]))
-        opened(begins, SECOND_TRY).append(Batch(AT, 2, 3, "body", [Claim(999, "new", member("z"))]))
+        opened(goes_on).append(LogEntry(AT, 1, 3, "body", [Intent(999, "new", member("z"))]))
+        opened(begins, SECOND_TRY).append(LogEntry(AT, 2, 3, "body", [Intent(999, "new", member("z"))]))
         log = read(kept)
         decides.values[part_key(log.index, 0)] = "{}"
-        assert all(set(telling) & set(changed.values) for changed in (goes_on, begins, decides))
+        assert all(set(change_keys) & set(changed.values) for changed in (goes_on, begins, decides))
 
 
 def test_what_is_a_log() -> None:
@@ -197,7 +197,7 @@ def test_sums() -> None:
     ]
 
 
-REQUESTS = st.lists(
+REQUESTS_PER_TRY = st.lists(
     st.tuples(
         st.sampled_from(["r1", "r2", "r3", "r4"]),
         st.lists(st.sampled_from("abcde"), min_size=1, unique=True).map("".join),
@@ -207,9 +207,9 @@ REQUESTS = st.lists(
 )
 
 
-def strongest(entries: Sequence[Entry]) -> dict[str, Entry]:
+def strongest(entries: Sequence[RequestRecord]) -> dict[str, RequestRecord]:
     """Return which request decides about each, as a try sees it."""
-    found: dict[str, Entry] = {}
+    found: dict[str, RequestRecord] = {}
     for entry in entries:
         for name in entry.members:
             if name not in found or entry.strength >= found[name].strength:
@@ -217,9 +217,9 @@ def strongest(entries: Sequence[Entry]) -> dict[str, Entry]:
     return found
 
 
-@given(REQUESTS, st.sampled_from(Decision), st.sets(st.sampled_from(["r1", "r2", "r3", "r4"])))
+@given(REQUESTS_PER_TRY, st.sampled_from(Resolution), st.sets(st.sampled_from(["r1", "r2", "r3", "r4"])))
 def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
-    requests: list[tuple[str, str, State | None]], decision: Decision, names: set[str]
+    requests: list[tuple[str, str, State | None]], decision: Resolution, names: set[str]
 ) -> None:
     kept = log_of(*requests)
     if not requests:
@@ -228,8 +228,8 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
     before = list(read(kept).entries())
     assert read(kept).doubtful() == still_in_doubt(before)
     try:
-        decided = read(kept).decide(decision, sorted(names))
-    except CannotDecideError:
+        decided = read(kept).resolve(decision, sorted(names))
+    except CannotResolveError:
         in_doubt = {entry.reference for entry in before if entry.in_doubt}
         assert names - in_doubt if names else not still_in_doubt(before)
         return
@@ -245,6 +245,6 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
 
 def test_the_end_of_a_claim_that_was_never_stored_is_passed_over() -> None:
     kept = log_of(("ref-a", "a", State.UNKNOWN))
-    end = End(1, State.NOT_SENT, reason="Airflow stopped the task before")
-    opened(kept).append(Batch(AT, 1, 3, "body", ends=[end]))
+    end = Result(1, State.NOT_SENT, reason="Airflow stopped the task before")
+    opened(kept).append(LogEntry(AT, 1, 3, "body", results=[end]))
     assert stand(kept) == [("ref-a", State.UNKNOWN)]

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.errors import JournalUnavailableError, TryReplacedError
+from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
 from cpaas_provider.sending.journal import writer as keeper_module
-from cpaas_provider.sending.journal.log import Batch, End
+from cpaas_provider.sending.journal.log import LogEntry, Result
 from cpaas_provider.sending.journal.model import State
-from cpaas_provider.sending.journal.writer import Keeper
+from cpaas_provider.sending.journal.writer import JournalWriter
 from tests.unit.sending.campaign.parts import (
     BODY,
     SECOND_TRY,
     GoneError,
     MemoryStore,
     claim,
-    ledger,
+    journal_log,
     opened,
     phones,
     settled,
@@ -41,65 +41,65 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def kept(store: MemoryStore, work: Callable[[Keeper], Awaitable[Any]], crowd: int = 1) -> Any:
+def kept(store: MemoryStore, work: Callable[[JournalWriter], Awaitable[Any]], min_write_batch: int = 1) -> Any:
     """Have something done with a keeper, and close it."""
 
     async def run() -> Any:
-        keeper = Keeper(opened(store), BODY, crowd)
+        writer = JournalWriter(opened(store), BODY, min_write_batch)
         try:
-            return await work(keeper)
+            return await work(writer)
         finally:
-            await keeper.close()
+            await writer.close()
 
     return asyncio.run(run())
 
 
-def found(store: MemoryStore) -> list[Batch]:
-    return list(ledger(store, SECOND_TRY).replay())
+def found(store: MemoryStore) -> list[LogEntry]:
+    return list(journal_log(store, SECOND_TRY).replay())
 
 
-def numbers(batches: list[Batch]) -> tuple[list[int], list[int]]:
-    claims = [one.number for batch in batches for one in batch.claims]
-    return claims, [one.number for batch in batches for one in batch.ends]
+def numbers(batches: list[LogEntry]) -> tuple[list[int], list[int]]:
+    intents = [one.number for batch in batches for one in batch.intents]
+    return intents, [one.number for batch in batches for one in batch.results]
 
 
 def one_of(number: int) -> Any:
     return claim(number, *phones(1, number))
 
 
-async def conveyor(keeper: Keeper, mine: list[int]) -> None:
+async def conveyor(writer: JournalWriter, mine: list[int]) -> None:
     for number in mine:
-        await keeper.claim(one_of(number))
-        keeper.settle(settled(number))
+        await writer.claim(one_of(number))
+        writer.settle(settled(number))
 
 
 def test_a_claim_returns_when_it_is_stored(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await keeper.claim(one_of(0))
+    async def work(writer: JournalWriter) -> None:
+        await writer.claim(one_of(0))
         assert numbers(found(store)) == ([0], [])
 
     kept(store, work)
 
 
 def test_one_write_settles_the_last_window_and_claims_the_next(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await asyncio.gather(*(conveyor(keeper, list(range(first, 40, 8))) for first in range(8)))
+    async def work(writer: JournalWriter) -> None:
+        await asyncio.gather(*(conveyor(writer, list(range(first, 40, 8))) for first in range(8)))
 
     kept(store, work)
     batches = found(store)
-    assert [(len(one.claims), len(one.ends)) for one in batches] == [(8, 0), (8, 8), (8, 8), (8, 8), (8, 8), (0, 8)]
+    assert [(len(one.intents), len(one.results)) for one in batches] == [(8, 0), (8, 8), (8, 8), (8, 8), (8, 8), (0, 8)]
     assert len(store.written) == 6
     assert sorted(numbers(batches)[0]) == sorted(numbers(batches)[1]) == list(range(40))
 
 
 def test_claims_ahead_of_settlements_are_never_more_than_those_who_carry(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await asyncio.gather(*(conveyor(keeper, list(range(first, 1500, 150))) for first in range(150)))
+    async def work(writer: JournalWriter) -> None:
+        await asyncio.gather(*(conveyor(writer, list(range(first, 1500, 150))) for first in range(150)))
 
-    kept(store, work, crowd=75)
+    kept(store, work, min_write_batch=75)
     ahead = 0
     for one in found(store):
-        ahead += len(one.claims) - len(one.ends)
+        ahead += len(one.intents) - len(one.results)
         assert ahead <= 150
     assert ahead == 0
 
@@ -116,25 +116,25 @@ def test_what_comes_while_a_write_is_under_way_goes_into_the_next(
 
     monkeypatch.setattr(store, "set", slowly)
 
-    async def work(keeper: Keeper) -> None:
-        first = asyncio.create_task(keeper.claim(one_of(0)))
+    async def work(writer: JournalWriter) -> None:
+        first = asyncio.create_task(writer.claim(one_of(0)))
         await asyncio.to_thread(begun.wait, 10)
-        others = [asyncio.create_task(keeper.claim(one_of(number))) for number in (1, 2, 3)]
+        others = [asyncio.create_task(writer.claim(one_of(number))) for number in (1, 2, 3)]
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.gather(first, *others)
 
     kept(store, work)
-    assert [len(one.claims) for one in found(store)] == [1, 3]
+    assert [len(one.intents) for one in found(store)] == [1, 3]
 
 
 def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(store: MemoryStore) -> None:
     store.failing = [DOWN] * 3
 
-    async def work(keeper: Keeper) -> None:
+    async def work(writer: JournalWriter) -> None:
         for _ in range(2):
             with pytest.raises(JournalUnavailableError):
-                await keeper.claim(one_of(0))
+                await writer.claim(one_of(0))
 
     kept(store, work)
     assert (found(store), store.failing) == ([], [])
@@ -143,33 +143,33 @@ def test_a_claim_that_cannot_be_written_is_refused_and_so_is_whatever_follows(st
 def test_a_write_that_fails_is_made_again(store: MemoryStore) -> None:
     store.failing = [DOWN, DOWN]
 
-    async def work(keeper: Keeper) -> None:
-        await keeper.claim(one_of(0))
+    async def work(writer: JournalWriter) -> None:
+        await writer.claim(one_of(0))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [])
 
 
 def test_ends_survive_a_write_that_fails(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await keeper.claim(one_of(0))
-        await keeper.claim(one_of(1))
+    async def work(writer: JournalWriter) -> None:
+        await writer.claim(one_of(0))
+        await writer.claim(one_of(1))
         store.failing = [DOWN] * 3
-        keeper.settle(settled(0))
+        writer.settle(settled(0))
         with pytest.raises(JournalUnavailableError):
-            await keeper.claim(one_of(2))
+            await writer.claim(one_of(2))
         # What was under way when it failed comes to its end, too.
-        keeper.settle(settled(1))
+        writer.settle(settled(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([0, 1], [0, 1])
 
 
 def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
-    async def work(keeper: Keeper) -> None:
-        await keeper.claim(one_of(0))
+    async def work(writer: JournalWriter) -> None:
+        await writer.claim(one_of(0))
         store.failing = [DOWN] * 9
-        keeper.settle(settled(0))
+        writer.settle(settled(0))
 
     with caplog.at_level(logging.WARNING):
         kept(store, work)
@@ -178,27 +178,27 @@ def test_ends_that_cannot_be_stored_at_all_are_told(store: MemoryStore, caplog: 
 
 
 def test_a_try_that_was_replaced_claims_nothing_and_tries_once(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await keeper.claim(one_of(0))
+    async def work(writer: JournalWriter) -> None:
+        await writer.claim(one_of(0))
         store.failing = [GoneError()] * 9
-        with pytest.raises(TryReplacedError):
-            await keeper.claim(one_of(1))
-        keeper.settle(settled(0))
+        with pytest.raises(TrySupersededError):
+            await writer.claim(one_of(1))
+        writer.settle(settled(0))
 
     # Also where nobody was left to claim, the end says so: whoever closes must not take it for a success.
-    with pytest.raises(TryReplacedError):
+    with pytest.raises(TrySupersededError):
         kept(store, work)
     assert len(store.failing) == 8
     assert numbers(found(store)) == ([0], [])
 
 
 def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        await asyncio.gather(*(keeper.claim(one_of(number)) for number in range(5)))
+    async def work(writer: JournalWriter) -> None:
+        await asyncio.gather(*(writer.claim(one_of(number)) for number in range(5)))
         before = len(store.written)
         for number in range(5):
-            keeper.settle(settled(number))
-        await keeper.close()
+            writer.settle(settled(number))
+        await writer.close()
         assert len(store.written) == before + 1
 
     kept(store, work)
@@ -206,21 +206,21 @@ def test_closing_stores_what_is_left_in_one_write(store: MemoryStore) -> None:
 
 
 def test_a_claim_that_was_given_up_before_it_was_written_is_left_out(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
-        claiming = asyncio.create_task(keeper.claim(one_of(0)))
+    async def work(writer: JournalWriter) -> None:
+        claiming = asyncio.create_task(writer.claim(one_of(0)))
         await asyncio.sleep(0)
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
-        await keeper.claim(one_of(1))
+        await writer.claim(one_of(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([1], [])
 
 
 def test_a_note_stands_as_claim_and_end_in_one_write(store: MemoryStore) -> None:
-    async def work(keeper: Keeper) -> None:
+    async def work(writer: JournalWriter) -> None:
         for number in (0, 1):
-            keeper.note(one_of(number), End(number, State.REJECTED, reason="refused"))
+            writer.note(one_of(number), Result(number, State.REJECTED, reason="refused"))
 
     kept(store, work)
     (batch,) = found(store)
@@ -230,10 +230,10 @@ def test_a_note_stands_as_claim_and_end_in_one_write(store: MemoryStore) -> None
 def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
     store.failing = [DOWN] * 3
 
-    async def work(keeper: Keeper) -> None:
-        keeper.note(one_of(0), End(0, State.REJECTED, reason="refused"))
+    async def work(writer: JournalWriter) -> None:
+        writer.note(one_of(0), Result(0, State.REJECTED, reason="refused"))
         with pytest.raises(JournalUnavailableError):
-            await keeper.claim(one_of(1))
+            await writer.claim(one_of(1))
 
     kept(store, work)
     assert numbers(found(store)) == ([0], [0])
@@ -241,11 +241,11 @@ def test_a_note_survives_a_write_that_fails(store: MemoryStore) -> None:
 
 @pytest.mark.parametrize("reason", ["short", "r" * 300], ids=["short reasons", "long reasons"])
 def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reason: str) -> None:
-    async def work(keeper: Keeper) -> None:
+    async def work(writer: JournalWriter) -> None:
         for number in range(600):
-            keeper.note(one_of(number), End(number, State.REJECTED, reason=reason))
+            writer.note(one_of(number), Result(number, State.REJECTED, reason=reason))
         packs = [claim(600 + number, *phones(500, 1000 * number), words=["w"] * 500) for number in range(12)]
-        await asyncio.gather(*(keeper.claim(pack) for pack in packs))
+        await asyncio.gather(*(writer.claim(pack) for pack in packs))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535
@@ -255,10 +255,10 @@ def test_however_much_there_is_a_write_has_room_for_it(store: MemoryStore, reaso
 def test_a_reason_in_letters_beyond_ascii_has_room_too(store: MemoryStore) -> None:
     """JSON writes such a letter in six bytes."""
 
-    async def work(keeper: Keeper) -> None:
+    async def work(writer: JournalWriter) -> None:
         for number in range(300):
-            keeper.note(one_of(number), End(number, State.REJECTED, reason="ọ" * 300))
-        await keeper.claim(one_of(300))
+            writer.note(one_of(number), Result(number, State.REJECTED, reason="ọ" * 300))
+        await writer.claim(one_of(300))
 
     kept(store, work)
     assert max(store.sizes) <= 65_535

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class BudgetReachedError(SendingError):
     """The campaign stopped at ``max_charge`` or ``min_balance``."""
 
-    for_good = True
+    permanent = True
 
 
 @dataclass

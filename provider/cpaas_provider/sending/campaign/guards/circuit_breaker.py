@@ -16,7 +16,7 @@ _WITH_DIGITS = re.compile(r"\S*\d\S*")
 class CircuitOpenError(SendingError):
     """The service fails or rejects every request in the same way, so no further request was sent."""
 
-    for_good = True
+    permanent = True
 
 
 class RejectionBreaker:

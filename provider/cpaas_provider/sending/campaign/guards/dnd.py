@@ -17,7 +17,7 @@ from cpaas_provider.api.errors import (
     CpaasNotSentError,
 )
 from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError
-from cpaas_provider.sending.campaign.recipients import Fate, Person, Plan
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
@@ -38,13 +38,13 @@ class OnLookupError(StrEnum):
 class LookupFailedError(SendingError):
     """The lookup of a number failed, and ``on_lookup_error`` is ``fail``."""
 
-    for_good = True
+    permanent = True
 
 
 class LookupCircuitOpenError(CircuitOpenError):
     """Too many lookups in a row failed. A retry continues when the service responds again."""
 
-    for_good = False
+    permanent = False
 
 
 class NobodyLookedUpError(SendingError):
@@ -61,7 +61,7 @@ class Memory(Protocol):
         """Note what was found."""
 
 
-class DoNotDisturb:
+class DndFilter:
     """Tells who may be sent to, looking up whom nobody has looked up lately.
 
     :param look_up: asks the service for one number; returns whether it is not to be disturbed, ``None`` where it does
@@ -74,7 +74,7 @@ class DoNotDisturb:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RecipientTable,
         look_up: Callable[[str], Awaitable[bool | None]],
         hash_of: Callable[[str], bytes],
         memory: Memory | None,
@@ -94,7 +94,7 @@ class DoNotDisturb:
         self._open = False
         self.looked_up = 0
 
-    async def permitted(self, people: Sequence[Person]) -> list[Person]:
+    async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
         """Return those who may be sent to, in order; the others are noted in the plan.
 
         :raises CpaasError: when the service cannot be asked at all
@@ -120,7 +120,7 @@ class DoNotDisturb:
             )
         return permitted
 
-    async def _ask_all(self, people: Iterable[Person]) -> tuple[dict[int, bool | None], BaseException | None]:
+    async def _ask_all(self, people: Iterable[Recipient]) -> tuple[dict[int, bool | None], BaseException | None]:
         """Look people up, some at a time, and return the answers by place beside the error that ended it.
 
         Those under way are waited for: whatever was found has been paid for, and is to be remembered.
@@ -149,10 +149,10 @@ class DoNotDisturb:
             log.warning("%d lookups in a row failed. No more recipients are looked up in this try.", self._failures)
 
     def _sorted_out(
-        self, people: Sequence[Person], known: Sequence[bool | None], answers: Collection[int]
-    ) -> list[Person]:
+        self, people: Sequence[Recipient], known: Sequence[bool | None], answers: Collection[int]
+    ) -> list[Recipient]:
         """Return who may be sent to, and note the others; who was not asked for stays as he is."""
-        permitted = list[Person]()
+        permitted = list[Recipient]()
         disturbed, failed = list[int](), list[int]()
         for person, dnd in zip(people, known, strict=True):
             if dnd:
@@ -161,11 +161,11 @@ class DoNotDisturb:
                 permitted.append(person)
             elif person.place in answers:
                 failed.append(person.place)
-        self._plan.leave_alone(disturbed, Fate.DND)
-        self._plan.leave_alone(failed, Fate.LOOKUP_FAILED, "could not be looked up")
+        self._plan.exclude(disturbed, RecipientStatus.DND)
+        self._plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
         return permitted
 
-    async def _ask(self, person: Person) -> bool | None:
+    async def _ask(self, person: Recipient) -> bool | None:
         try:
             dnd = await self._look_up(person.address)
         except (CpaasAuthenticationError, CpaasInsufficientBalanceError, CpaasNotSentError):

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cpaas_provider.sending.errors import LaterError
+from cpaas_provider.sending.errors import RetryLaterError
 
 _SECOND = timedelta(seconds=1)
 _DAYS = range(-1, 5)
 """Days from today that are looked at: a zone may leave a whole day out, and the next day's window fall into a gap."""
 
 
-class OutsideHoursError(LaterError):
+class OutsideSendWindowError(RetryLaterError):
     """The send window is closed for all recipients that are left."""
 
 

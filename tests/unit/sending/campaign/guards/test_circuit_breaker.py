@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.errors import CpaasInsufficientBalanceError, CpaasRejectedError
-from cpaas_provider.sending.campaign.dispatcher import EverybodyRejectedError
+from cpaas_provider.sending.campaign.dispatcher import AllRejectedError
 from cpaas_provider.sending.campaign.guards.circuit_breaker import CircuitOpenError, RejectionBreaker
-from cpaas_provider.sending.campaign.recipients import Fate
+from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, phones
 from tests.unit.sending.campaign.running import accepted, tried
 
@@ -39,9 +39,9 @@ def test_same_rejection_again_and_again_ends_the_campaign(per_request: int) -> N
     assert len(done.requests) < 40
     assert isinstance(done.error, CircuitOpenError)
     assert "Sender ID not approved" in str(done.error)
-    assert done.of(Fate.SENT) == per_request
-    assert done.of(Fate.REJECTED) + done.of(Fate.NOT_SENT) == 1000 - per_request
-    assert done.of(Fate.NOT_SENT) > 900 - per_request
+    assert done.of(RecipientStatus.SENT) == per_request
+    assert done.of(RecipientStatus.REJECTED) + done.of(RecipientStatus.NOT_SENT) == 1000 - per_request
+    assert done.of(RecipientStatus.NOT_SENT) > 900 - per_request
 
 
 def test_rejection_that_differs_in_a_number_only_is_the_same() -> None:
@@ -61,7 +61,11 @@ def test_no_balance_ends_the_campaign_at_once() -> None:
     # What was under way with the first of them is answered, too.
     assert len(done.requests) <= 1 + 8
     assert done.error is error
-    assert (done.of(Fate.SENT), done.of(Fate.REJECTED), done.of(Fate.NOT_SENT)) == (100, 0, 900)
+    assert (done.of(RecipientStatus.SENT), done.of(RecipientStatus.REJECTED), done.of(RecipientStatus.NOT_SENT)) == (
+        100,
+        0,
+        900,
+    )
 
 
 def test_bad_recipients_among_good_ones_are_found() -> None:
@@ -73,7 +77,11 @@ def test_bad_recipients_among_good_ones_are_found() -> None:
         return accepted(reference)
 
     done = tried(answer, 1000, max_failure_ratio=1.0)
-    assert (done.error, done.of(Fate.SENT), done.of(Fate.REJECTED)) == (None, 1000 - len(bad), len(bad))
+    assert (done.error, done.of(RecipientStatus.SENT), done.of(RecipientStatus.REJECTED)) == (
+        None,
+        1000 - len(bad),
+        len(bad),
+    )
 
 
 def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
@@ -85,7 +93,7 @@ def test_recipients_that_are_named_are_about_themselves_however_many() -> None:
         return accepted(reference)
 
     done = tried(answer, 400, per_request=10, max_failure_ratio=1.0)
-    assert (done.error, done.of(Fate.SENT)) == (None, 20)
+    assert (done.error, done.of(RecipientStatus.SENT)) == (None, 20)
 
 
 def test_limit_can_be_lifted() -> None:
@@ -99,7 +107,7 @@ def test_limit_can_be_lifted() -> None:
     given = {"per_request": 1, "max_failure_ratio": 1.0}
     assert isinstance(tried(answer, 64, **given).error, CircuitOpenError)
     done = tried(answer, 64, max_identical_rejections=None, **given)
-    assert (done.error, done.of(Fate.REJECTED)) == (None, 63)
+    assert (done.error, done.of(RecipientStatus.REJECTED)) == (None, 63)
 
 
 def test_next_try_goes_on_where_the_circuit_opened() -> None:
@@ -112,7 +120,7 @@ def test_next_try_goes_on_where_the_circuit_opened() -> None:
 
     done = tried(answer, 300, store=store, tries=SECOND_TRY, max_failure_ratio=1.0)
     assert done.error is None
-    assert len(good) == len(set(good)) == 200 - done.of(Fate.REJECTED)
+    assert len(good) == len(set(good)) == 200 - done.of(RecipientStatus.REJECTED)
 
 
 def test_nobody_accepted_yet_counts_the_same() -> None:
@@ -121,7 +129,7 @@ def test_nobody_accepted_yet_counts_the_same() -> None:
 
     done = tried(refuse, 1000)
     assert len(done.requests) < 40
-    assert isinstance(done.error, CircuitOpenError | EverybodyRejectedError)
+    assert isinstance(done.error, CircuitOpenError | AllRejectedError)
 
 
 class TestBreaker:

@@ -19,12 +19,12 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.guards.dnd import (
-    DoNotDisturb,
+    DndFilter,
     LookupCircuitOpenError,
     LookupFailedError,
     OnLookupError,
 )
-from cpaas_provider.sending.campaign.recipients import Plan
+from cpaas_provider.sending.campaign.recipients import RecipientTable
 from tests.unit.sending.campaign.parts import fates, phones, plan_of
 
 DAYS = timedelta(days=30)
@@ -63,19 +63,19 @@ class Service:
 
 
 def disturb(
-    service: Service, plan: Plan, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
-) -> DoNotDisturb:
-    return DoNotDisturb(
+    service: Service, plan: RecipientTable, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
+) -> DndFilter:
+    return DndFilter(
         plan, service.look_up, lambda address: address.encode(), book, ttl=ttl, on_error=OnLookupError(on_error)
     )
 
 
 def looking(
-    service: Service, plan: Plan, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
+    service: Service, plan: RecipientTable, book: Book | None = None, on_error: str = "skip", ttl: timedelta = DAYS
 ) -> list[str]:
     """Return who of a plan may be sent to."""
     asking = disturb(service, plan, book, on_error, ttl)
-    return [one.address for one in asyncio.run(asking.permitted(list(plan.not_sent())))]
+    return [one.address for one in asyncio.run(asking.filter(list(plan.not_sent())))]
 
 
 A, B, C = phones(3)
@@ -154,7 +154,7 @@ class TestLookupOutage:
         plan, asked = plan_of(*self.MANY), self.failing(failure, first=20)
         with pytest.raises(LookupCircuitOpenError, match="10 lookups in a row failed") as caught:
             looking(asked, plan)
-        assert not caught.value.for_good
+        assert not caught.value.permanent
         assert len(asked.asked) <= 20 + 10 + 8
         counts = Counter(fates(plan).values())
         assert 10 <= counts["lookup_failed"] <= 18
@@ -168,7 +168,7 @@ class TestLookupOutage:
         asking = disturb(asked, plan := plan_of(*self.MANY), on_error="send")
         people = list(plan.not_sent())
         for some in (people[:100], people[100:]):
-            assert asyncio.run(asking.permitted(some)) == some
+            assert asyncio.run(asking.filter(some)) == some
         assert len(asked.asked) <= 18
         assert caplog.text.count("No more recipients are looked up") == 1
 
