@@ -7,6 +7,7 @@ on a real Airflow of separate processes, which is up all the time, so that it ta
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -32,12 +33,11 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as folder, BareServer(Path(folder) / "server.log") as server:
-        airflow = airflow_for(server.url, Path(folder) / "airflow")
-        contenders = [*local_contenders(), *airflow_contenders(airflow)]
+        airflow = None if arguments.without_airflow else airflow_for(server.url, Path(folder) / "airflow")
+        contenders = [*local_contenders(), *(airflow_contenders(airflow) if airflow else ())]
         for contender in contenders:
             contender.points = tuple(one for one in contender.points if one.recipients in arguments.recipients)
-        print("Starting Airflow ...", flush=True)
-        with airflow:
+        with airflow or contextlib.nullcontext():
             measured = measure(server, contenders, arguments.rounds, arguments.seconds, _say)
     told, cleared = _told(measured, contenders, arguments, server.latency)
     told += f"\nPlanning alone, from a CSV: {planning_rate():,.0f} recipients a second.\n"
@@ -52,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often everybody takes his turn")
     parser.add_argument("--seconds", type=float, default=8.0, help="about how long a turn is")
     parser.add_argument("--recipients", type=int, nargs="+", default=RECIPIENTS, help="recipients a request")
+    parser.add_argument("--without-airflow", action="store_true", help="measure clients only, no campaigns")
     parser.add_argument("--markdown", type=Path, help="a file for the tables")
     return parser.parse_args()
 

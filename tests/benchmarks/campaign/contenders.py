@@ -125,7 +125,9 @@ def local_contenders() -> list[Contender]:
     return [
         InProcess("loop", "loop with one client", ONE_BY_ONE),
         InProcess("http", "http provider's operator", ONE_BY_ONE),
+        InProcess("aiohttp", "bare aiohttp", CONCURRENT),
         InProcess("transport", "bare transport", CONCURRENT),
+        InProcess("client", "our client", CONCURRENT),
     ]
 
 

@@ -20,9 +20,12 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("journaled", "transport", Point(1, 8), 0.85),
-    Bar("journaled", "transport", Point(1, 32), 0.75),
-    Bar("journaled", "transport", Point(1, 128), 0.75),
+    Bar("client", "aiohttp", Point(1, 8), 0.75),
+    Bar("client", "aiohttp", Point(1, 32), 0.5),
+    Bar("client", "aiohttp", Point(1, 128), 0.25),
+    Bar("journaled", "client", Point(1, 8), 0.9),
+    Bar("journaled", "client", Point(1, 32), 0.85),
+    Bar("journaled", "client", Point(1, 128), 0.85),
     *(Bar("journaled", "unjournaled", point, 0.85) for point in CONCURRENT if point.recipients > 1),
 )
 

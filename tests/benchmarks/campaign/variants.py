@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from tests.benchmarks.campaign.people import phones
@@ -68,6 +69,48 @@ class HttpProvidersOperator:
             ).execute(context)
 
 
+class BareAiohttp:
+    """aiohttp with one body made and one answer read a request, and nothing checked: the measure for our client."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        asyncio.run(self._run(server_url, requests, in_flight, recipients_per_request))
+
+    async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        import json
+
+        import aiohttp
+
+        async def send(number: int) -> None:
+            recipients = ",".join(phones(recipients_per_request, number * recipients_per_request))
+            body = {"recipients": recipients, "sender_id": SENDER_ID, "content": CONTENT}
+            async with session.post(f"{server_url}/sms/send", json=body) as response:
+                if response.status != 200 or not json.loads(await response.read())["id"]:
+                    raise RuntimeError(f"The bare server did not accept a request: {response.status}")
+
+        headers = {"Authorization": f"Bearer {API_KEY}"}
+        async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=in_flight)) as session:
+            await _in_flight(in_flight, requests, send)
+
+
+class OurClient:
+    """``send_sms`` of our asynchronous client, for others each time."""
+
+    def run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        asyncio.run(self._run(server_url, requests, in_flight, recipients_per_request))
+
+    async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
+        from cpaas_provider.api import AsyncCpaasClient
+
+        async def send(number: int) -> None:
+            recipients = phones(recipients_per_request, number * recipients_per_request)
+            await client.send_sms(recipients, SENDER_ID, CONTENT)
+
+        async with AsyncCpaasClient(
+            server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight
+        ) as client:
+            await _in_flight(in_flight, requests, send)
+
+
 class BareTransport:
     """The transport beneath our clients, given one finished request again and again: nothing can be faster on it."""
 
@@ -84,26 +127,37 @@ class BareTransport:
         settings = ClientSettings(server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight)
         request = build(send_sms(phones(recipients_per_request), SENDER_ID, CONTENT), settings)[0]
         transport = AsyncTransport(settings)
-        left = iter(range(requests))
 
-        async def one_after_the_other() -> None:
-            for _ in left:
-                answer = await transport.send(request)
-                if not isinstance(answer, Answer) or answer.status != 200:
-                    raise RuntimeError(f"The bare server did not accept a request: {answer}")
+        async def send(_: int) -> None:
+            answer = await transport.send(request)
+            if not isinstance(answer, Answer) or answer.status != 200:
+                raise RuntimeError(f"The bare server did not accept a request: {answer}")
 
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(in_flight):
-                    group.create_task(one_after_the_other())
+            await _in_flight(in_flight, requests, send)
         finally:
             await transport.aclose()
+
+
+async def _in_flight(in_flight: int, requests: int, send: Callable[[int], Awaitable[None]]) -> None:
+    """Send so many requests, so many at a time."""
+    left = iter(range(requests))
+
+    async def one_after_the_other() -> None:
+        for number in left:
+            await send(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(one_after_the_other())
 
 
 VARIANTS: dict[str, type[Variant]] = {
     "loop": LoopWithOneClient,
     "http": HttpProvidersOperator,
+    "aiohttp": BareAiohttp,
     "transport": BareTransport,
+    "client": OurClient,
 }
 
 
