@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+from airflow.sdk import PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from cpaas_provider.api import bounds
-from cpaas_provider.provider_info import with_documentation
-from cpaas_provider.sensors._start_log import start_line
+from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from cpaas_provider.sensors._delivery_status import DeliverySnapshot
     from cpaas_provider.sensors._send_result import AwaitedSends
     from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
+    from cpaas_provider.triggers.delivery import DeliveryTrigger
 
 # On the triggerer a round is one cheap query for all who wait; on a worker each has its own.
 DEFAULT_ROUND = 1.0
@@ -28,7 +28,6 @@ DEFAULT_TIMEOUT = timedelta(days=1)
 REPORT_KEY = "report"
 """The XCom with the report of a sensor that fails."""
 
-_SLACK = timedelta(minutes=5)
 _FIGURES = (
     "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered, {in_flight:,} in flight and "
     "{unreported:,} unreported."
@@ -39,7 +38,7 @@ _ENDS = {
 }
 
 
-class DeliverySensor(BaseSensorOperator):
+class DeliverySensor(DeferrableSensor):
     """Wait until messages are delivered, by the delivery reports in the provider's database.
 
     Without ``min_delivered`` the sensor succeeds once every recipient has a final status, delivered or not. With
@@ -89,38 +88,19 @@ class DeliverySensor(BaseSensorOperator):
         timeout: timedelta | float = DEFAULT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        deferrable = is_deferrable(deferrable)
         if poke_interval is None:
             poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
         _check_bounds(kwargs.get("task_id"), poke_interval, results_path)
-        kwargs = with_documentation(type(self), "sensors", kwargs)
-        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.send_result = send_result
         self.min_delivered = min_delivered
         self.results_path = results_path
-        self.deferrable = deferrable
         if min_delivered is not None and not _is_ratio(min_delivered):
             raise ValueError(f"{self}: min_delivered must be a number above 0 and up to 1; it is {min_delivered!r}.")
         self._snapshot: DeliverySnapshot | None = None
         self._trigger_result: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
-
-    def execute(self, context: Context) -> Any:
-        """Wait, on a worker or on the triggerer."""
-        share = (
-            "a final status of every recipient"
-            if self.min_delivered is None
-            else f"delivery to a share of {self.min_delivered:g} of the recipients"
-        )
-        self.log.info("%s", start_line(self, share, "the database of delivery reports", self.poke_interval))
-        on_worker = super().execute
-        return self._to_its_end(context, lambda: self._defer(context) if self.deferrable else on_worker(context))
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after the trigger, also where it ended without an event."""
-        resume = super().resume_execution
-        return self._to_its_end(context, lambda: resume(next_method, next_kwargs, context))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Read the database once."""
@@ -143,19 +123,31 @@ class DeliverySensor(BaseSensorOperator):
             raise AirflowSensorTimeout
         return self._conclude(context, event)
 
-    def _to_its_end(self, context: Context, wait: Callable[[], Any]) -> Any:
-        """Report the delivery figures where Airflow only reports that a sensor timed out, or skips softly."""
-        kind: type[AirflowException] = AirflowSensorTimeout
-        try:
-            return wait()
-        except AirflowSkipException as skip:
-            ended_by = skip.__cause__
-            if ended_by is not None and not isinstance(ended_by, AirflowSensorTimeout):
-                raise AirflowSkipException(str(ended_by)) from None
-            kind = AirflowSkipException
-        except AirflowSensorTimeout:
-            pass
-        return self._time_out(context, kind)
+    def _awaited(self) -> tuple[str, str]:
+        share = (
+            "a final status of every recipient"
+            if self.min_delivered is None
+            else f"delivery to a share of {self.min_delivered:g} of the recipients"
+        )
+        return share, "the database of delivery reports"
+
+    def _trigger(self, deadline: str) -> DeliveryTrigger:
+        from cpaas_provider.triggers.delivery import DeliveryTrigger
+
+        sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
+        if sent.without_count:
+            raise AirflowException(
+                "The database could not be read, so the number of recipients to wait for is unknown. Nothing was "
+                "changed. A retry of the task reads it again."
+            )
+        return DeliveryTrigger(
+            campaigns=list(sent.campaigns),
+            expected=sent.expected,
+            min_delivered=self.min_delivered,
+            deadline=deadline,
+            poke_interval=self.poke_interval,
+            unknown=list(sent.unknown),
+        )
 
     def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
         """End the wait after a last read, which may show the final result after all."""
@@ -168,40 +160,6 @@ class DeliverySensor(BaseSensorOperator):
         if result["outcome"] == DONE:
             return self._conclude(context, result)
         raise kind(self._failure(context, result))
-
-    def _defer(self, context: Context) -> Any:
-        """Read once before deferring: a wait that is over needs no trigger."""
-        from cpaas_provider.triggers.delivery import DeliveryTrigger
-
-        try:
-            first = self.poke(context)
-        except AirflowFailException as error:
-            # Airflow softens failures of execute() and of a resumed task, but not of this one.
-            if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(str(error)) from error
-            raise
-        if isinstance(first, PokeReturnValue):
-            return first.xcom_value
-        sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
-        if sent.without_count:
-            raise AirflowException(
-                "The database could not be read, so the number of recipients to wait for is unknown. Nothing was "
-                "changed. A retry of the task reads it again."
-            )
-        self.defer(
-            trigger=DeliveryTrigger(
-                campaigns=list(sent.campaigns),
-                expected=sent.expected,
-                min_delivered=self.min_delivered,
-                deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
-                poke_interval=self.poke_interval,
-                unknown=list(sent.unknown),
-            ),
-            method_name="execute_complete",
-            # The trigger keeps the deadline; this ends the wait where no triggerer is running.
-            timeout=timedelta(seconds=self.timeout) + _SLACK,
-        )
-        return None
 
     def _read_status(self, context: Context) -> DeliverySnapshot | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+from airflow.sdk import PokeReturnValue, timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from cpaas_provider.api import bounds
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
-from cpaas_provider.sensors._start_log import start_line
+from cpaas_provider.provider_info import DEFAULT_CONN_ID
+from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
+    from cpaas_provider.triggers.otp import OtpStatusTrigger
 
 DEFAULT_POKE_INTERVAL = 10.0
 # No passcode outlives 60 minutes (INTERFACE.md 4.4).
 DEFAULT_TIMEOUT = 3660.0
 
-_SLACK = timedelta(minutes=5)
 _FAILURES = {
     "expired": "OTP expired: the code was not entered in time (status {status_desc}).",
     "expired by clock": (
@@ -36,7 +36,7 @@ _FAILURES = {
 _TIMED_OUT = "OTP wait timed out after {timeout:g} s: the passcode is still pending. Raise timeout to wait longer."
 
 
-class OtpStatusSensor(BaseSensorOperator):
+class OtpStatusSensor(DeferrableSensor):
     """Wait until a one-time passcode is verified.
 
     The sensor succeeds when the passcode is verified. It fails without a retry when the passcode is expired, revoked or
@@ -90,61 +90,13 @@ class OtpStatusSensor(BaseSensorOperator):
             bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES))("expires_in", expires_in)
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
-        kwargs = with_documentation(type(self), "sensors", kwargs)
-        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        super().__init__(deferrable=is_deferrable(deferrable), poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.otp_id = otp_id
         self.expires_in = expires_in
         self.success_statuses = success_statuses
         self.failure_statuses = failure_statuses
         self.fail_if_not_verified = fail_if_not_verified
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = deferrable
         self.cpaas_conn_id = cpaas_conn_id
-
-    def execute(self, context: Context) -> Any:
-        """Wait, on a worker or on the triggerer."""
-        place = f"its record on connection {self.cpaas_conn_id!r}"
-        self.log.info("%s", start_line(self, f"passcode {self.otp_id} to be verified", place, self.poke_interval))
-        on_worker = super().execute
-        return self._to_its_end(lambda: self._begin_deferred(context) if self.deferrable else on_worker(context))
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after the trigger, also where it ended without an event."""
-        resume = super().resume_execution
-        return self._to_its_end(lambda: resume(next_method, next_kwargs, context))
-
-    def _to_its_end(self, wait: Callable[[], Any]) -> Any:
-        """Report the passcode's outcome where Airflow only reports that a sensor timed out, or skips softly."""
-        timed_out = _TIMED_OUT.format(timeout=self.timeout)
-        kind: type[AirflowException] = AirflowSensorTimeout
-        try:
-            return wait()
-        except AirflowSkipException as skip:
-            ended_by = skip.__cause__
-            if ended_by is not None and not isinstance(ended_by, AirflowSensorTimeout):
-                raise AirflowSkipException(str(ended_by)) from None
-            kind = AirflowSkipException
-        except AirflowSensorTimeout:
-            pass
-        if self.fail_if_not_verified:
-            raise kind(timed_out)
-        self.log.warning("%s", timed_out)
-        return {"outcome": "timed_out", "id": self.otp_id, "status": None, "status_desc": None}
-
-    def _begin_deferred(self, context: Context) -> Any:
-        first = self._first_poke(context)
-        return first.xcom_value if isinstance(first, PokeReturnValue) else self._defer()
-
-    def _first_poke(self, context: Context) -> bool | PokeReturnValue:
-        """Read once before deferring: a final passcode needs no trigger."""
-        try:
-            return self.poke(context)
-        except AirflowFailException as error:
-            # Airflow softens failures of execute() and of a resumed task, but not of this one.
-            if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(str(error)) from error
-            raise
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Read the record once."""
@@ -166,24 +118,28 @@ class OtpStatusSensor(BaseSensorOperator):
             raise AirflowException("The trigger returned no outcome of the passcode. A retry of the task waits again.")
         return self._conclude(event)
 
-    def _defer(self) -> None:
+    def _awaited(self) -> tuple[str, str]:
+        return f"passcode {self.otp_id} to be verified", f"its record on connection {self.cpaas_conn_id!r}"
+
+    def _trigger(self, deadline: str) -> OtpStatusTrigger:
         from cpaas_provider.triggers.otp import OtpStatusTrigger
 
-        criteria = self._criteria()
-        self.defer(
-            trigger=OtpStatusTrigger(
-                cpaas_conn_id=self.cpaas_conn_id,
-                otp_id=self.otp_id,
-                deadline=(timezone.utcnow() + timedelta(seconds=self.timeout)).isoformat(),
-                poke_interval=self.poke_interval,
-                expires_in=criteria.expires_in,
-                success_statuses=None if self.success_statuses is None else list(self.success_statuses),
-                failure_statuses=None if self.failure_statuses is None else list(self.failure_statuses),
-            ),
-            method_name="execute_complete",
-            # The trigger keeps the deadline; this ends the wait where no triggerer is running.
-            timeout=timedelta(seconds=self.timeout) + _SLACK,
+        return OtpStatusTrigger(
+            cpaas_conn_id=self.cpaas_conn_id,
+            otp_id=self.otp_id,
+            deadline=deadline,
+            poke_interval=self.poke_interval,
+            expires_in=self._criteria().expires_in,
+            success_statuses=None if self.success_statuses is None else list(self.success_statuses),
+            failure_statuses=None if self.failure_statuses is None else list(self.failure_statuses),
         )
+
+    def _time_out(self, context: Context, kind: type[AirflowException]) -> dict[str, Any]:
+        message = _TIMED_OUT.format(timeout=self.timeout)
+        if self.fail_if_not_verified:
+            raise kind(message)
+        self.log.warning("%s", message)
+        return {"outcome": "timed_out", "id": self.otp_id, "status": None, "status_desc": None}
 
     def _criteria(self) -> OtpCriteria:
         from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria
