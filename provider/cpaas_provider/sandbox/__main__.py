@@ -14,7 +14,7 @@ from typing import Any
 from cpaas_provider.sandbox.core.account import MAX_MONEY
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.core.database import UnusableDatabaseError
-from cpaas_provider.sandbox.core.settings import SETTINGS
+from cpaas_provider.sandbox.core.settings import SETTINGS, read_setting
 from cpaas_provider.sandbox.server import bind, make_server, url_of
 
 # option -> the setting it sets, and the variable it may come from
@@ -51,14 +51,13 @@ def _setting(text: str) -> tuple[str, Any]:
     name, mark, value = text.partition("=")
     if not mark or name not in SETTINGS:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with one of: {', '.join(SETTINGS)}")
-    default = SETTINGS[name].default
     try:
-        read = value if isinstance(default, str) else _json_word(name, value)
-        if isinstance(default, float) and isinstance(read, int) and not isinstance(read, bool):
-            read = float(read)
-        return name, SETTINGS[name].read(read)
+        return name, read_setting(name, value if isinstance(SETTINGS[name].default, str) else json.loads(value.lower()))
+    except json.JSONDecodeError:
+        wanted = "true or false" if isinstance(SETTINGS[name].default, bool) else "a number"
+        raise argparse.ArgumentTypeError(f"{name}: must be {wanted}") from None
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{name}: {error}") from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _value_of(name: str) -> Callable[[str], Any]:
@@ -66,17 +65,9 @@ def _value_of(name: str) -> Callable[[str], Any]:
     return lambda text: _setting(f"{name}={text}")[1]
 
 
-def _json_word(name: str, value: str) -> Any:
-    try:
-        return json.loads(value.lower())
-    except ValueError:
-        wanted = "true or false" if isinstance(SETTINGS[name].default, bool) else "a number"
-        raise ValueError(f"must be {wanted}") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     choices = "\n".join(
-        f"  {name} = {json.dumps(setting.default)}\n      {setting.means}" for name, setting in SETTINGS.items()
+        f"  {name} = {json.dumps(setting.default)}\n      {setting.description}" for name, setting in SETTINGS.items()
     )
     parser = argparse.ArgumentParser(
         prog="cpaas-sandbox",
@@ -112,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar=name.rpartition("_")[2].upper(),
             type=_value_of(name),
             default=os.environ.get(variable) if variable else None,
-            help=SETTINGS[name].means + (f" (here or in the variable {variable})" if variable else ""),
+            help=(SETTINGS[name].description or "") + (f" (here or in the variable {variable})" if variable else ""),
         )
     parser.add_argument(
         "--allow-remote-callbacks", action="store_true", help="send delivery reports to other hosts, too"

@@ -15,12 +15,10 @@ from cpaas_provider.sandbox.faults import effects
 from cpaas_provider.sandbox.faults.rules import KINDS, Rule, Stage
 from cpaas_provider.sandbox.page import serve_page
 from cpaas_provider.sandbox.reports.dispatcher import Dispatcher
-from cpaas_provider.sandbox.service.exchange import Answer
+from cpaas_provider.sandbox.service.http import Answer, DisconnectedError, Message, Receive, Scope, Send, Wire
 from cpaas_provider.sandbox.service.openapi import document
-from cpaas_provider.sandbox.service.operations import Operation
-from cpaas_provider.sandbox.service.routing import route
+from cpaas_provider.sandbox.service.operations import Operation, route
 from cpaas_provider.sandbox.service.service import Service
-from cpaas_provider.sandbox.service.wire import DisconnectedError, Message, Receive, Scope, Send, Wire
 
 log = logging.getLogger("cpaas_sandbox")
 
@@ -115,11 +113,11 @@ class App:
             return
         if fault is not None and KINDS[fault.kind].stage is Stage.BEFORE:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
-            await effects.BEFORE[fault.kind](wire, fault)
+            await effects.BEFORE[fault.kind](wire, fault.params)
             return
         answer, accepted = self._process(wire, operation, ids, raw, fault)
         if fault is not None and accepted:
-            await effects.AFTER[fault.kind](wire, fault, answer, operation.result)
+            await effects.AFTER[fault.kind](wire, fault.params, answer, operation.result)
         else:
             await wire.answer(answer)
 
@@ -138,7 +136,7 @@ class App:
                 except ServiceError as error:
                     answer, outcome = self.service.refuse(error), "rejected"
                     if fault is not None:
-                        fault.hits -= 1  # it strikes accepted requests only
+                        fault.take_back()  # it hits accepted requests only
                 else:
                     outcome = "accepted"
                     if fault is not None:

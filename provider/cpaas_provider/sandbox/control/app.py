@@ -14,41 +14,32 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control import inbox
-from cpaas_provider.sandbox.control.environment import Money, add_setting_up, add_time_and_money, one_of
+from cpaas_provider.sandbox.control.environment import Money, add_setting_up, add_time_and_money
 from cpaas_provider.sandbox.control.reports import add_reporting
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.faults import rules
-from cpaas_provider.sandbox.service.exchange import dump
+from cpaas_provider.sandbox.core.validation import one_of
+from cpaas_provider.sandbox.faults.rules import KINDS, MAX_RULES, Rule
 from cpaas_provider.sandbox.service.handlers import contacts
+from cpaas_provider.sandbox.service.http import dump
 from cpaas_provider.sandbox.service.operations import NAMES
 
-Kind = Annotated[str, one_of(rules.KINDS)]
-Named = Annotated[str, one_of(("*", *NAMES))]
 View = Annotated[str, one_of(inbox.VIEWS)]
 
 
-class Fault(BaseModel):
-    """A fault to inject; figures of its kind go into `params`, or beside the rest."""
+class Fault(Rule):
+    """A fault to inject into one of the operations or all; parameters go into `params`, or beside the rest."""
 
-    model_config = ConfigDict(extra="allow")
-
-    operation: Named = "*"
-    kind: Kind
-    times: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    rate: Annotated[FiniteFloat, Field(ge=0, le=1)] = 1.0
-    after: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    seed: int | None = None
-    params: dict[str, Any] = {}
+    operation: Annotated[str, one_of(("*", *NAMES))] = "*"
 
 
-Rules = Annotated[list[Fault], Field(max_length=rules.MAX_RULES)]
+Rules = Annotated[list[Fault], Field(max_length=MAX_RULES)]
 
 
 class Scene(BaseModel):
@@ -179,11 +170,6 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         return _unless_known(request, page)
 
 
-def _rule(fault: Fault) -> rules.Rule:
-    params = rules.read_params(fault.kind, fault.params | (fault.model_extra or {}))
-    return rules.Rule(fault.operation, fault.kind, fault.times, fault.rate, fault.after, fault.seed, params)
-
-
 def _faults(app: FastAPI, sandbox: Sandbox) -> None:
     """Add what goes wrong."""
 
@@ -192,20 +178,15 @@ def _faults(app: FastAPI, sandbox: Sandbox) -> None:
         return {
             "faults": [rule.as_json() for rule in sandbox.faults.rules],
             "kinds": {
-                name: {
-                    "stage": kind.stage.value,
-                    "means": kind.means,
-                    "params": {p: d.default for p, d in kind.params.items()},
-                }
-                for name, kind in rules.KINDS.items()
+                name: {"stage": kind.stage.value, "means": kind.means, "params": kind.params}
+                for name, kind in KINDS.items()
             },
         }
 
     @app.post("/_control/faults", status_code=201)
     async def add_fault(fault: Fault) -> dict[str, Any]:
-        rule = _rule(fault)
-        sandbox.faults.add(rule)
-        return rule.as_json()
+        sandbox.faults.add(fault)
+        return fault.as_json()
 
     @app.delete("/_control/faults")
     async def clear_faults() -> dict[str, Any]:
@@ -225,15 +206,14 @@ def _scene(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.put("/_control/scene")
     async def put_scene(scene: Scene) -> dict[str, Any]:
-        rules = [_rule(fault) for fault in scene.faults]
         if scene.settings:
-            sandbox.settings.change(scene.settings)
+            state.change(sandbox, scene.settings)
             state.reload(sandbox)
         if scene.balance is not None:
             sandbox.account.set_balance(scene.balance)
-        sandbox.faults.replace(rules)
+        sandbox.faults.replace(scene.faults)
         return {
-            "faults": [rule.as_json() for rule in rules],
+            "faults": [rule.as_json() for rule in scene.faults],
             "balance": to_amount(sandbox.account.balance),
             "settings": sandbox.settings.as_json(),
         }

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from cpaas_provider.sandbox import scheduler
 from cpaas_provider.sandbox.control.seeding import Seeding, apply_seed
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import DEFAULT_PRICES, MAX_MONEY, to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.core.settings import SETTINGS
-
-
-def one_of(names: Iterable[str]) -> AfterValidator:
-    """Return what holds a string to the names of a table."""
-    known = tuple(names)
-
-    def check(name: str) -> str:
-        if name not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return name
-
-    return AfterValidator(check)
-
+from cpaas_provider.sandbox.core.settings import SETTINGS, choices
+from cpaas_provider.sandbox.core.validation import one_of
 
 Money = Annotated[FiniteFloat, Field(ge=0, le=MAX_MONEY)]
 Price = Annotated[str, one_of(DEFAULT_PRICES)]
@@ -82,12 +69,13 @@ def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
     @app.get("/_control/settings/meaning")
     async def explain_settings() -> dict[str, Any]:
         return {
-            name: {"default": one.default, "means": one.means, "choices": one.choices} for name, one in SETTINGS.items()
+            name: {"default": one.default, "means": one.description, "choices": choices(name)}
+            for name, one in SETTINGS.items()
         }
 
     @app.put("/_control/settings")
     async def put_settings(settings: dict[str, Any]) -> dict[str, Any]:
-        sandbox.settings.change(settings)
+        state.change(sandbox, settings)
         state.reload(sandbox)
         return sandbox.settings.as_json()
 

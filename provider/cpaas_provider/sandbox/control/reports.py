@@ -10,12 +10,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from cpaas_provider.sandbox.control.environment import one_of
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.core.validation import one_of
 from cpaas_provider.sandbox.reports import schedule
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
-from cpaas_provider.sandbox.service.exchange import dump
+from cpaas_provider.sandbox.service.http import dump
 
 Kind = Annotated[str, one_of(OUTCOMES)]
 Limit = Annotated[int, Query(ge=1, le=1000)]

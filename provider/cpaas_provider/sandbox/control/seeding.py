@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.context import Column, Sandbox
-from cpaas_provider.sandbox.core.errors import FieldError
-from cpaas_provider.sandbox.core.patterns import MSISDN_PATTERN
+from cpaas_provider.sandbox.core.validation import Msisdn, in_words
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
-from cpaas_provider.sandbox.service import requests
-from cpaas_provider.sandbox.service.cells import COLUMN_TYPES, cell_schema
 from cpaas_provider.sandbox.service.handlers import contacts
-from cpaas_provider.sandbox.service.schema import compile_schema
+from cpaas_provider.sandbox.service.requests import COLUMN_TYPES, row_body
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
-Number = Annotated[str, Field(pattern=MSISDN_PATTERN)]
 
 
 class _Strict(BaseModel):
@@ -53,7 +49,7 @@ class SeedRow(_Strict):
 class Lookup(_Strict):
     """What a look-up of a number answers; fields left out are derived from the number."""
 
-    phone: Number
+    phone: Msisdn
     operator: str | None = None
     country: str | None = None
     ported: bool | None = None
@@ -83,14 +79,15 @@ def _check_columns(columns: list[SeedColumn]) -> list[Column]:
     return [Column(column.id, column.name, column.type, tuple(column.options)) for column in columns]
 
 
-def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) -> None:
-    cells = {column.id: cell_schema(column, sandbox.settings["number_cells"]) for column in columns}
-    check = compile_schema(requests.row_columns(cells))
-    for index, row in enumerate(rows):
-        errors: list[FieldError] = []
-        check({"columns": row.columns}, f"rows.{index}", errors)
-        if errors:
-            raise ValueError("; ".join(f"{error.field}: {error.message}" for error in errors))
+def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) -> list[dict[str, Any]]:
+    """Return the cells of each row as they are stored; raise ValueError where one is not valid."""
+    body: Any = list.__class_getitem__(row_body(columns, sandbox.settings.number_cells))
+    check: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(body)
+    try:
+        checked = check.validate_python([{"columns": row.columns} for row in rows], strict=True)
+    except ValidationError as error:
+        raise ValueError(in_words(error.errors(include_url=False), "rows")) from None
+    return [row["columns"] for row in checked]
 
 
 def _check_outcomes(seeding: Seeding) -> None:
@@ -104,18 +101,18 @@ def apply_seed(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
     """Lay everything in and return how much; raise ValueError, having changed nothing, where something is wrong."""
     present = list(sandbox.table.columns.values())
     columns = present if seeding.columns is None else _check_columns(seeding.columns)
-    _check_rows(sandbox, columns, seeding.rows)
+    rows = _check_rows(sandbox, columns, seeding.rows)
     _check_outcomes(seeding)
     try:
         with sandbox.database.transaction():
-            _insert(sandbox, seeding, columns)
+            _insert(sandbox, seeding, columns, rows)
     finally:
         state.reload(sandbox)
     sown = {name: len(getattr(seeding, name) or []) for name in type(seeding).model_fields}
     return sown | {"outcomes": sum(map(len, seeding.outcomes.values()))}
 
 
-def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
+def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: list[dict[str, Any]]) -> None:
     database = sandbox.database
     if seeding.columns is not None:
         database.empty(["contacts"])
@@ -123,10 +120,10 @@ def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column]) -> None:
         state.reload(sandbox)
     for template in seeding.templates:
         state.save_template(database, template.model_dump())
-    for row in seeding.rows:
+    for row, cells in zip(seeding.rows, rows, strict=True):
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
             raise ValueError(f"rows: there already is a row {row.id}")
-        contacts.add_row(sandbox, row.columns, row.id)
+        contacts.add_row(sandbox, cells, row.id)
     answers = [(one.phone, json.dumps(one.model_dump(exclude={"phone"}, exclude_none=True))) for one in seeding.lookups]
     database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", answers)
     forced: list[tuple[str, str, str]] = [

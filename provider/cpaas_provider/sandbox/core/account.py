@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from cpaas_provider.sandbox.core.database import Database
@@ -43,9 +42,8 @@ class Account:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        kept = database.row("SELECT value FROM keep WHERE name = 'prices'")
-        self.prices: dict[str, int] = json.loads(kept["value"]) if kept else {}
-        if not kept:
+        self.prices: dict[str, int] = database.load("prices") or {}
+        if not self.prices:
             self.reset()
 
     def reset(self, keep_prices: bool = False) -> None:
@@ -53,33 +51,26 @@ class Account:
         if not keep_prices:
             self.set_prices(DEFAULT_PRICES)
         self.set_balance(DEFAULT_BALANCE)
-        self._save("charged", 0)
-
-    def _save(self, name: str, value: int) -> None:
-        self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES (?, ?)", [name, value])
-
-    def _saved(self, name: str) -> int:
-        return self._database.number("SELECT value FROM keep WHERE name = ?", [name])
+        self._database.save("charged", 0)
 
     @property
     def balance(self) -> int:
         """The money there is, in units."""
-        return self._saved("balance")
+        return int(self._database.load("balance"))
 
     @property
     def charged(self) -> int:
         """All that was charged and not refunded, in units."""
-        return self._saved("charged")
+        return int(self._database.load("charged"))
 
     def set_balance(self, amount: float) -> None:
         """Put the balance at an amount."""
-        self._save("balance", to_units(amount))
+        self._database.save("balance", to_units(amount))
 
     def set_prices(self, prices: dict[str, float]) -> None:
         """Change the prices named."""
         self.prices = self.prices | {name: to_units(price) for name, price in prices.items()}
-        value = json.dumps(self.prices)
-        self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('prices', ?)", [value])
+        self._database.save("prices", self.prices)
 
     def charge(self, units: int) -> Charge:
         """Take money for a request; refuse it whole where there is not enough."""
@@ -95,5 +86,5 @@ class Account:
         self._move(-units, self.balance)
 
     def _move(self, units: int, before: int) -> None:
-        self._save("balance", before - units)
-        self._save("charged", self.charged + units)
+        self._database.save("balance", before - units)
+        self._database.save("charged", self.charged + units)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import time
 
 from cpaas_provider.sandbox.core.database import Database
@@ -23,11 +22,9 @@ class Clock:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        kept = database.row("SELECT value FROM keep WHERE name = 'clock'")
-        self.offset: float = 0.0
-        self.frozen_at: float | None = None
-        if kept:
-            self.offset, self.frozen_at = json.loads(kept["value"])
+        self.offset: float
+        self.frozen_at: float | None
+        self.offset, self.frozen_at = database.load("clock") or (0.0, None)
 
     def now(self) -> float:
         """Return the present moment in seconds since 1970."""
@@ -57,5 +54,4 @@ class Clock:
         return {"now": timestamp(self.now()), "frozen": self.frozen_at is not None, "offset_seconds": self.offset}
 
     def _save(self) -> None:
-        value = json.dumps([self.offset, self.frozen_at])
-        self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('clock', ?)", [value])
+        self._database.save("clock", [self.offset, self.frozen_at])

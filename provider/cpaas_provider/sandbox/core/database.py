@@ -5,6 +5,7 @@ Everything runs on the server's one event loop, so one connection serves all and
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,11 @@ from typing import Any
 
 Row = dict[str, Any]
 
-VERSION = 3
+VERSION = 4
 
 # Money is kept in whole ten-thousandths, moments in seconds since 1970.
 TABLES = """
-CREATE TABLE IF NOT EXISTS keep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS messages (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, channel TEXT NOT NULL, sender_id TEXT NOT NULL, from_name TEXT,
@@ -65,27 +66,23 @@ CREATE TABLE IF NOT EXISTS outcomes (
 
 # The reports of version 1 were given up within seconds; none is worth carrying over.
 _FROM_1 = """
-BEGIN IMMEDIATE;
 DROP TABLE callbacks;
 DELETE FROM counters WHERE name LIKE 'callbacks.%';
 ALTER TABLE deliveries ADD COLUMN reason TEXT;
 ALTER TABLE airtime ADD COLUMN reason TEXT;
-PRAGMA user_version = 3;
-COMMIT;
 """
 _FROM_2 = """
-BEGIN IMMEDIATE;
 ALTER TABLE reports RENAME COLUMN door TO endpoint;
 UPDATE reports SET origin = 'resent' WHERE origin = 'repeat';
-PRAGMA user_version = 3;
-COMMIT;
 """
+_FROM_3 = "ALTER TABLE keep RENAME TO state;"
 
-_EARLIER = {1: _FROM_1, 2: _FROM_2}
+# version -> what makes it the present one
+_EARLIER = {1: _FROM_1 + _FROM_3, 2: _FROM_2 + _FROM_3, 3: _FROM_3}
 
 # What the service holds of its customers' doings; the rest is how it was set up.
 TRAFFIC = ("messages", "deliveries", "otps", "airtime", "lookups", "reports", "counters")
-SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "keep")
+SEEDED = ("contacts", "templates", "seeded_lookups", "outcomes", "state")
 
 
 class UnusableDatabaseError(Exception):
@@ -110,7 +107,8 @@ class Database:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         if version in _EARLIER:
-            self._connection.executescript(_EARLIER[version])
+            script = f"BEGIN IMMEDIATE;\n{_EARLIER[version]}\nPRAGMA user_version = {VERSION};\nCOMMIT;"
+            self._connection.executescript(script)
         self._connection.executescript(TABLES)
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -149,6 +147,15 @@ class Database:
         """Return the first value of the first row as a whole number, 0 where there is none."""
         found = self._connection.execute(sql, values).fetchone()
         return int(found[0] or 0) if found else 0
+
+    def load(self, name: str) -> Any:
+        """Return a named value, None where there is none."""
+        found = self.row("SELECT value FROM state WHERE name = ?", [name])
+        return json.loads(found["value"]) if found else None
+
+    def save(self, name: str, value: Any) -> None:
+        """Store a named value."""
+        self.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", [name, json.dumps(value)])
 
     def empty(self, tables: Iterable[str]) -> None:
         """Delete every row of the tables named."""

@@ -2,205 +2,184 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cpaas_provider.sandbox.core.database import Database
 from cpaas_provider.sandbox.core.hosts import is_loopback
-from cpaas_provider.sandbox.core.patterns import URL_PATTERN
+from cpaas_provider.sandbox.core.validation import URL, in_words
 
-MASK = "********"
-MAX_CONCURRENCY = 64
-MAX_TIMEOUT_SECONDS = 30.0
-REPORT_FORMATS = ("status", "status_object", "event", "event_data")
-EVENT_FORMATS = ("event", "event_data")
+_MASK = "********"
 _DAY = 86_400
+_OWN_HEADERS = ("host", "connection", "user-agent", "expect", "upgrade", "te")
 
 
-def _refuse_marks(value: str) -> None:
+def _check_marks(value: str) -> str:
     if value.count("name") != 1 or not value.replace("name", "", 1).strip():
         raise ValueError("must be the word name between marks, such as {name}")
     if not all(value.split("name")) or len(value) > 20:
         raise ValueError("must have a mark before and after the word name, at most 20 characters in all")
+    return value
 
 
-def _refuse_url(value: str) -> None:
-    if value and not re.fullmatch(URL_PATTERN, value):
+def _check_url(value: str) -> str:
+    if value and not re.fullmatch(URL, value):
         raise ValueError("must be an absolute http or https URL, or empty for none")
+    return value
 
 
-def _refuse_secret(value: str) -> None:
+def _check_secret(value: str) -> str:
     if value and not re.fullmatch("[!-~]{8,200}", value):
         raise ValueError("must be 8 to 200 printable ASCII characters without spaces, or empty for none")
     if value and not value.strip("*"):
         raise ValueError("must be the secret itself, not its mask of asterisks")
+    return value
 
 
-def _refuse_header(value: str) -> None:
+def _check_header(value: str) -> str:
     if not re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,63}", value):
         raise ValueError("must be a header's name: a letter, then letters, digits and dashes, at most 64 in all")
-    if value.lower() in ("host", "connection", "user-agent", "expect", "upgrade", "te") or value.lower().startswith(
-        ("content-", "transfer-")
-    ):
+    if value.lower() in _OWN_HEADERS or value.lower().startswith(("content-", "transfer-")):
         raise ValueError("must be a header without another meaning")
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One choice: its default, what it may be, and what it means; ``refuse`` looks at a text."""
-
-    default: Any
-    means: str
-    choices: tuple[str, ...] = ()
-    least: float = 0
-    most: float = 0
-    refuse: Callable[[str], None] | None = None
-    secret: bool = False
-
-    def read(self, value: Any) -> Any:
-        """Return the value where it is allowed; raise ValueError with what is."""
-        if self.choices:
-            if value not in self.choices:
-                raise ValueError(f"must be one of {', '.join(self.choices)}")
-        elif isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise ValueError("must be true or false")
-        elif self.refuse:
-            if not isinstance(value, str):
-                raise ValueError("must be a string")
-            self.refuse(value)
-        else:
-            whole = isinstance(self.default, int)
-            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-                raise ValueError("must be a whole number" if whole else "must be a number")
-            if not self.least <= value <= self.most:
-                raise ValueError(f"must be from {self.least:.12g} to {self.most:.12g}")
-        return value
+Format = Literal["status", "status_object", "event", "event_data"]
+Seconds = Annotated[float, Field(ge=0, le=_DAY)]
+Rate = Annotated[float, Field(ge=0, le=1)]
 
 
-def _rate(means: str) -> Setting:
-    return Setting(0.0, means, most=1)
+class Settings(BaseModel):
+    """The present choices."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-SETTINGS: dict[str, Setting] = {
-    "auth_scheme": Setting(
-        "bearer", "accepted form of the API key: 'Bearer <key>', raw, or either", ("bearer", "raw", "either")
-    ),
-    "envelope": Setting(False, "wrap results as {status, type, message, data}"),
-    "otp_status_mode": Setting(
-        "lifecycle", "lifecycle: SENT, VERIFIED, ...; sent: the status is SENT throughout", ("lifecycle", "sent")
-    ),
-    "revoked_otps": Setting(
-        "status", "status: a revoked passcode is readable as REVOKED; gone: it is 404", ("status", "gone")
-    ),
-    "otp_max_attempts": Setting(5, "wrong codes until a passcode has FAILED", least=1, most=100),
-    "insufficient_balance": Setting(
-        "402", "402: HTTP 402; under_200: the error body with HTTP 200", ("402", "under_200")
-    ),
-    "delete_body": Setting(
-        "message", "what DELETE returns: a message, the record, or nothing (204)", ("message", "record", "empty")
-    ),
-    "unknown_fields": Setting(
-        "ignore", "request fields that the interface document does not have", ("ignore", "reject")
-    ),
-    "number_cells": Setting(
-        "number", "NUMBER cells: a JSON number only, or also digits in a string", ("number", "number_or_string")
-    ),
-    "name_refused_recipients": Setting(True, "a request rejected for some recipients names them in errors"),
-    "refused_recipients": Setting(
+    auth_scheme: Literal["bearer", "raw", "either"] = Field(
+        "bearer", description="accepted form of the API key: 'Bearer <key>', raw, or either"
+    )
+    envelope: bool = Field(False, description="wrap results as {status, type, message, data}")
+    otp_status_mode: Literal["lifecycle", "sent"] = Field(
+        "lifecycle", description="lifecycle: SENT, VERIFIED, ...; sent: the status is SENT throughout"
+    )
+    revoked_otps: Literal["status", "gone"] = Field(
+        "status", description="status: a revoked passcode is readable as REVOKED; gone: it is 404"
+    )
+    otp_max_attempts: int = Field(5, ge=1, le=100, description="wrong codes until a passcode has FAILED")
+    insufficient_balance: Literal["402", "under_200"] = Field(
+        "402", description="402: HTTP 402; under_200: the error body with HTTP 200"
+    )
+    delete_body: Literal["message", "record", "empty"] = Field(
+        "message", description="what DELETE returns: a message, the record, or nothing (204)"
+    )
+    unknown_fields: Literal["ignore", "reject"] = Field(
+        "ignore", description="request fields that the interface document does not have"
+    )
+    number_cells: Literal["number", "number_or_string"] = Field(
+        "number", description="NUMBER cells: a JSON number only, or also digits in a string"
+    )
+    name_refused_recipients: bool = Field(
+        True, description="a request rejected for some recipients names them in errors"
+    )
+    refused_recipients: Literal["reject", "leave_out"] = Field(
         "reject",
-        "a request with a refused recipient is rejected, or accepted for the others with errors beside the record",
-        ("reject", "leave_out"),
-    ),
-    "placeholder_format": Setting(
-        "{name}", "notation of a placeholder, with the word name in it", refuse=_refuse_marks
-    ),
-    "max_recipients": Setting(1000, "maximum recipients in one request", least=1, most=100_000),
-    "airtime_guard_seconds": Setting(300.0, "same amount, same recipient within this time: duplicate", most=86_400),
-    "airtime_sent_seconds": Setting(1.0, "seconds until a pending purchase is sent", most=86_400),
-    "airtime_final_seconds": Setting(2.0, "seconds from the creation of a purchase until it is final", most=86_400),
-    "callback_shape": Setting("status", "form of the reports to a request's callback", REPORT_FORMATS),
-    "webhook_url": Setting("", "the account's webhook, which gets every final report; empty: none", refuse=_refuse_url),
-    "webhook_secret": Setting("", "secret that signs reports to the webhook", refuse=_refuse_secret, secret=True),
-    "webhook_shape": Setting("event", "form of the reports to the webhook", EVENT_FORMATS),
-    "signature_header": Setting("X-Signature", "header that carries the webhook's signature", refuse=_refuse_header),
-    "report_delay_seconds": Setting(0.0, "delay of final reports, in seconds", most=_DAY),
-    "report_engagement_seconds": Setting(
-        0.0, "delay of openings and clicks after the previous report, in seconds", most=_DAY
-    ),
-    "report_in_flight": Setting(False, "callbacks also get a report with status sent, before the final report"),
-    "report_timeout_seconds": Setting(
-        5.0, "maximum wait for one acknowledgement, in seconds", least=0.1, most=MAX_TIMEOUT_SECONDS
-    ),
-    "report_concurrency": Setting(8, "maximum reports in flight", least=1, most=MAX_CONCURRENCY),
-    "report_interval_seconds": Setting(
-        3600.0, "seconds until a report that was not acknowledged is sent again", least=0.05, most=_DAY
-    ),
-    "report_attempts": Setting(25, "attempts to send a report, the first included", least=1, most=1000),
-    "report_window_seconds": Setting(
-        float(_DAY), "no retry of a report later than this after its first attempt, in seconds", most=30 * _DAY
-    ),
-    "report_seed": Setting(0, "seed of the random outcomes below, with the recipient", most=10**9),
-    "report_undelivered_rate": _rate("share of SMS recipients whose message is undelivered"),
-    "report_bounced_rate": _rate("share of email recipients whose message bounces"),
-    "report_failed_rate": _rate("share of airtime recipients whose purchase fails"),
-    "report_opened_rate": _rate("share of delivered emails that are opened"),
-    "report_clicked_rate": _rate("share of delivered emails and trackable SMS whose link is clicked"),
-    "report_duplicate_rate": _rate("share of reports sent twice or three times"),
-    "report_repeat_rate": _rate("share of acknowledged reports that are sent once more after the interval"),
-    "report_disorder": _rate("share of recipients whose reports arrive in reverse order and mixed with others"),
-}
-
-
-def _check_together(values: Mapping[str, Any], allow_remote: bool) -> None:
-    """Raise ValueError where choices that are each allowed make no sense together."""
-    url = values["webhook_url"]
-    if url and not values["webhook_secret"]:
-        raise ValueError("webhook_url: also set webhook_secret, which signs its reports")
-    if url and not (allow_remote or is_loopback(url)):
-        raise ValueError("webhook_url: is not on this machine; start the sandbox with --allow-remote-callbacks")
-
-
-class Settings:
-    """The present choices, kept in the database."""
-
-    def __init__(self, database: Database, allow_remote: bool) -> None:
-        self._database = database
-        self._allow_remote = allow_remote
-        self._values = {name: setting.default for name, setting in SETTINGS.items()}
-        kept = database.row("SELECT value FROM keep WHERE name = 'settings'")
-        stored = json.loads(kept["value"]) if kept else {}
-        # a file of another version may know others
-        self._values.update({name: value for name, value in stored.items() if name in SETTINGS})
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        description="a request with a refused recipient is rejected, or accepted for the others with errors beside "
+        "the record",
+    )
+    placeholder_format: Annotated[str, AfterValidator(_check_marks)] = Field(
+        "{name}", description="notation of a placeholder, with the word name in it"
+    )
+    max_recipients: int = Field(1000, ge=1, le=100_000, description="maximum recipients in one request")
+    airtime_guard_seconds: Seconds = Field(300.0, description="same amount, same recipient within this time: duplicate")
+    airtime_sent_seconds: Seconds = Field(1.0, description="seconds until a pending purchase is sent")
+    airtime_final_seconds: Seconds = Field(2.0, description="seconds from the creation of a purchase until it is final")
+    callback_shape: Format = Field("status", description="form of the reports to a request's callback")
+    webhook_url: Annotated[str, AfterValidator(_check_url)] = Field(
+        "", description="the account's webhook, which gets every final report; empty: none"
+    )
+    webhook_secret: Annotated[str, AfterValidator(_check_secret)] = Field(
+        "", description="secret that signs reports to the webhook"
+    )
+    webhook_shape: Literal["event", "event_data"] = Field("event", description="form of the reports to the webhook")
+    signature_header: Annotated[str, AfterValidator(_check_header)] = Field(
+        "X-Signature", description="header that carries the webhook's signature"
+    )
+    report_delay_seconds: Seconds = Field(0.0, description="delay of final reports, in seconds")
+    report_engagement_seconds: Seconds = Field(
+        0.0, description="delay of openings and clicks after the previous report, in seconds"
+    )
+    report_in_flight: bool = Field(
+        False, description="callbacks also get a report with status sent, before the final report"
+    )
+    report_timeout_seconds: float = Field(
+        5.0, ge=0.1, le=30, description="maximum wait for one acknowledgement, in seconds"
+    )
+    report_concurrency: int = Field(8, ge=1, le=64, description="maximum reports in flight")
+    report_interval_seconds: float = Field(
+        3600.0, ge=0.05, le=_DAY, description="seconds until a report that was not acknowledged is sent again"
+    )
+    report_attempts: int = Field(25, ge=1, le=1000, description="attempts to send a report, the first included")
+    report_window_seconds: float = Field(
+        float(_DAY),
+        ge=0,
+        le=30 * _DAY,
+        description="no retry of a report later than this after its first attempt, in seconds",
+    )
+    report_seed: int = Field(0, ge=0, le=10**9, description="seed of the random outcomes below, with the recipient")
+    report_undelivered_rate: Rate = Field(0.0, description="share of SMS recipients whose message is undelivered")
+    report_bounced_rate: Rate = Field(0.0, description="share of email recipients whose message bounces")
+    report_failed_rate: Rate = Field(0.0, description="share of airtime recipients whose purchase fails")
+    report_opened_rate: Rate = Field(0.0, description="share of delivered emails that are opened")
+    report_clicked_rate: Rate = Field(
+        0.0, description="share of delivered emails and trackable SMS whose link is clicked"
+    )
+    report_duplicate_rate: Rate = Field(0.0, description="share of reports sent twice or three times")
+    report_repeat_rate: Rate = Field(
+        0.0, description="share of acknowledged reports that are sent once more after the interval"
+    )
+    report_disorder: Rate = Field(
+        0.0, description="share of recipients whose reports arrive in reverse order and mixed with others"
+    )
 
     def as_json(self) -> dict[str, Any]:
         """Return all choices; a secret is not shown."""
-        return {name: MASK if SETTINGS[name].secret and value else value for name, value in self._values.items()}
+        return self.model_dump() | {"webhook_secret": _MASK if self.webhook_secret else ""}
 
-    def change(self, changes: dict[str, Any]) -> None:
-        """Take over all changes or none; raise ValueError naming every one that is not allowed."""
-        wrong = [f"{name}: no such setting" for name in changes if name not in SETTINGS]
-        read: dict[str, Any] = {}
-        for name, value in changes.items():
-            if name in SETTINGS:
-                try:
-                    read[name] = SETTINGS[name].read(value)
-                except ValueError as error:
-                    wrong.append(f"{name}: {error}")
-        if wrong:
-            raise ValueError("; ".join(wrong))
-        if any(name.startswith("webhook_") for name in read):
-            _check_together(self._values | read, self._allow_remote)
-        self._values.update(read)
-        value = json.dumps(self._values)
-        self._database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('settings', ?)", [value])
 
-    def reset(self) -> None:
-        """Return to the defaults."""
-        self.change({name: setting.default for name, setting in SETTINGS.items()})
+SETTINGS = Settings.model_fields
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """Return the words that a setting may be; none where it is not a choice of words."""
+    return get_args(SETTINGS[name].annotation) if isinstance(SETTINGS[name].default, str) else ()
+
+
+def read_setting(name: str, value: Any) -> Any:
+    """Return one setting's value; raise ValueError where it is not allowed."""
+    return getattr(_read({name: value}), name)
+
+
+def _read(values: dict[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(in_words(error.errors(include_url=False, include_input=False))) from None
+
+
+def load_settings(database: Database) -> Settings:
+    """Return the settings of the database; it may be of another version, with settings that are unknown here."""
+    stored = database.load("settings") or {}
+    return _read({name: value for name, value in stored.items() if name in SETTINGS})
+
+
+def change_settings(database: Database, settings: Settings, changes: dict[str, Any], allow_remote: bool) -> Settings:
+    """Store and return settings with all the changes; raise ValueError naming every one that is not allowed."""
+    changed = _read(settings.model_dump() | changes)
+    if any(name.startswith("webhook_") for name in changes):
+        if changed.webhook_url and not changed.webhook_secret:
+            raise ValueError("webhook_url: also set webhook_secret, which signs its reports")
+        if changed.webhook_url and not (allow_remote or is_loopback(changed.webhook_url)):
+            raise ValueError("webhook_url: is not on this machine; start the sandbox with --allow-remote-callbacks")
+    database.save("settings", changed.model_dump())
+    return changed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from typing import Any
 
@@ -13,7 +12,7 @@ from cpaas_provider.sandbox.core.clock import Clock
 from cpaas_provider.sandbox.core.context import Column, Options, Sandbox, Table
 from cpaas_provider.sandbox.core.counters import Counters
 from cpaas_provider.sandbox.core.database import SEEDED, TRAFFIC, Database
-from cpaas_provider.sandbox.core.settings import Settings
+from cpaas_provider.sandbox.core.settings import Settings, change_settings, load_settings
 from cpaas_provider.sandbox.core.wakeup import WakeUp
 
 
@@ -21,17 +20,21 @@ def open_sandbox(options: Options) -> Sandbox:
     """Return a sandbox with the state of the database file, or a new one."""
     database = Database(options.database)
     clock = Clock(database)
-    settings = Settings(database, options.allow_remote_callbacks)
-    settings.change(options.settings)
-    is_new = database.row("SELECT 1 FROM keep WHERE name = 'table'") is None
+    settings = change_settings(database, load_settings(database), options.settings, options.allow_remote_callbacks)
     account = Account(database)
-    if is_new:
+    if database.load("table") is None:
         _set_balance(account, options)
         _insert_defaults(database, clock)
     wakeups = (WakeUp(clock), WakeUp(clock))
     sandbox = Sandbox(options, database, clock, settings, account, Counters(database), *wakeups, _read_table(database))
     reload(sandbox)
     return sandbox
+
+
+def change(sandbox: Sandbox, changes: dict[str, Any]) -> None:
+    """Change settings, all or none; raise ValueError naming every one that is not allowed."""
+    allow_remote = sandbox.options.allow_remote_callbacks
+    sandbox.settings = change_settings(sandbox.database, sandbox.settings, changes, allow_remote)
 
 
 def _set_balance(account: Account, options: Options) -> None:
@@ -48,11 +51,9 @@ def _insert_defaults(database: Database, clock: Clock) -> None:
 
 def save_columns(database: Database, clock: Clock, columns: list[Column], updated: float | None = None) -> None:
     """Store the table's columns."""
-    stored = database.row("SELECT value FROM keep WHERE name = 'table'")
-    old = json.loads(stored["value"]) if stored else {"id": uuid.uuid4().hex, "created": clock.now()}
+    old = database.load("table") or {"id": uuid.uuid4().hex, "created": clock.now()}
     shown = [[column.id, column.name, column.type, list(column.options)] for column in columns]
-    value = json.dumps({"id": old["id"], "created": old["created"], "updated": updated, "columns": shown})
-    database.execute("INSERT OR REPLACE INTO keep (name, value) VALUES ('table', ?)", [value])
+    database.save("table", {"id": old["id"], "created": old["created"], "updated": updated, "columns": shown})
 
 
 def save_template(database: Database, template: dict[str, Any]) -> None:
@@ -62,7 +63,7 @@ def save_template(database: Database, template: dict[str, Any]) -> None:
 
 
 def _read_table(database: Database) -> Table:
-    table = json.loads((database.row("SELECT value FROM keep WHERE name = 'table'") or {})["value"])
+    table = database.load("table")
     columns = [Column(id_, name, type_, tuple(options)) for id_, name, type_, options in table["columns"]]
     return Table(table["id"], {column.id: column for column in columns}, table["created"], table["updated"])
 
@@ -92,8 +93,8 @@ def reset(sandbox: Sandbox, keep_seeding: bool = False) -> None:
         sandbox.clock.reset()
         if not keep_seeding:
             sandbox.database.empty(SEEDED)
-            sandbox.settings.reset()
-            sandbox.settings.change(sandbox.options.settings)
+            sandbox.settings = Settings()
+            change(sandbox, sandbox.options.settings)
         sandbox.account.reset(keep_prices=keep_seeding)
         _set_balance(sandbox.account, sandbox.options)
         if not keep_seeding:

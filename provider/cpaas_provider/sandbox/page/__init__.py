@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from cpaas_provider.sandbox.service.wire import Wire
+from cpaas_provider.sandbox.service.http import Answer, Wire
 
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -33,5 +33,5 @@ async def serve_page(wire: Wire) -> bool:
     if found is None:
         return False
     name, content_type = found
-    await wire.raw(200, _read(name), _HEADERS, content_type)
+    await wire.answer(Answer(200, _read(name), _HEADERS, content_type))
     return True

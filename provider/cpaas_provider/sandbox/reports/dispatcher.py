@@ -59,7 +59,7 @@ class Dispatcher:
         """Send until the server ends."""
         database, clock = self._sandbox.database, self._sandbox.clock
         while not self._sandbox.closing.is_set():
-            lanes = self._sandbox.settings["report_concurrency"]
+            lanes = self._sandbox.settings.report_concurrency
             rows = database.rows(_DUE, [clock.now(), lanes * _ROUND_PER_LANE])
             if rows:
                 await self._send(rows, lanes)
@@ -96,7 +96,7 @@ class Dispatcher:
     def _objection(self, row: Row) -> str | None:
         if not (self._sandbox.options.allow_remote_callbacks or is_loopback(row["url"])):
             return "not called: the host is not this machine"
-        if row["endpoint"] == "webhook" and not self._sandbox.settings["webhook_secret"]:
+        if row["endpoint"] == "webhook" and not self._sandbox.settings.webhook_secret:
             return "not called: webhook_secret is no longer set"
         return None
 
@@ -105,8 +105,8 @@ class Dispatcher:
         settings, raw = self._sandbox.settings, row["body"].encode()
         headers = {"content-type": "application/json", "user-agent": "cpaas-sandbox"}
         if row["endpoint"] == "webhook":
-            headers[settings["signature_header"]] = signature(raw, settings["webhook_secret"])
-        limit = settings["report_timeout_seconds"]
+            headers[settings.signature_header] = signature(raw, settings.webhook_secret)
+        limit = settings.report_timeout_seconds
         try:
             async with asyncio.timeout(limit):
                 request = httpx.Request("POST", row["url"], headers=headers, content=raw)
@@ -127,12 +127,10 @@ class Dispatcher:
         if acknowledged:
             self._settle(row, "acknowledged", result, row["due"])
             return
-        interval = settings["report_interval_seconds"]
+        interval = settings.report_interval_seconds
         # by the full hour, not an hour after the answer: repeats do not drift out of the day
         due = row["due"] + interval if row["due"] + interval > now else now + interval
-        over = (
-            row["attempts"] + 1 >= settings["report_attempts"] or due > row["first"] + settings["report_window_seconds"]
-        )
+        over = row["attempts"] + 1 >= settings.report_attempts or due > row["first"] + settings.report_window_seconds
         self._settle(row, "given_up" if over else "pending", result, due)
 
     def _settle(self, row: Row, state: str, result: str, due: float, tried: bool = True) -> None:

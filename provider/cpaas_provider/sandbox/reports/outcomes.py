@@ -68,10 +68,11 @@ class Outcome:
 def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = True) -> Outcome:
     """Return what becomes of a recipient; clicks and openings are drawn only where they can be tracked."""
     settings = sandbox.settings
-    seed = settings["report_seed"]
+    seed = settings.report_seed
 
     def hit(rate: str) -> bool:
-        return bool(settings[rate]) and seeded_uniform(seed, rate, recipient) < settings[rate]
+        share: float = getattr(settings, rate)
+        return share > 0 and seeded_uniform(seed, rate, recipient) < share
 
     good = OUTCOMES[kind][0]
     bad, failure_rate = _FAILURES[kind]

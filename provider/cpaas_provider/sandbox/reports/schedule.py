@@ -65,20 +65,20 @@ class _Target:
 def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator[PlannedReport]:
     """Yield all reports of one recipient of a message sent now."""
     settings, now = sandbox.settings, sandbox.clock.now()
-    if settings["report_in_flight"]:
+    if settings.report_in_flight:
         yield PlannedReport(recipient, IN_FLIGHT, now)
-    final = now + settings["report_delay_seconds"]
+    final = now + settings.report_delay_seconds
     yield PlannedReport(recipient, outcome.statuses[0], final, outcome.reason)
     for status in outcome.statuses[1:]:
-        final += settings["report_engagement_seconds"]
+        final += settings.report_engagement_seconds
         yield PlannedReport(recipient, status, final)
 
 
 def _targets(sandbox: Sandbox, callback: str | None) -> list[_Target]:
     settings = sandbox.settings
-    endpoints = [_Target("callback", callback, settings["callback_shape"])] if callback else []
-    if settings["webhook_url"]:
-        endpoints.append(_Target("webhook", settings["webhook_url"], settings["webhook_shape"]))
+    endpoints = [_Target("callback", callback, settings.callback_shape)] if callback else []
+    if settings.webhook_url:
+        endpoints.append(_Target("webhook", settings.webhook_url, settings.webhook_shape))
     return endpoints
 
 
@@ -118,8 +118,8 @@ def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[Planned
 
 
 def _hit(sandbox: Sandbox, rate: str, purpose: str, recipient: str) -> bool:
-    settings = sandbox.settings
-    return bool(settings[rate]) and seeded_uniform(settings["report_seed"], purpose, recipient) < settings[rate]
+    share: float = getattr(sandbox.settings, rate)
+    return share > 0 and seeded_uniform(sandbox.settings.report_seed, purpose, recipient) < share
 
 
 def disordered(sandbox: Sandbox, recipient: str) -> bool:
@@ -132,7 +132,7 @@ def _more(sandbox: Sandbox, endpoint: str, planned: PlannedReport) -> int:
     purpose = f"duplicate {endpoint} {planned.status}"
     if not _hit(sandbox, "report_duplicate_rate", purpose, planned.recipient):
         return 0
-    seed = sandbox.settings["report_seed"]
+    seed = sandbox.settings.report_seed
     return 2 if seeded_uniform(seed, f"thrice {purpose}", planned.recipient) < _THRICE else 1
 
 
@@ -142,7 +142,7 @@ def _in_order(sandbox: Sandbox, reports: Sequence[PlannedReport]) -> Iterator[tu
     A recipient hit by disorder has all reports late, the last first, and at any place among the others.
     """
     turn = 0
-    seed = sandbox.settings["report_seed"]
+    seed = sandbox.settings.report_seed
     for recipient, group in groupby(reports, key=lambda planned: planned.recipient):
         mine = list(group)
         start = float(turn)
@@ -161,7 +161,7 @@ def repeat(sandbox: Sandbox, row: Row) -> None:
     if row["origin"] != "first" or not _hit(sandbox, "report_repeat_rate", purpose, row["recipient"]):
         return
     now = sandbox.clock.now()
-    due = now + sandbox.settings["report_interval_seconds"]
+    due = now + sandbox.settings.report_interval_seconds
     sandbox.database.execute(_REPEAT, [due, due, now, row["seq"]])
     sandbox.counters.add("reports.booked")
     sandbox.report_wakeup.set_by(due)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.service.operations import OPERATIONS, Operation
+from cpaas_provider.sandbox.service.requests import Schema, describe_text
 from cpaas_provider.sandbox.service.responses import DELETED, SCHEMAS, enveloped, error_response, ref
 from cpaas_provider.sandbox.service.service import Service
 
@@ -32,9 +35,10 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
         name = operation.path.rpartition("{")[2].rstrip("}")
         schema = {"type": "string", "minLength": 1}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
-    for name, schema in (operation.query or {}).get("properties", {}).items():
-        required = name in (operation.query or {})["required"]
-        parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
+    if operation.query is not None:
+        query = TypeAdapter(operation.query).json_schema()
+        for name, schema in query["properties"].items():
+            parameters.append({"name": name, "in": "query", "required": name in query["required"], "schema": schema})
     return parameters
 
 
@@ -44,7 +48,7 @@ def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     A revoked token stays readable as REVOKED. Whoever follows links takes DELETE for the end of a resource, so
     none leads there unless revoking really ends it.
     """
-    body = "$response.body#/data" if sandbox.settings["envelope"] else "$response.body#"
+    body = "$response.body#/data" if sandbox.settings.envelope else "$response.body#"
     by_id = {"parameters": {"id": f"{body}/id"}}
     by_row_id = {"parameters": {"row_id": f"{body}/row/id"}}
     tokens: dict[str, Any] = {
@@ -52,7 +56,7 @@ def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
         "verify": {"operationId": "verify_otp", "requestBody": {"id": f"{body}/id", "token": "0000"}},
         "find": {"operationId": "find_otps", "parameters": {"recipient": f"{body}/recipient"}},
     }
-    if sandbox.settings["revoked_otps"] == "gone":
+    if sandbox.settings.revoked_otps == "gone":
         tokens["revoke"] = {"operationId": "revoke_otp"} | by_id
     rows: dict[str, Any] = {
         "fetch": {"operationId": "get_contact_row"} | by_row_id,
@@ -63,10 +67,10 @@ def _links(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 
 
 def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
-    envelope = sandbox.settings["envelope"]
+    envelope = sandbox.settings.envelope
     result: str | None = operation.result
     if operation.result == "Deleted":
-        result, envelope = DELETED[sandbox.settings["delete_body"]][operation.name], False
+        result, envelope = DELETED[sandbox.settings.delete_body][operation.name], False
     if result is None:
         return {"204": {"description": "Done"}}
     schema = enveloped(ref(result), envelope)
@@ -80,7 +84,7 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     """Return every answer an operation may give, faults of a healthy service included."""
     responses = _success(sandbox, operation)
-    takes_input = operation.body is not None or operation.query is not None
+    takes_input = operation.has_body or operation.query is not None
     if takes_input:
         responses["400"] = error_response("Fields that are missing or not valid, all of them named")
     responses["401"] = error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE})
@@ -89,7 +93,7 @@ def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     if operation.by_id or operation.name == "verify_otp":
         responses["404"] = error_response("No such thing, or a code that does not verify")
     responses["413"] = error_response("Body too large")
-    if operation.body is not None:
+    if operation.has_body:
         responses["415"] = error_response("Content-Type is not application/json")
     responses["429"] = error_response("Too many requests", **{"Retry-After": _RETRY_AFTER})
     responses["503"] = error_response("Unavailable for now", **{"Retry-After": _RETRY_AFTER})
@@ -100,6 +104,18 @@ def _component(operation: Operation) -> str:
     return "".join(word.capitalize() for word in operation.name.split("_")) + "Request"
 
 
+def _body(service: Service, operation: Operation) -> dict[str, Schema]:
+    """Return the schemas of an operation's body as things stand, by name."""
+    adapter, settings = service.adapter(operation), service.sandbox.settings
+    schema = adapter.json_schema(ref_template="#/components/schemas/{model}") if adapter else {}
+    parts = schema.pop("$defs", {})
+    if operation.texts:
+        schema = describe_text(schema, service.templates(operation))
+    if settings.unknown_fields == "reject":
+        schema["additionalProperties"] = False
+    return {**parts, _component(operation): schema}
+
+
 def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
@@ -108,7 +124,7 @@ def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
         "parameters": _parameters(operation),
         "responses": _responses(sandbox, operation),
     }
-    if operation.body is not None:
+    if operation.has_body:
         content = {"application/json": {"schema": ref(_component(operation))}}
         described["requestBody"] = {"required": True, "content": content}
     if operation.deprecated:
@@ -131,10 +147,9 @@ def document(service: Service) -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
         if operation.alias:
             paths.setdefault(operation.alias, {})[operation.method.lower()] = _alias(operation, described)
-        body = service.body_schema(operation)
-        if body is not None:
-            schemas[_component(operation)] = body
-    scheme = _SECURITY["raw" if sandbox.settings["auth_scheme"] == "raw" else "bearer"]
+        if operation.has_body:
+            schemas |= _body(service, operation)
+    scheme = _SECURITY["raw" if sandbox.settings.auth_scheme == "raw" else "bearer"]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Messaging and verification service", "version": "1", "description": _INTRODUCTION},

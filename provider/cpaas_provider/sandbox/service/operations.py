@@ -1,21 +1,19 @@
-"""The fourteen operations of INTERFACE.md section 4 as data: name, place, what they take, who answers."""
+"""The fourteen operations of INTERFACE.md section 4 as data, and which of them a method and path name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.service import requests
-from cpaas_provider.sandbox.service.cells import cell_schema
-from cpaas_provider.sandbox.service.exchange import Request
 from cpaas_provider.sandbox.service.handlers import airtime, contacts, lookup, messages, otp
-from cpaas_provider.sandbox.service.schema import Schema
+from cpaas_provider.sandbox.service.http import Request
 
-Handler = Callable[["Sandbox", Request], Any]
-# What a body may be depends on the present templates and columns.
-BodySchema = Callable[["Sandbox"], Schema]
+Handler = Callable[[Sandbox, Request], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,12 @@ class Operation:
     summary: str
     handler: Handler
     result: str
-    body: BodySchema | None = None
-    query: Schema | None = None
+    body: Any = None
+    query: Any = None
+    row: bool = False
+    """Whether the body is a row of the contact table, of which the type follows the present columns."""
+    texts: str | None = None
+    """The channel of the templates that may be named in place of content."""
     spends: bool = False
     deprecated: bool = False
     alias: str | None = None
@@ -42,47 +44,35 @@ class Operation:
         """Whether the path names one resource."""
         return "{" in self.path
 
+    @property
+    def has_body(self) -> bool:
+        """Whether the request carries a body."""
+        return self.row or self.body is not None
 
-def _templates(sandbox: Sandbox, channel: str) -> list[str]:
-    return [id_ for id_, template in sandbox.templates.items() if template["channel"] in (channel, "any")]
-
-
-def _row_body(sandbox: Sandbox) -> Schema:
-    number_cells = sandbox.settings["number_cells"]
-    cells = {id_: cell_schema(column, number_cells) for id_, column in sandbox.table.columns.items()}
-    return requests.row_columns(cells)
-
-
-_RECIPIENT_QUERY: Schema = {
-    "type": "object",
-    "required": ["recipient"],
-    "properties": {"recipient": requests.msisdn("Recipient whose tokens are listed")},
-}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "buy_airtime", "POST", "/airtime/buy", "4.1", "Buy airtime", airtime.buy, "AirtimePurchase",
-        body=lambda _: requests.BUY_AIRTIME, spends=True, deprecated=True,
+        body=requests.BuyAirtime, spends=True, deprecated=True,
     ),
     Operation(
         "send_email", "POST", "/email/send", "4.2", "Send an email", messages.send_email, "EmailMessage",
-        body=lambda sandbox: requests.send_email(_templates(sandbox, "email")), spends=True,
+        body=requests.SendEmail, texts="email", spends=True,
     ),
     Operation(
         "send_sms", "POST", "/sms/send", "4.3", "Send an SMS", messages.send_sms, "SmsMessage",
-        body=lambda sandbox: requests.send_sms(_templates(sandbox, "sms")), spends=True,
+        body=requests.SendSms, texts="sms", spends=True,
     ),
     Operation(
         "request_otp", "POST", "/otp/request_token", "4.4", "Request an OTP", otp.request_token, "Token",
-        body=lambda _: requests.REQUEST_OTP, spends=True,
+        body=requests.RequestOtp, spends=True,
     ),
     Operation(
-        "verify_otp", "POST", "/otp/verify", "4.5", "Verify an OTP", otp.verify, "Token",
-        body=lambda _: requests.VERIFY_OTP,
+        "verify_otp", "POST", "/otp/verify", "4.5", "Verify an OTP", otp.verify, "Token", body=requests.VerifyOtp,
     ),
     Operation(
         "find_otps", "GET", "/otp/get-by-recipient", "4.7", "Find OTPs by recipient", otp.find, "Tokens",
-        query=_RECIPIENT_QUERY,
+        query=requests.FindOtps,
     ),
     Operation("get_otp", "GET", "/otp/{id}", "4.6", "Fetch an OTP", otp.get, "Token"),
     Operation(
@@ -99,11 +89,11 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "create_contact_row", "POST", "/lists/contact/rows", "4.11", "Create a contact row", contacts.create_row,
-        "RowAndTable", body=_row_body,
+        "RowAndTable", row=True,
     ),
     Operation(
         "update_contact_row", "PATCH", "/lists/contact/rows/{row_id}", "4.12", "Update a contact row",
-        contacts.update_row, "RowAndTable", body=_row_body,
+        contacts.update_row, "RowAndTable", row=True,
     ),
     Operation(
         "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", "4.13", "Delete a contact row",
@@ -111,8 +101,32 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "lookup_phone", "GET", "/lookup/phone", "4.14", "Look a phone number up", lookup.look_up, "PhoneLookup",
-        body=lambda _: requests.LOOKUP_PHONE, spends=True,
+        body=requests.LookupPhone, spends=True,
     ),
 )  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(operation.name for operation in OPERATIONS)
+
+# path, or what comes before the id in it -> method -> operation
+_EXACT: dict[str, dict[str, Operation]] = {}
+_BY_ID: dict[str, dict[str, Operation]] = {}
+for _operation in OPERATIONS:
+    for _path in filter(None, (_operation.path, _operation.alias)):
+        _paths, _key = (_BY_ID, _path.rpartition("/")[0]) if _operation.by_id else (_EXACT, _path)
+        _paths.setdefault(_key, {})[_operation.method] = _operation
+
+
+def route(method: str, raw_path: str) -> tuple[Operation, tuple[str, ...]]:
+    """Return the operation and the ids in its path; 404 and 405 come in the documented shape."""
+    methods, ids = _EXACT.get(raw_path), tuple[str, ...]()
+    if methods is None:
+        parent, _, last = raw_path.rpartition("/")
+        methods, ids = _BY_ID.get(parent) if last else None, (unquote(last),)
+    if methods is None:
+        message = "There is no such path"
+        raise ServiceError(404, message, [FieldError("path", message, "not_found")])
+    if method not in methods:
+        message = f"Method {method} is not allowed here"
+        allowed = {"Allow": ", ".join(sorted(methods))}
+        raise ServiceError(405, message, [FieldError("method", message, "method_not_allowed")], allowed)
+    return methods[method], ids

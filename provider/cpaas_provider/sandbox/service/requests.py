@@ -1,190 +1,250 @@
-"""The request bodies of INTERFACE.md section 4 as data: they describe and check at once (see ``schema``)."""
+"""The request bodies of INTERFACE.md section 4: each type both checks a body and describes it in the document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import datetime as dt
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired
 
-from cpaas_provider.sandbox.core.patterns import EMAIL, EMAIL_PATTERN, MSISDN, MSISDN_PATTERN, URL_PATTERN
-from cpaas_provider.sandbox.service.schema import Schema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    with_config,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing_extensions import TypedDict
 
-NETWORKS = ["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
-CHANNELS = ["sms", "whatsapp"]
-MIN_AIRTIME, MAX_AIRTIME = 50, 500_000
+from cpaas_provider.sandbox.core.context import Column
+from cpaas_provider.sandbox.core.errors import FieldError
+from cpaas_provider.sandbox.core.validation import EMAIL, MSISDN, EmailAddress, Msisdn, WebAddress, Written
 
-
-def _text(description: str, **more: Any) -> Schema:
-    return {"type": "string", "description": description, **more}
-
-
-def msisdn(description: str) -> Schema:
-    """Return the schema of a number: international format, digits, no plus sign."""
-    sentence = "must be a number in international format: 7 to 15 digits without plus sign"
-    return _text(description, pattern=MSISDN_PATTERN, examples=["2348030000001"], **{"x-message": sentence})
-
-
-def email_address(description: str) -> Schema:
-    """Return the schema of one email address."""
-    return _text(
-        description,
-        pattern=EMAIL_PATTERN,
-        examples=["ada@example.com"],
-        **{"x-message": "must be an email address"},
-    )
-
-
-def url(description: str) -> Schema:
-    """Return the schema of a web address."""
-    sentence = "must be an absolute http or https URL"
-    examples = ["http://127.0.0.1:8086/reports"]
-    return _text(description, pattern=URL_PATTERN, examples=examples, **{"x-message": sentence})
-
-
-def _list_of(item: str, description: str, example: str, sentence: str, **more: Any) -> Schema:
-    pattern = f"^{item}(?:, ?{item})*$"
-    return _text(description, pattern=pattern, examples=[example], **more, **{"x-message": sentence})
+Schema = dict[str, Any]
+Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
+Channel = Literal["sms", "whatsapp"]
+Callback = Annotated[WebAddress, Field(description="URL that receives delivery reports")]
+Reference = Annotated[str, Field(max_length=500, description="The caller's own reference", examples=["order-1001"])]
+Content = Annotated[
+    str,
+    Field(min_length=1, description="Message text; required where no template_id is given", examples=["Hello {name}"]),
+]
+TemplateId = Annotated[
+    str, Field(description="Template whose text is sent; required where no content is given", examples=["tpl_welcome"])
+]
 
 
-_CALLBACK = url("URL that receives delivery reports")
-_REFERENCE = _text("The caller's own reference", maxLength=500, examples=["order-1001"])
-_OTP_ID = _text("ID of the OTP token")
-
-PERSONALISATION: Schema = {
-    "type": "array",
-    "description": "What the placeholders stand for, recipient by recipient",
-    "items": {
-        "type": "object",
-        "required": ["to", "substitutions"],
-        "properties": {
-            "to": _text("Recipient"),
-            "substitutions": {"type": "object", "description": "Placeholder name to value"},
-        },
-    },
-}
-
-BUY_AIRTIME: Schema = {
-    "type": "object",
-    "required": ["network", "amount", "recipient"],
-    "properties": {
-        "network": _text("Network carrier", enum=NETWORKS),
-        "amount": {
-            "type": "number",
-            "minimum": MIN_AIRTIME,
-            "maximum": MAX_AIRTIME,
-            "description": "Airtime amount to recharge",
-        },
-        "recipient": msisdn("Recipient number"),
-        "callback": _CALLBACK,
-        "external_ref": _REFERENCE,
-    },
-}
-
-REQUEST_OTP: Schema = {
-    "type": "object",
-    "required": ["recipient"],
-    "properties": {
-        "recipient": msisdn("Recipient number"),
-        "length": {"type": "integer", "minimum": 4, "maximum": 8, "default": 4, "description": "Digits of the code"},
-        "expires_in": {"type": "number", "minimum": 1, "maximum": 60, "default": 15, "description": "Minutes"},
-        "token": _text("The code itself; generated where omitted", minLength=1, maxLength=64),
-        "channel": _text("How the code travels", enum=CHANNELS),
-    },
-}
-
-VERIFY_OTP: Schema = {
-    "type": "object",
-    "required": ["token", "id"],
-    "properties": {"token": _text("The code to verify"), "id": _OTP_ID},
-}
-
-LOOKUP_PHONE: Schema = {
-    "type": "object",
-    "required": ["phone"],
-    "properties": {"phone": msisdn("Number to look up")},
-}
+def _listed(item: str, plural: str, example: str) -> Written:
+    return Written(f"{item}(?:, ?{item})*", f"must be {plural}, separated by commas", example)
 
 
-def _with_text(schema: Schema, templates: Iterable[str]) -> Schema:
-    """Add content and template_id, of which one is required; only templates that exist may be named."""
+_NUMBERS = _listed(
+    MSISDN, "numbers in international format, 7 to 15 digits without plus sign", "2348030000001,2348030000002"
+)
+_ADDRESSES = _listed(EMAIL, "email addresses", "ada@example.com,bayo@example.com")
+_SENDER = Written(
+    "[0-9]{1,15}|[A-Za-z0-9][A-Za-z0-9 ._&-]{0,10}", "must be a number, or at most 11 letters and digits", "Acme"
+)
+
+
+class Personalisation(TypedDict):
+    """What the placeholders stand for, for one recipient."""
+
+    to: Annotated[str, Field(description="Recipient")]
+    substitutions: Annotated[dict[str, Any], Field(description="Placeholder name to value")]
+
+
+class BuyAirtime(TypedDict):
+    """Body of POST /airtime/buy."""
+
+    network: Annotated[Network, Field(description="Network carrier")]
+    amount: Annotated[float, Field(ge=50, le=500_000, description="Airtime amount to recharge")]
+    recipient: Annotated[Msisdn, Field(description="Recipient number")]
+    callback: NotRequired[Callback]
+    external_ref: NotRequired[Reference]
+
+
+class SendEmail(TypedDict):
+    """Body of POST /email/send."""
+
+    recipients: Annotated[str, _ADDRESSES, Field(min_length=4, description="Comma-separated list of email addresses")]
+    sender_id: Annotated[EmailAddress, Field(description="Sender ID, an email address")]
+    content: NotRequired[Content]
+    template_id: NotRequired[TemplateId]
+    from_name: NotRequired[Annotated[str, Field(description="Sender name")]]
+    subject: NotRequired[Annotated[str, Field(description="Subject")]]
+    reply_to: NotRequired[Annotated[EmailAddress, Field(description="Address replies go to")]]
+    external_ref: NotRequired[Reference]
+    callback: NotRequired[Callback]
+    personalisation: NotRequired[list[Personalisation]]
+
+
+class SendSms(TypedDict):
+    """Body of POST /sms/send."""
+
+    channel: NotRequired[
+        Annotated[Channel, Field(description="How the message travels", json_schema_extra={"default": "sms"})]
+    ]
+    recipients: Annotated[
+        str, _NUMBERS, Field(description="Comma-separated list of numbers, international format without plus sign")
+    ]
+    sender_id: Annotated[
+        str, _SENDER, Field(description="Sender ID: a number, or at most 11 characters when alphanumeric")
+    ]
+    content: NotRequired[Content]
+    template_id: NotRequired[TemplateId]
+    personalisation: NotRequired[list[Personalisation]]
+    external_ref: NotRequired[Reference]
+    is_trackable: NotRequired[
+        Annotated[bool, Field(description="Whether links are tracked", json_schema_extra={"default": False})]
+    ]
+    callback: NotRequired[Callback]
+
+
+def _whole(value: Any) -> Any:
+    """Take 4.0 for 4, as JSON does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class RequestOtp(TypedDict):
+    """Body of POST /otp/request_token."""
+
+    recipient: Annotated[Msisdn, Field(description="Recipient number")]
+    length: NotRequired[
+        Annotated[
+            int,
+            Field(ge=4, le=8, description="Digits of the code", json_schema_extra={"default": 4}),
+            BeforeValidator(_whole),
+        ]
+    ]
+    expires_in: NotRequired[
+        Annotated[float, Field(ge=1, le=60, description="Minutes", json_schema_extra={"default": 15})]
+    ]
+    token: NotRequired[
+        Annotated[str, Field(min_length=1, max_length=64, description="The code itself; generated where omitted")]
+    ]
+    channel: NotRequired[Annotated[Channel, Field(description="How the code travels")]]
+
+
+class VerifyOtp(TypedDict):
+    """Body of POST /otp/verify."""
+
+    token: Annotated[str, Field(description="The code to verify")]
+    id: Annotated[str, Field(description="ID of the OTP token")]
+
+
+class FindOtps(TypedDict):
+    """Query of GET /otp/get-by-recipient."""
+
+    recipient: Annotated[Msisdn, Field(description="Recipient whose tokens are listed")]
+
+
+class LookupPhone(TypedDict):
+    """Body of GET /lookup/phone."""
+
+    phone: Annotated[Msisdn, Field(description="Number to look up")]
+
+
+# -- content or template ----------------------------------------------------------------------------------------------
+
+
+def text_errors(body: Mapping[str, Any], templates: Collection[str]) -> list[FieldError]:
+    """Return what is wrong with a message's text: one of content and template_id is required; templates must exist."""
+    if "content" not in body and (not templates or "template_id" not in body):
+        names = ("content", "template_id") if templates else ("content",)
+        return [FieldError(name, f"{' or '.join(names)} is required", "missing") for name in names]
+    if isinstance(body.get("template_id"), str) and body["template_id"] not in templates:
+        return [FieldError("template_id", "is not a template of this account", "enum")]
+    return []
+
+
+def describe_text(schema: Schema, templates: Iterable[str]) -> Schema:
+    """Add to a message's schema what ``text_errors`` checks."""
     known = sorted(templates)
-    schema["properties"]["content"] = _text(
-        "Message text; required where no template_id is given", minLength=1, examples=["Hello {name}"]
-    )
-    schema["properties"]["template_id"] = _text(
-        "Template whose text is sent; required where no content is given",
-        enum=known,
-        **{"x-message": "is not a template of this account"},
-    )
-    schema["anyOf"] = [{"required": ["content"]}, {"required": ["template_id"]}]
     if not known:  # nothing can be named, so content it must be
-        schema["required"] = [*schema["required"], "content"]
-        schema["properties"]["template_id"] = {"type": "string", "pattern": "^(?!)$", "x-message": "no templates exist"}
-    return schema
+        properties = schema["properties"] | {"template_id": False}
+        return schema | {"required": [*schema["required"], "content"], "properties": properties}
+    template_id = schema["properties"]["template_id"] | {"enum": known, "examples": known[:1]}
+    either = [{"required": ["content"]}, {"required": ["template_id"]}]
+    return schema | {"properties": schema["properties"] | {"template_id": template_id}, "anyOf": either}
 
 
-def send_sms(templates: Iterable[str]) -> Schema:
-    """Return the body of POST /sms/send."""
-    numbers = _list_of(
-        MSISDN,
-        "Comma-separated list of numbers, international format without plus sign",
-        "2348030000001,2348030000002",
-        "must be numbers in international format, 7 to 15 digits without plus sign, separated by commas",
-    )
-    sender = _text(
-        "Sender ID: a number, or at most 11 characters when alphanumeric",
-        pattern="^(?:[0-9]{1,15}|[A-Za-z0-9][A-Za-z0-9 ._&-]{0,10})$",
-        examples=["Acme"],
-        **{"x-message": "must be a number, or at most 11 letters and digits"},
-    )
-    schema: Schema = {
-        "type": "object",
-        "required": ["recipients", "sender_id"],
-        "properties": {
-            "channel": _text("How the message travels", enum=CHANNELS, default="sms"),
-            "recipients": numbers,
-            "sender_id": sender,
-            "personalisation": PERSONALISATION,
-            "external_ref": _REFERENCE,
-            "is_trackable": {"type": "boolean", "default": False, "description": "Whether links are tracked"},
-            "callback": _CALLBACK,
-        },
-    }
-    return _with_text(schema, templates)
+# -- contact rows -----------------------------------------------------------------------------------------------------
 
 
-def send_email(templates: Iterable[str]) -> Schema:
-    """Return the body of POST /email/send."""
-    addresses = _list_of(
-        EMAIL,
-        "Comma-separated list of email addresses",
-        "ada@example.com,bayo@example.com",
-        "must be email addresses separated by commas",
-        minLength=4,
-    )
-    schema: Schema = {
-        "type": "object",
-        "required": ["recipients", "sender_id"],
-        "properties": {
-            "recipients": addresses,
-            "sender_id": email_address("Sender ID, an email address"),
-            "from_name": _text("Sender name"),
-            "subject": _text("Subject"),
-            "reply_to": email_address("Address replies go to"),
-            "external_ref": _REFERENCE,
-            "callback": _CALLBACK,
-            "personalisation": PERSONALISATION,
-        },
-    }
-    return _with_text(schema, templates)
+def _check_date(text: str) -> str:
+    try:
+        if dt.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise PydanticCustomError("format", "must be an ISO 8601 date such as 2026-01-31")
 
 
-def row_columns(cells: dict[str, Schema]) -> Schema:
+Date = Annotated[
+    str,
+    AfterValidator(_check_date),
+    WithJsonSchema({"type": "string", "format": "date", "examples": ["1990-05-17"]}),
+]
+
+
+def _choice(options: tuple[str, ...]) -> Any:
+    return Literal[options] if options else str
+
+
+# type of a column -> what a cell of it may hold (INTERFACE.md 2.5, FACTS.md "Cell formats")
+COLUMN_TYPES: dict[str, Callable[[tuple[str, ...]], Any]] = {
+    "TEXT": lambda _: str,
+    "NUMBER": lambda _: float,
+    "DATE": lambda _: Date,
+    "PHONE NUMBER": lambda _: Msisdn,
+    "EMAIL": lambda _: EmailAddress,
+    "URL": lambda _: WebAddress,
+    "SELECT": _choice,
+    "MULTI SELECT": lambda options: list[_choice(options)],  # type: ignore[misc] # a type made at run time
+}
+_DIGITS = "-?[0-9]{1,18}(?:\\.[0-9]{1,9})?"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell as it is stored: null or an empty string clears it; a number stays as it was written."""
+
+    digits: bool
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: Any, check: Callable[[Any], Any]) -> Any:
+            if value is None or value == "":
+                return None
+            if self.digits and isinstance(value, str) and re.fullmatch(_DIGITS, value):
+                return float(value) if "." in value else int(value)
+            check(value)
+            return value
+
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        digits = [{"type": "string", "pattern": f"^(?:{_DIGITS})$"}] if self.digits else []
+        return {"anyOf": [handler(schema), *digits, {"enum": ["", None]}]}
+
+
+def row_body(columns: Iterable[Column], number_cells: str) -> Any:
     """Return the body that creates or updates a row: one property for each column of the present table."""
-    columns: Schema = {
-        "type": "object",
-        "description": "Column ID to cell value; null or an empty string clears a cell",
-        "properties": cells,
-        "additionalProperties": False,
-        "x-unknown": "is not a column of this table",
+    typed_dict: Any = TypedDict
+    cells = {
+        column.id: NotRequired[
+            Annotated[
+                COLUMN_TYPES[column.type](column.options),
+                _Cell(digits=column.type == "NUMBER" and number_cells == "number_or_string"),
+                Field(title=column.name, description=column.type),
+            ]
+        ]
+        for column in columns
     }
-    return {"type": "object", "required": ["columns"], "properties": {"columns": columns}}
+    named = with_config(ConfigDict(extra="forbid"))(typed_dict("Columns", cells))
+    return typed_dict("ContactRowBody", {"columns": named})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from cpaas_provider.sandbox.service.cells import COLUMN_TYPES
 from cpaas_provider.sandbox.service.handlers.otp import STATUS
-from cpaas_provider.sandbox.service.requests import NETWORKS, PERSONALISATION
-from cpaas_provider.sandbox.service.schema import Schema
+from cpaas_provider.sandbox.service.requests import COLUMN_TYPES, Network, Schema
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
@@ -60,7 +58,7 @@ SCHEMAS: dict[str, Schema] = {
         recipient=_TEXT,
         status={"type": "string", "enum": _AIRTIME_STATUS},
         created_datetime=_MOMENT,
-        network={"type": "string", "enum": NETWORKS},
+        network={"type": "string", "enum": list(get_args(Network))},
         meta=_meta("charge", _AIRTIME_CHARGE),
         **_REFERENCES,
     ),
@@ -71,7 +69,7 @@ SCHEMAS: dict[str, Schema] = {
         sender_id=_TEXT,
         from_name=_TEXT,
         template_id=_TEXT,
-        personalisation=PERSONALISATION,
+        personalisation=_list(ref("Personalisation")),
         meta=_meta("estimate", _EMAIL_ESTIMATE),
         **_REFERENCES,
         **_DATES,
@@ -84,7 +82,7 @@ SCHEMAS: dict[str, Schema] = {
         is_trackable=_FLAG,
         content=_TEXT,
         template_id=_TEXT,
-        personalisation=PERSONALISATION,
+        personalisation=_list(ref("Personalisation")),
         meta=_meta("estimate", _SMS_ESTIMATE),
         **_REFERENCES,
         **_DATES,

@@ -7,14 +7,14 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 from cpaas_provider.sandbox.core.context import Options
 from cpaas_provider.sandbox.faults.effects import AFTER, BEFORE
-from cpaas_provider.sandbox.faults.rules import KINDS, ODD_FORMS, Stage
+from cpaas_provider.sandbox.faults.rules import KINDS, OddForm, Stage
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
@@ -80,7 +80,7 @@ def test_error_under_200_carries_the_documented_body(sandbox: Harness) -> None:
 
 
 @pytest.mark.parametrize("envelope", [False, True])
-@pytest.mark.parametrize("form", ODD_FORMS)
+@pytest.mark.parametrize("form", get_args(OddForm))
 def test_odd_answer_comes_after_acceptance(sandbox: Harness, form: str, envelope: bool) -> None:
     sandbox.settings(envelope=envelope)
     sandbox.fault("send_sms", "odd_answer", times=1, form=form, body_status=429)

@@ -11,8 +11,8 @@ from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
 from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, disordered, schedule
-from cpaas_provider.sandbox.service.exchange import Request
 from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
+from cpaas_provider.sandbox.service.http import Request
 
 _REFUNDED = ("failed", "error")
 _OVERTAKEN_SECONDS = 1.0
@@ -31,12 +31,12 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     body, settings, now = request.body, sandbox.settings, sandbox.clock.now()
     refuse_unreachable(sandbox, [body["recipient"]], "recipient")
     amount = to_units(body["amount"])
-    since = now - settings["airtime_guard_seconds"]
+    since = now - settings.airtime_guard_seconds
     duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
     charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
     status = "duplicate" if duplicate else "pending"
     comes = _duplicate(sandbox, body["recipient"]) if duplicate else draw_outcome(sandbox, "airtime", body["recipient"])
-    due = None if duplicate else now + settings["airtime_sent_seconds"]
+    due = None if duplicate else now + settings.airtime_sent_seconds
     purchase_id, optional = uuid.uuid4().hex, (body.get("external_ref"), body.get("callback"))
     what = (purchase_id, body["recipient"], body["network"], amount)
     values = [*what, *optional, status, comes.outcome, comes.reason, due, now]
@@ -45,7 +45,7 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     if duplicate:
         _report(sandbox, ReportSubject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
     else:
-        sandbox.wakeup.set_by(now + settings["airtime_sent_seconds"])
+        sandbox.wakeup.set_by(now + settings.airtime_sent_seconds)
     record = {"id": purchase_id, "recipient": body["recipient"], "status": status, "network": body["network"]}
     record |= {name: body[name] for name in ("external_ref", "callback") if name in body}
     money = {
@@ -59,19 +59,19 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 
 
 def _duplicate(sandbox: Sandbox, recipient: str) -> Outcome:
-    return Outcome(("duplicate",), reason_of(sandbox.settings["report_seed"], "duplicate", recipient))
+    return Outcome(("duplicate",), reason_of(sandbox.settings.report_seed, "duplicate", recipient))
 
 
 def _report(sandbox: Sandbox, purchase: ReportSubject, recipient: str, status: str, reason: str | None) -> None:
-    due = sandbox.clock.now() + sandbox.settings["report_delay_seconds"]
+    due = sandbox.clock.now() + sandbox.settings.report_delay_seconds
     schedule(sandbox, purchase, [PlannedReport(recipient, status, due, reason)])
 
 
 def _report_in_flight(sandbox: Sandbox, purchase: ReportSubject, recipient: str, final: float) -> None:
     """Report that it was sent; where reports come out of order, after it is final."""
-    if not sandbox.settings["report_in_flight"]:
+    if not sandbox.settings.report_in_flight:
         return
-    late = final + sandbox.settings["report_delay_seconds"] + _OVERTAKEN_SECONDS
+    late = final + sandbox.settings.report_delay_seconds + _OVERTAKEN_SECONDS
     due = late if disordered(sandbox, recipient) else sandbox.clock.now()
     schedule(sandbox, purchase, [PlannedReport(recipient, IN_FLIGHT, due)])
 
@@ -80,7 +80,7 @@ def settle(sandbox: Sandbox) -> None:
     """Move every purchase whose time has come; a failed one gets its money back."""
     now = sandbox.clock.now()
     for row in sandbox.database.rows("SELECT * FROM airtime WHERE due <= ?", [now]):
-        final = row["created"] + sandbox.settings["airtime_final_seconds"]
+        final = row["created"] + sandbox.settings.airtime_final_seconds
         purchase = ReportSubject("airtime", row["id"], row["external_ref"], row["callback"])
         if row["status"] == "pending" and now < final:
             _move(sandbox, row, IN_FLIGHT, final)

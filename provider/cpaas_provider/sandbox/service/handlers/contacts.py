@@ -7,11 +7,10 @@ import uuid
 from typing import Any
 
 from cpaas_provider.sandbox.core.clock import timestamp
-from cpaas_provider.sandbox.core.context import Column, Sandbox
+from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.errors import not_found
-from cpaas_provider.sandbox.service.cells import stored
-from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.service.http import Request
 
 
 def _dates(created: float, updated: float | None) -> dict[str, str]:
@@ -46,15 +45,10 @@ def _both(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     return {"row": row_json(sandbox, row), "table": table_json(sandbox)}
 
 
-def stored_cells(columns: dict[str, Column], cells: dict[str, Any]) -> dict[str, Any]:
-    """Return valid cells as they are kept."""
-    return {id_: stored(columns[id_], value) for id_, value in cells.items()}
-
-
 def add_row(sandbox: Sandbox, cells: dict[str, Any], row_id: str | None = None) -> str:
     """Keep a new row of valid cells and return its id."""
     row_id = row_id or uuid.uuid4().hex
-    values = [row_id, json.dumps(stored_cells(sandbox.table.columns, cells)), sandbox.clock.now()]
+    values = [row_id, json.dumps(cells), sandbox.clock.now()]
     sandbox.database.execute("INSERT INTO contacts (id, columns, created) VALUES (?, ?, ?)", values)
     return row_id
 
@@ -79,7 +73,7 @@ def create_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
 def update_row(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     """Answer PATCH /lists/contact/rows/{row_id}; cells that are not named are kept."""
     row = _found(sandbox, request.ids[0])
-    cells = json.loads(row["columns"]) | stored_cells(sandbox.table.columns, request.body["columns"])
+    cells = json.loads(row["columns"]) | request.body["columns"]
     values = [json.dumps(cells), sandbox.clock.now(), row["id"]]
     sandbox.database.execute("UPDATE contacts SET columns = ?, updated = ? WHERE id = ?", values)
     sandbox.counters.add("contacts.updated")

@@ -9,7 +9,7 @@ from typing import Any
 import phonenumbers
 
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.service.exchange import Request
+from cpaas_provider.sandbox.service.http import Request
 
 _OPERATORS = {"NG": ("MTN", "Airtel", "Glo", "9mobile"), "GH": ("MTN", "Telecel", "AT"), "KE": ("Safaricom", "Airtel")}
 _ELSEWHERE = ("Mobile One", "Mobile Two", "Mobile Three")

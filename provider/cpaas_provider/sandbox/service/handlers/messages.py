@@ -11,9 +11,9 @@ from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.reports.outcomes import draw_outcome
 from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, plan_reports, schedule
-from cpaas_provider.sandbox.service.exchange import Request
 from cpaas_provider.sandbox.service.handlers.recipients import read_recipients
 from cpaas_provider.sandbox.service.handlers.text import Size, measure, renderer
+from cpaas_provider.sandbox.service.http import Request
 
 _MESSAGE = """
 INSERT INTO messages
@@ -41,7 +41,7 @@ def _copies(sandbox: Sandbox, body: dict[str, Any], recipients: list[str]) -> li
     template = sandbox.templates.get(body.get("template_id", ""))
     content = template["content"] if template else body["content"]
     subject = body.get("subject") or (template and template["subject"])
-    placeholder = sandbox.settings["placeholder_format"]
+    placeholder = sandbox.settings.placeholder_format
     text_for = renderer(content, placeholder)
     subject_for = renderer(subject, placeholder) if subject else None
     theirs = {one["to"].strip().lower(): one["substitutions"] for one in body.get("personalisation", ())}

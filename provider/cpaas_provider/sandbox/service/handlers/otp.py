@@ -11,8 +11,8 @@ from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, not_found
-from cpaas_provider.sandbox.service.exchange import Request
 from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
+from cpaas_provider.sandbox.service.http import Request
 
 SENT, VERIFIED, EXPIRED, FAILED, REVOKED = 1, 2, 3, 4, 5
 STATUS = {SENT: "SENT", VERIFIED: "VERIFIED", EXPIRED: "EXPIRED", FAILED: "FAILED", REVOKED: "REVOKED"}
@@ -33,7 +33,7 @@ def _record(sandbox: Sandbox, row: Row) -> dict[str, Any]:
     now = sandbox.clock.now()
     status = present_status(row, now)
     updated = row["expires"] if status == EXPIRED else row["updated"]
-    if sandbox.settings["otp_status_mode"] == "sent":
+    if sandbox.settings.otp_status_mode == "sent":
         status, updated = SENT, None
     record = {
         "id": row["id"],
@@ -48,7 +48,7 @@ def _record(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def _is_gone(sandbox: Sandbox, row: Row) -> bool:
-    return bool(row["status"] == REVOKED and sandbox.settings["revoked_otps"] == "gone")
+    return bool(row["status"] == REVOKED and sandbox.settings.revoked_otps == "gone")
 
 
 def _found(sandbox: Sandbox, token_id: str) -> Row:
@@ -97,7 +97,7 @@ def verify(sandbox: Sandbox, request: Request) -> dict[str, Any]:
         sandbox.counters.add("otp.verified")
         return _record(sandbox, row)
     attempts = row["attempts"] + 1
-    failed = attempts >= sandbox.settings["otp_max_attempts"]
+    failed = attempts >= sandbox.settings.otp_max_attempts
     _change(sandbox, row, FAILED if failed else SENT, attempts)
     sandbox.counters.add("otp.wrong_attempts", *(["otp.failed"] if failed else []))
     raise _refused("The code is wrong", "wrong_token")

@@ -14,12 +14,12 @@ def read_recipients(sandbox: Sandbox, listed: str) -> tuple[list[str], dict[str,
     Returns the recipients, and what the record says of those that are left out.
     """
     recipients = [recipient.strip() for recipient in listed.split(",")]
-    most = sandbox.settings["max_recipients"]
+    most = sandbox.settings.max_recipients
     if len(recipients) > most:
         raise invalid_field("recipients", f"at most {most} recipients in one request", "too_long")
     refused = sandbox.outcomes.get("refused", {})
     allowed = [recipient for recipient in recipients if recipient not in refused]
-    if sandbox.settings["refused_recipients"] == "leave_out" and 0 < len(allowed) < len(recipients):
+    if sandbox.settings.refused_recipients == "leave_out" and 0 < len(allowed) < len(recipients):
         errors = [_unreachable("recipients", one).as_json() for one in recipients if one in refused]
         return allowed, {"message": "Some recipients are left out", "errors": errors}
     refuse_unreachable(sandbox, recipients, "recipients")
@@ -30,7 +30,7 @@ def refuse_unreachable(sandbox: Sandbox, recipients: list[str], field: str) -> N
     """Reject recipients seeded as unreachable, naming them where the settings say so."""
     refused = sandbox.outcomes.get("refused")
     bad = [recipient for recipient in recipients if recipient in refused] if refused else []
-    if bad and sandbox.settings["name_refused_recipients"]:
+    if bad and sandbox.settings.name_refused_recipients:
         raise invalid([_unreachable(field, recipient) for recipient in bad])
     if bad:
         raise invalid_field(field, "a recipient is not valid", "invalid_recipient")

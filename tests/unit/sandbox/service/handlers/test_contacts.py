@@ -162,8 +162,9 @@ def test_another_table_can_be_seeded(sandbox: Harness) -> None:
     assert sandbox.refused(400, "POST", "/lists/contact/rows", {"columns": {"a": "gold"}}) == {"columns.a": "enum"}
     assert sandbox.refused(400, "POST", "/lists/contact/rows", {"columns": {"b": ["z"]}}) == {"columns.b.0": "enum"}
     document = sandbox.call("GET", "/openapi.json").json()
-    described = document["components"]["schemas"]["CreateContactRowRequest"]["properties"]["columns"]
-    assert set(described["properties"]) == {"a", "b"}
+    schemas = document["components"]["schemas"]
+    assert schemas["CreateContactRowRequest"]["properties"]["columns"] == {"$ref": "#/components/schemas/Columns"}
+    assert set(schemas["Columns"]["properties"]) == {"a", "b"}
 
 
 @pytest.mark.parametrize(

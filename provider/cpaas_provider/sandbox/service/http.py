@@ -1,24 +1,88 @@
-"""One HTTP exchange at ASGI level: bounded reading, answering, and really dropping the connection."""
+"""One HTTP exchange: request and answer as plain data, and the ASGI connection that may also really be dropped."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs
 
-from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
-from cpaas_provider.sandbox.service.exchange import MAX_BODY, Answer, dump
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, invalid_field
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-JSON = "application/json"
 # close() on a socket that lingers for no time sends a reset instead of an end of stream
 _RESET = struct.pack("ii", 1, 0)
+MAX_BODY = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a handler sees of a request: path, query and checked body."""
+
+    method: str
+    path: str
+    ids: tuple[str, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, body and headers of a response; no body where it is None, bytes go out as they are."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+
+def dump(value: Any) -> bytes:
+    """Write a body."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if not math.isfinite(value):
+        raise ValueError("number out of range")
+    return value
+
+
+def read_json(raw: bytes) -> Any:
+    """Read a body strictly: UTF-8, finite numbers, whole characters."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        if "\\u" in text:
+            dump(value)  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise invalid_field("body", "the body is not valid JSON", "json_invalid") from error
+    return value
+
+
+def read_query(raw: bytes) -> dict[str, str]:
+    """Read a query string; the first value of a name counts."""
+    try:
+        found = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+    except ValueError as error:
+        raise invalid_field("query", "too many query parameters", "too_long") from error
+    return {name: values[0] for name, values in found.items()}
+
+
+def check_content_type(content_type: str) -> None:
+    """Refuse a body that does not call itself JSON (INTERFACE.md, opening)."""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        message = "Content-Type must be application/json"
+        raise ServiceError(415, message, [FieldError("Content-Type", message, "content_type")])
 
 
 class DisconnectedError(Exception):
@@ -63,15 +127,10 @@ class Wire:
         if answer.body is None:
             await self.start(answer.status, answer.headers)
             await self.send(b"")
-        else:
-            await self.raw(answer.status, dump(answer.body), answer.headers)
-
-    async def raw(
-        self, status: int, body: bytes, headers: Mapping[str, str] | None = None, content_type: str = JSON
-    ) -> None:
-        """Send a body as it is."""
-        own = {"Content-Type": content_type, "Content-Length": str(len(body))}
-        await self.start(status, own | dict(headers or {}))
+            return
+        body = answer.body if isinstance(answer.body, bytes) else dump(answer.body)
+        own = {"Content-Type": answer.content_type, "Content-Length": str(len(body))}
+        await self.start(answer.status, own | dict(answer.headers))
         await self.send(body)
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
