@@ -300,7 +300,7 @@ class CampaignOperator(SendOperator):
             raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
         if self.results_path is not None:
             from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sending.campaign.results_file import SUFFIXES
+            from cpaas_provider.sources.results_file import SUFFIXES
 
             file_name(SUFFIXES)("results_path", self.results_path)
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1

@@ -235,7 +235,7 @@ class SyncContactsOperator(CpaasOperator):
             Partition.read(self.partition)
         if self.results_path is not None:
             from cpaas_provider.api.bounds import file_name
-            from cpaas_provider.sending.campaign.results_file import SUFFIXES
+            from cpaas_provider.sources.results_file import SUFFIXES
 
             file_name(SUFFIXES)("results_path", self.results_path)
         parted = isinstance(self.partition, Mapping) and self.partition.get("of", 1) > 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.sending.campaign.results_file import SUFFIXES, Columns, write_outcomes
+from cpaas_provider.sources.results_file import SUFFIXES, Columns, write_outcomes
 
 COLUMNS: Columns = {
     "campaign": "text",
@@ -37,7 +37,7 @@ def write_results(path: Any, lines: Iterable[Mapping[str, Any]]) -> int:
     """Replace the file, completely or not at all; return the number of recipients with conflicting reports.
 
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
-    :raises OutcomesNotWrittenError: when it could not be written
+    :raises ResultsFileError: when it could not be written
     :raises DatabaseError: when the lines could not be read; nothing was written
     """
     conflicts = 0

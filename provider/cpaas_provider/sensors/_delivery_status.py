@@ -50,7 +50,7 @@ def read_status(sent: AwaitedSends) -> DeliverySnapshot:
 def write_outcomes(campaigns: Iterable[str], path: Any) -> int:
     """Write the results file; return the number of recipients with conflicting reports.
 
-    :raises OutcomesNotWrittenError: when it could not be written
+    :raises ResultsFileError: when it could not be written
     :raises DatabaseError: when the database could not be read
     """
     with open_report_database() as database, database.connect() as connection:

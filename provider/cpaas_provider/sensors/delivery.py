@@ -197,7 +197,7 @@ class DeliverySensor(DeferrableSensor):
     def _conclude(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
         from cpaas_provider.database.errors import DatabaseError
-        from cpaas_provider.sending.errors import SendingError
+        from cpaas_provider.sources.results_file import ResultsFileError
         from cpaas_provider.triggers._polling.delivery_criteria import DONE
 
         if result["outcome"] != DONE:
@@ -205,7 +205,7 @@ class DeliverySensor(DeferrableSensor):
         self.log.info("%s", _FIGURES.format_map(result))
         try:
             return self._report(result)
-        except (SendingError, DatabaseError) as error:
+        except (ResultsFileError, DatabaseError) as error:
             raise AirflowException(str(error)) from None
 
     def _failure(self, context: Context, result: Mapping[str, Any]) -> str:
@@ -250,7 +250,7 @@ def _check_bounds(task_id: Any, poke_interval: Any, results_path: Any) -> None:
     try:
         bounds.poke_interval("poke_interval", poke_interval)
         if results_path is not None:
-            from cpaas_provider.sending.campaign.results_file import SUFFIXES
+            from cpaas_provider.sources.results_file import SUFFIXES
 
             bounds.file_name(SUFFIXES)("results_path", results_path)
     except ValueError as error:

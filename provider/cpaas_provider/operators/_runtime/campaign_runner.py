@@ -24,12 +24,7 @@ from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.campaign.results_file import (
-    SUFFIXES,
-    OutcomesNotWrittenError,
-    refuse_unwritable,
-    write_outcomes,
-)
+from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher, campaign_identity
 from cpaas_provider.sending.journal.journal import StateStore, TryInfo
 from cpaas_provider.sending.journal.log import JournalLog
@@ -38,6 +33,12 @@ from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sources import ListSource, as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.results_file import (
+    SUFFIXES,
+    ResultsFileError,
+    check_writable,
+    write_outcomes,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -106,8 +107,8 @@ class CampaignRunner:
         report = build_report(campaign, planner.found, self._operator)
         try:
             self._write_outcomes(campaign)
-        except OutcomesNotWrittenError as error:
-            raise OutcomesNotWrittenError(
+        except ResultsFileError as error:
+            raise SendingError(
                 f"{error} All tries together: {task_log.every_count(report)}. The next try writes the file. It sends "
                 "to no accepted recipient again."
             ) from None
@@ -126,7 +127,7 @@ class CampaignRunner:
         campaign, planner = self._under_way
         try:
             self._write_outcomes(campaign)
-        except OutcomesNotWrittenError as error:
+        except ResultsFileError as error:
             self._operator.log.warning("%s", error)
         report = build_report(campaign, planner.found, self._operator)
         self._operator.log.warning("%s", task_log.campaign_done(report))
@@ -370,8 +371,8 @@ class CampaignRunner:
             raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
         if path is not None:
             try:
-                refuse_unwritable(_storage_path(path))
-            except OutcomesNotWrittenError as error:
+                check_writable(_storage_path(path))
+            except ResultsFileError as error:
                 raise AirflowException(f"{error} Nothing was sent in this try.") from None
 
     def _write_outcomes(self, campaign: Campaign) -> None:

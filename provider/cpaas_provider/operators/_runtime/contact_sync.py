@@ -21,17 +21,17 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.operators._runtime.campaign_database import check_database
 from cpaas_provider.operators._runtime.context import cli_address, task_digest
 from cpaas_provider.operators.base_idempotent import REPORT_KEY
-from cpaas_provider.sending.campaign.results_file import (
-    SUFFIXES,
-    Columns,
-    OutcomesNotWrittenError,
-    refuse_unwritable,
-    write_outcomes,
-)
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.results_file import (
+    SUFFIXES,
+    Columns,
+    ResultsFileError,
+    check_writable,
+    write_outcomes,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -213,7 +213,7 @@ class ContactSyncTry:
             yield
         except Exception:
             report = sync.report()
-            with contextlib.suppress(OutcomesNotWrittenError):
+            with contextlib.suppress(ResultsFileError):
                 self._write_results(sync)
             self._operator.log.warning("%s", _done(report))
             self._operator._push(self._context, REPORT_KEY, report)
@@ -229,7 +229,7 @@ class ContactSyncTry:
             raise kind(str(error)) from None
         except SourceError as error:
             raise AirflowException(f"{str(error).rstrip('.')}. Nothing was sent in this try.") from None
-        except (DatabaseError, OutcomesNotWrittenError) as error:
+        except (DatabaseError, ResultsFileError) as error:
             raise AirflowException(str(error)) from None
 
     def _refuse_results_path(self) -> None:
@@ -239,8 +239,8 @@ class ContactSyncTry:
         if not str(path).endswith(SUFFIXES):
             raise AirflowFailException(f"results_path must end in one of {', '.join(SUFFIXES)}. Nothing was sent.")
         try:
-            refuse_unwritable(_storage_path(path))
-        except OutcomesNotWrittenError as error:
+            check_writable(_storage_path(path))
+        except ResultsFileError as error:
             raise AirflowException(f"{error} Nothing was sent in this try.") from None
 
     def _write_results(self, sync: ContactSync) -> None:

@@ -8,12 +8,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Literal
 
-from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sources.files import place_of
 
 Columns = Mapping[str, Literal["text", "number", "flag"]]
 
-OF_A_CAMPAIGN: Columns = {
+CAMPAIGN_COLUMNS: Columns = {
     "row": "number",
     "recipient": "text",
     "outcome": "text",
@@ -23,18 +22,18 @@ OF_A_CAMPAIGN: Columns = {
     "reason": "text",
 }
 SUFFIXES = (".jsonl", ".ndjson", ".parquet")
-_AT_ONCE = 10_000
+_BATCH = 10_000
 _DISKS = frozenset({"", "file", "local"})
 
 
-class OutcomesNotWrittenError(SendingError):
-    """The results file could not be written. Accepted requests are recorded."""
+class ResultsFileError(Exception):
+    """The results file cannot be written. The message shows nothing of its content, and no credentials."""
 
 
 def write_outcomes(
     path: Any,
     lines: Iterable[Mapping[str, Any]],
-    columns: Columns = OF_A_CAMPAIGN,
+    columns: Columns = CAMPAIGN_COLUMNS,
     *,
     unread: type[Exception] | None = None,
 ) -> None:
@@ -43,11 +42,11 @@ def write_outcomes(
     :param path: an ``ObjectStoragePath`` that ends in one of ``SUFFIXES``
     :param columns: what of each line is written, in this order
     :param unread: what is raised where the lines cannot be read, and goes through
-    :raises OutcomesNotWrittenError: when it could not be written
+    :raises ResultsFileError: when it could not be written
     """
     write = _write_parquet if path.name.endswith(".parquet") else _write_json_lines
     # A disk shows a file while it is written; an object store only when that is done.
-    target = _part_of(path) if path.protocol in _DISKS else path
+    target = _temporary(path) if path.protocol in _DISKS else path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
@@ -56,19 +55,19 @@ def write_outcomes(
             target.rename(path)
     except Exception as error:
         if target != path:
-            _take_away(target)
+            _delete(target)
         if unread is not None and isinstance(error, unread):
             raise
-        raise OutcomesNotWrittenError(f"The results file {place_of(path)} could not be written {_why(error)}") from None
+        raise ResultsFileError(f"The results file {place_of(path)} could not be written {_reason(error)}") from None
 
 
-def refuse_unwritable(path: Any) -> None:
-    """See, before anything is sent, that the outcome file can be written; what stands there stays.
+def check_writable(path: Any) -> None:
+    """Check, before anything is sent, that the results file can be written. An existing file stays.
 
     :param path: as ``write_outcomes`` takes it
-    :raises OutcomesNotWrittenError: when it cannot
+    :raises ResultsFileError: when it cannot
     """
-    trial = _part_of(path)
+    trial = _temporary(path)
     try:
         if path.name.endswith(".parquet"):
             import pyarrow.parquet  # noqa: F401 - to see that it is there
@@ -77,16 +76,16 @@ def refuse_unwritable(path: Any) -> None:
             # On a full disk a file can be opened.
             file.write(b"\n")
     except Exception as error:  # noqa: BLE001 - storages raise what they like
-        raise OutcomesNotWrittenError(f"The results file {place_of(path)} cannot be written {_why(error)}") from None
+        raise ResultsFileError(f"The results file {place_of(path)} cannot be written {_reason(error)}") from None
     finally:
-        _take_away(trial)
+        _delete(trial)
 
 
-def _part_of(path: Any) -> Any:
+def _temporary(path: Any) -> Any:
     return path.parent / f".{path.name}.part"
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return why a file cannot be written; what is no error of the system may quote credentials."""
     if isinstance(error, ImportError):
         return "(Parquet needs one more package: pip install 'airflow-provider-cpaas[parquet]')."
@@ -94,16 +93,16 @@ def _why(error: Exception) -> str:
     return f"({type(error).__name__}{reason}). Check results_path."
 
 
-def _take_away(target: Any) -> None:
-    """Leave no half of a file behind, which has numbers in it."""
+def _delete(target: Any) -> None:
+    """Leave no incomplete file behind: it has recipients in it."""
     with contextlib.suppress(Exception):
         target.unlink()
 
 
 def _write_json_lines(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
     encode = json.JSONEncoder(ensure_ascii=False).encode
-    for some in _batched(lines):
-        file.write("".join(encode({name: line[name] for name in columns}) + "\n" for line in some).encode())
+    for batch in _batched(lines):
+        file.write("".join(encode({name: line[name] for name in columns}) + "\n" for line in batch).encode())
 
 
 def _write_parquet(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns: Columns) -> None:
@@ -113,12 +112,12 @@ def _write_parquet(file: IO[bytes], lines: Iterable[Mapping[str, Any]], columns:
     kinds = {"text": pyarrow.string(), "number": pyarrow.int64(), "flag": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
-        for some in _batched(lines):
-            cells = {name: [line[name] for line in some] for name in columns}
+        for batch in _batched(lines):
+            cells = {name: [line[name] for line in batch] for name in columns}
             writer.write_table(pyarrow.table(cells, schema=schema))
 
 
 def _batched(lines: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
     lines = iter(lines)
-    while some := list(itertools.islice(lines, _AT_ONCE)):
-        yield some
+    while batch := list(itertools.islice(lines, _BATCH)):
+        yield batch

@@ -12,11 +12,11 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem
 
-from cpaas_provider.sending.campaign.results_file import OF_A_CAMPAIGN, OutcomesNotWrittenError, write_outcomes
+from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError, write_outcomes
 
 LINES = [
     {
-        **dict.fromkeys(OF_A_CAMPAIGN),
+        **dict.fromkeys(CAMPAIGN_COLUMNS),
         "row": number,
         "recipient": f"23480{number}",
         "outcome": "sent",
@@ -42,9 +42,9 @@ def test_every_line_with_every_field(tmp_path: Path, name: str) -> None:
 
 def test_columns_have_types_also_where_nobody_has_a_value(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(OF_A_CAMPAIGN)])
+    write_outcomes(ObjectStoragePath(str(tmp_path / "out.parquet")), [dict.fromkeys(CAMPAIGN_COLUMNS)])
     types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "out.parquet")}
-    assert types == {**dict.fromkeys(OF_A_CAMPAIGN, "string"), "row": "int64", "pages": "int64"}
+    assert types == {**dict.fromkeys(CAMPAIGN_COLUMNS, "string"), "row": "int64", "pages": "int64"}
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
@@ -62,7 +62,7 @@ def test_what_breaks_off_leaves_the_file_there_was(tmp_path: Path, name: str) ->
         yield from LINES[:15_000]
         raise OSError("the plan's disk is gone")
 
-    with pytest.raises(OutcomesNotWrittenError, match=r"could not be written \(OSError.*\). Check results_path"):
+    with pytest.raises(ResultsFileError, match=r"could not be written \(OSError.*\). Check results_path"):
         write_outcomes(path, broken())
     assert read(tmp_path / name) == LINES[:3]
 
@@ -85,6 +85,6 @@ def test_in_an_object_store() -> None:
 
 def test_a_place_that_cannot_be_written_to_is_told_with_its_path_and_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutcomesNotWrittenError) as caught:
+    with pytest.raises(ResultsFileError) as caught:
         write_outcomes(ObjectStoragePath(str(tmp_path / "file" / "out.jsonl")), LINES)
     assert f"The results file {tmp_path}/file/out.jsonl could not be written (FileExistsError" in str(caught.value)
