@@ -36,8 +36,10 @@ def _receiver() -> Any:
     """Build the application. All of it but the two endpoints needs an Airflow login."""
     from airflow.api_fastapi.core_api.security import get_user
 
-    from cpaas_provider.assets.publisher import telling
+    from cpaas_provider.assets.publisher import publish_while_serving
     from cpaas_provider.delivery.receiver.assembly import create_app
     from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observer
 
-    return telling(create_app(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections))
+    return publish_while_serving(
+        create_app(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections)
+    )

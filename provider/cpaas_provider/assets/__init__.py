@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cpaas_provider.assets.schedules import on_link_clicked as on_link_clicked
     from cpaas_provider.assets.schedules import on_messages_failed as on_messages_failed
 
-_HAPPENINGS = ("airtime_succeeded", "campaign_finished", "link_clicked", "messages_failed")
-_HOMES = {"schedules": ("contacts_changed", *_HAPPENINGS, *(f"on_{name}" for name in _HAPPENINGS))}
+_EVENTS = ("airtime_succeeded", "campaign_finished", "link_clicked", "messages_failed")
+_HOMES = {"schedules": ("contacts_changed", *_EVENTS, *(f"on_{name}" for name in _EVENTS))}
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 SCHEME = "x-cpaas"
-"""Of a scheme that begins so Airflow asks no provider how it is written, for which it would load them all."""
+"""Airflow loads all providers to normalise a URI, except for a scheme that begins with ``x-``."""
 
 _BY_CAMPAIGN = ("each", "campaign")
 _SINGLE_MESSAGES = ("with", "single_messages")
 
 
-class AssetName(NamedTuple):
+class DeliveryAsset(NamedTuple):
     """The meaning of an asset.
 
     :param kind: the kind of delivery event
@@ -29,12 +29,12 @@ class AssetName(NamedTuple):
     @property
     def uri(self) -> str:
         """The asset's URI."""
-        said = [_BY_CAMPAIGN] * self.by_campaign + [_SINGLE_MESSAGES] * self.include_single_messages
+        parameters = [_BY_CAMPAIGN] * self.by_campaign + [_SINGLE_MESSAGES] * self.include_single_messages
         uri = f"{SCHEME}://{self.kind}/{quote(self.conn_id or '', safe='')}"
-        return f"{uri}?{urlencode(said)}" if said else uri
+        return f"{uri}?{urlencode(parameters)}" if parameters else uri
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         """The asset's name in Airflow's pages."""
         words = [f"cpaas {self.kind}"]
         words += [f"on {self.conn_id}"] if self.conn_id else []
@@ -43,14 +43,14 @@ class AssetName(NamedTuple):
         return " ".join(words)
 
 
-def read_uri(uri: str) -> AssetName | None:
+def parse_uri(uri: str) -> DeliveryAsset | None:
     """Return the meaning of an asset of this provider; ``None`` for any other."""
     parts = urlsplit(uri)
     if parts.scheme != SCHEME:
         return None
     conn_id = unquote(parts.path.strip("/"))
-    said = parse_qs(parts.query)
+    parameters = parse_qs(parts.query)
     by_campaign, include_single_messages = (
-        said.get(name) == [value] for name, value in (_BY_CAMPAIGN, _SINGLE_MESSAGES)
+        parameters.get(name) == [value] for name, value in (_BY_CAMPAIGN, _SINGLE_MESSAGES)
     )
-    return AssetName(parts.netloc, conn_id or None, by_campaign, include_single_messages)
+    return DeliveryAsset(parts.netloc, conn_id or None, by_campaign, include_single_messages)

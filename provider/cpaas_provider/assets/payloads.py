@@ -6,39 +6,39 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from cpaas_provider.assets._uri import AssetName
-from cpaas_provider.assets.subscriptions import News
+from cpaas_provider.assets._uri import DeliveryAsset
+from cpaas_provider.assets.subscriptions import AssetEventPayload
 from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, DeliveryEvent
 
-MOST_NAMED = 100
+MAX_NAMED_CAMPAIGNS = 100
 """Campaigns of a batch that are named; all are counted."""
 
 
-def news_for(name: AssetName, happenings: Sequence[DeliveryEvent]) -> list[News]:
+def payloads_for(asset: DeliveryAsset, events: Sequence[DeliveryEvent]) -> list[AssetEventPayload]:
     """Return the asset events to publish: one for each campaign, or one for each batch.
 
-    :param happenings: the delivery events, batches whole, the oldest first
+    :param events: the delivery events, with all events of each batch, the oldest first
     """
-    mine = [one for one in happenings if one.kind == name.kind and name.conn_id in (None, one.conn_id)]
-    if not name.include_single_messages:
-        mine = [one for one in mine if not one.facts.get("single")]
-    if name.kind == CAMPAIGN_FINISHED or name.by_campaign:
-        # Messages nobody has noted belong to no campaign.
-        return [News(one.key, {**_common(one), **one.facts}, one.made) for one in mine if one.campaign]
-    batches = groupby(sorted(mine, key=lambda one: (one.batch, one.seq)), key=lambda one: one.batch)
-    return [_of_batch(str(batch), list(members)) for batch, members in batches]
+    selected = [one for one in events if one.kind == asset.kind and asset.conn_id in (None, one.conn_id)]
+    if not asset.include_single_messages:
+        selected = [one for one in selected if not one.facts.get("single")]
+    if asset.kind == CAMPAIGN_FINISHED or asset.by_campaign:
+        # Requests that were not tracked belong to no campaign.
+        return [AssetEventPayload(one.key, {**_common(one), **one.facts}, one.made) for one in selected if one.campaign]
+    batches = groupby(sorted(selected, key=lambda one: (one.batch, one.seq)), key=lambda one: one.batch)
+    return [_of_batch(str(key), list(batch)) for key, batch in batches]
 
 
 def _common(one: DeliveryEvent) -> dict[str, Any]:
     return {"campaign": one.campaign, "connection": one.conn_id}
 
 
-def _of_batch(key: str, members: list[DeliveryEvent]) -> News:
-    named = {one.campaign: one.facts["recipients"] for one in members if one.campaign}
+def _of_batch(key: str, batch: list[DeliveryEvent]) -> AssetEventPayload:
+    by_campaign = {one.campaign: one.facts["recipients"] for one in batch if one.campaign}
     extra = {
-        "connection": members[0].conn_id,
-        "recipients": sum(one.facts["recipients"] for one in members),
-        "campaigns": len(named),
-        "by_campaign": dict(list(named.items())[:MOST_NAMED]),
+        "connection": batch[0].conn_id,
+        "recipients": sum(one.facts["recipients"] for one in batch),
+        "campaigns": len(by_campaign),
+        "by_campaign": dict(list(by_campaign.items())[:MAX_NAMED_CAMPAIGNS]),
     }
-    return News(key, extra, members[0].made)
+    return AssetEventPayload(key, extra, batch[0].made)

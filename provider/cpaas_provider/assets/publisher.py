@@ -18,14 +18,14 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from cpaas_provider.assets.payloads import news_for
+from cpaas_provider.assets.payloads import payloads_for
 from cpaas_provider.assets.subscriptions import (
-    Listener,
+    ScheduledDag,
     Subscription,
-    listeners,
+    publish,
+    scheduled_dags,
+    start_missed_runs,
     subscriptions,
-    tell,
-    tell_missed,
 )
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -35,48 +35,48 @@ from cpaas_provider.delivery.tracking.report_store import ReportStore
 log = logging.getLogger(__name__)
 
 PAUSE = 5.0
-"""Seconds between two looks."""
+"""Seconds between two scans of the database."""
 
-LONGEST_PAUSE = 60.0
-"""Seconds after looks that failed, one after the other."""
+MAX_PAUSE = 60.0
+"""Seconds after failures in a row, at most."""
 
 IDLE_PAUSE = 30.0
-"""Seconds while no DAG waits for anything of ours."""
+"""Seconds while no DAG is scheduled on one of our assets."""
 
-LOOK_AT_ALL = timedelta(minutes=10)
-"""How often all campaigns are looked at, and not those alone of which something became known."""
+FULL_SCAN_INTERVAL = timedelta(minutes=10)
+"""How often all campaigns are scanned, instead of those with changes only."""
 
-STOP_WITHIN = 5.0
+STOP_TIMEOUT = 5.0
 
 
-def telling(app: FastAPI) -> FastAPI:
+def publish_while_serving(app: FastAPI) -> FastAPI:
     """Run the publisher for as long as an application is served, and return the application."""
     inner = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
     async def both(served: Any) -> AsyncIterator[Any]:
         async with inner(served) as state:
-            teller = Teller()
-            teller.start()
+            publisher = EventPublisher()
+            publisher.start()
             try:
                 yield state
             finally:
-                await asyncio.to_thread(teller.stop)
+                await asyncio.to_thread(publisher.stop)
 
     app.router.lifespan_context = both
     return app
 
 
-class Teller:
-    """The publisher: looks for delivery events periodically, in a thread of its own."""
+class EventPublisher:
+    """The publisher: detects and publishes delivery events periodically, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cpaas-teller", daemon=True)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cpaas-publisher", daemon=True)
         self._database: Database | None = None
-        self._looked: datetime | None = None
-        self._looked_at_all: datetime | None = None
-        self._listeners: set[Listener] = set()
+        self._scanned_at: datetime | None = None
+        self._full_scan_at: datetime | None = None
+        self._dags: set[ScheduledDag] = set()
         self._failures = 0
 
     def start(self) -> None:
@@ -85,14 +85,14 @@ class Teller:
 
     def stop(self) -> None:
         """End after the current transaction, for which it waits some seconds."""
-        self._ending.set()
+        self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_WITHIN)
+            self._thread.join(STOP_TIMEOUT)
         if self._database and not self._thread.is_alive():
             self._database.close()
 
-    def look(self) -> int | None:
-        """Find delivery events since the last look, and publish them.
+    def run_once(self) -> int | None:
+        """Detect delivery events since the last scan, and publish them.
 
         :return: the number of asset events published; ``None`` if no DAG is scheduled on any
         :raises DatabaseError: when the database cannot be used
@@ -100,59 +100,59 @@ class Teller:
         wanted = subscriptions()
         if not wanted:
             return None
-        database = self._store()
-        begun = datetime.now(UTC)
-        detect_events(database, _since(wanted), self._since_when(begun))
-        self._looked = begun
-        made = self._tell(database, wanted)
-        self._tell_missed(all_of_them=self._looked_at_all == begun)
-        return made
+        database = self._open_database()
+        started = datetime.now(UTC)
+        detect_events(database, _since(wanted), self._changes_since(started))
+        self._scanned_at = started
+        published = self._publish(database, wanted)
+        self._start_missed_runs(check_all=self._full_scan_at == started)
+        return published
 
-    def _tell(self, database: Database, wanted: list[Subscription]) -> int:
-        made = 0
-        while not self._ending.is_set():
+    def _publish(self, database: Database, wanted: list[Subscription]) -> int:
+        published = 0
+        while not self._stopping.is_set():
             with database.connect() as connection:
-                happenings = unpublished(connection)
-            if not happenings:
+                events = unpublished(connection)
+            if not events:
                 break
             for subscription in wanted:
-                told = tell(subscription, news_for(subscription.name, happenings), self._goes_on)
-                if told is None:
-                    return made
-                made += told
-            database.write(partial(mark_published, told=happenings))
-        return made
+                count = publish(subscription, payloads_for(subscription.asset, events), self._may_continue)
+                if count is None:
+                    return published
+                published += count
+            database.write(partial(mark_published, told=events))
+        return published
 
-    def _tell_missed(self, *, all_of_them: bool) -> None:
+    def _start_missed_runs(self, *, check_all: bool) -> None:
         """Start the runs that DAGs missed while they were paused.
 
-        :param all_of_them: check all DAGs, as one may have been paused between two looks
+        :param check_all: check all DAGs, as one may have been paused between two scans
         """
-        listening = listeners()
-        for listener in listening if all_of_them else listening - self._listeners:
-            if missed := tell_missed(listener, self._goes_on):
+        current = scheduled_dags()
+        for dag in current if check_all else current - self._dags:
+            if missed := start_missed_runs(dag, self._may_continue):
                 log.info(
                     "Started runs of DAG %s for %s asset events that were published while it was paused.",
-                    listener.dag_id,
+                    dag.dag_id,
                     missed,
                 )
-        self._listeners = listening
+        self._dags = current
 
-    def _since_when(self, now: datetime) -> datetime | None:
-        """Return the time of the last look, ``None`` when it is time to look at all campaigns."""
-        if self._looked_at_all is None or now - self._looked_at_all > LOOK_AT_ALL:
-            self._looked_at_all = now
+    def _changes_since(self, now: datetime) -> datetime | None:
+        """Return the time of the last scan, ``None`` when a scan of all campaigns is due."""
+        if self._full_scan_at is None or now - self._full_scan_at > FULL_SCAN_INTERVAL:
+            self._full_scan_at = now
             return None
-        return self._looked
+        return self._scanned_at
 
-    def _goes_on(self) -> bool:
-        return not self._ending.is_set()
+    def _may_continue(self) -> bool:
+        return not self._stopping.is_set()
 
-    def _store(self) -> Database:
+    def _open_database(self) -> Database:
         if self._database is None:
             opened = open_database()
             try:
-                ReportStore(opened)  # which refuses databases that reports cannot be kept in
+                ReportStore(opened)  # raises if the database does not support reports
             except DatabaseError:
                 opened.close()
                 raise
@@ -161,21 +161,21 @@ class Teller:
 
     def _run(self) -> None:
         pause = 0.0
-        while not self._ending.wait(pause):
+        while not self._stopping.wait(pause):
             try:
-                made = self.look()
-                pause = IDLE_PAUSE if made is None else PAUSE
+                published = self.run_once()
+                pause = IDLE_PAUSE if published is None else PAUSE
                 self._failures = 0
-                if made:
-                    log.info("Published %s asset events for delivery events.", made)
-            except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next look may succeed
-                self._looked_at_all = None
+                if published:
+                    log.info("Published %s asset events for delivery events.", published)
+            except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next attempt may succeed
+                self._full_scan_at = None
                 self._failures += 1
-                pause = min(LONGEST_PAUSE, PAUSE * 2 ** min(self._failures, 10))
-                self._complain(error)
+                pause = min(MAX_PAUSE, PAUSE * 2 ** min(self._failures, 10))
+                self._log_failure(error)
 
-    def _complain(self, error: Exception) -> None:
-        # Words of other errors of a database may show values.
+    def _log_failure(self, error: Exception) -> None:
+        # Messages of other database errors may show values.
         reason = error if isinstance(error, DatabaseError) else f"{type(error).__name__}."
         if self._failures == 1:
             log.warning(
@@ -188,5 +188,5 @@ class Teller:
 def _since(wanted: list[Subscription]) -> dict[str, datetime]:
     since: dict[str, datetime] = {}
     for one in wanted:
-        since[one.name.kind] = min(one.since, since.get(one.name.kind, one.since))
+        since[one.asset.kind] = min(one.since, since.get(one.asset.kind, one.since))
     return since

@@ -16,17 +16,17 @@ from airflow.utils.session import create_session
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.assets._uri import SCHEME, AssetName, read_uri
+from cpaas_provider.assets._uri import SCHEME, DeliveryAsset, parse_uri
 from cpaas_provider.delivery.tracking.events import KINDS
 
-AT_ONCE = 50
-"""Events of one transaction: on SQLite nobody else writes meanwhile."""
+EVENTS_PER_TRANSACTION = 50
+"""On SQLite no other process writes during a transaction."""
 
-_CLOCKS = timedelta(days=1)
-"""How far the clocks of machines may be apart."""
+_CLOCK_SKEW = timedelta(days=1)
+"""How far the clocks of two machines may differ."""
 
-MISSED_AT_MOST = timedelta(days=30)
-"""How old an event may be that reaches a DAG which was paused; of older ones Airflow may have cleaned up the runs."""
+MAX_MISSED_AGE = timedelta(days=30)
+"""The age of an event up to which an unpaused DAG runs for it; Airflow may have removed the runs of older ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Subscription:
     """
 
     asset_id: int
-    name: AssetName
+    asset: DeliveryAsset
     since: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class AssetEventPayload:
     """An asset event to publish: one run for each key.
 
     :param made: when the delivery event was found; it cannot have been published before
@@ -54,7 +54,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ScheduledDag:
     """A DAG that is not paused, on an asset of ours.
 
     :param since: the time from which it is scheduled on the asset
@@ -75,47 +75,49 @@ def subscriptions() -> list[Subscription]:
         .group_by(AssetModel.id, AssetModel.uri)
     )
     with create_session() as session:
-        found = [(asset_id, read_uri(uri), since) for asset_id, uri, since in session.execute(query)]
-    return [Subscription(asset_id, name, since) for asset_id, name, since in found if name and name.kind in KINDS]
+        found = [(asset_id, parse_uri(uri), since) for asset_id, uri, since in session.execute(query)]
+    return [Subscription(asset_id, asset, since) for asset_id, asset, since in found if asset and asset.kind in KINDS]
 
 
-def tell(subscription: Subscription, news: Sequence[News], going_on: Callable[[], bool] = lambda: True) -> int | None:
+def publish(
+    subscription: Subscription, payloads: Sequence[AssetEventPayload], may_continue: Callable[[], bool] = lambda: True
+) -> int | None:
     """Publish asset events that were not published yet, which starts the runs of the asset's DAGs; return their number.
 
     The check for published events is in the same transaction, under a lock. Two publishers at a time publish once.
 
     :param going_on: called between transactions; if it returns false before all are published, ``None`` is returned
     """
-    told = 0
-    for start in range(0, len(news), AT_ONCE):
-        if not going_on():
+    published = 0
+    for start in range(0, len(payloads), EVENTS_PER_TRANSACTION):
+        if not may_continue():
             return None
         with create_session() as session:
-            told += _tell(session, subscription.asset_id, news[start : start + AT_ONCE])
-    return told
+            published += _publish(session, subscription.asset_id, payloads[start : start + EVENTS_PER_TRANSACTION])
+    return published
 
 
-def _tell(session: Session, asset_id: int, news: Sequence[News]) -> int:
-    # A change of nothing: it locks the asset, as Airflow does, and on SQLite the database, before anything is read.
+def _publish(session: Session, asset_id: int, payloads: Sequence[AssetEventPayload]) -> int:
+    # An update without a change locks the asset, as Airflow does, and the database on SQLite, before the read.
     session.execute(update(AssetModel).where(AssetModel.id == asset_id).values(id=AssetModel.id))
     asset = session.get(AssetModel, asset_id)
     if asset is None:
         return 0
     known = select(AssetEvent.partition_key).where(
         AssetEvent.asset_id == asset_id,
-        AssetEvent.timestamp >= min(one.made for one in news) - _CLOCKS,
-        AssetEvent.partition_key.in_([one.key for one in news]),
+        AssetEvent.timestamp >= min(one.made for one in payloads) - _CLOCK_SKEW,
+        AssetEvent.partition_key.in_([one.key for one in payloads]),
     )
-    told = set(session.scalars(known))
-    fresh = [one for one in news if one.key not in told]
+    published = set(session.scalars(known))
+    fresh = [one for one in payloads if one.key not in published]
     for one in fresh:
         asset_manager.register_asset_change(asset=asset, extra=dict(one.extra), partition_key=one.key, session=session)
     return len(fresh)
 
 
-def listeners() -> set[Listener]:
+def scheduled_dags() -> set[ScheduledDag]:
     """Return the DAGs that are not paused, with the assets of ours that they are scheduled on now."""
-    # Between teams, Airflow lets events through by rules of its own, when they are made.
+    # Between teams, Airflow filters events by rules of its own when they are published.
     if conf.getboolean("core", "multi_team", fallback=False):
         return set()
     reference = DagScheduleAssetReference
@@ -127,25 +129,25 @@ def listeners() -> set[Listener]:
         .where(DagModel.is_paused.is_(False), DagModel.is_stale.is_(False), DagModel.timetable_partitioned.is_(True))
     )
     with create_session() as session:
-        return {Listener(*row) for row in session.execute(query)}
+        return {ScheduledDag(*row) for row in session.execute(query)}
 
 
-def tell_missed(listener: Listener, going_on: Callable[[], bool] = lambda: True) -> int:
+def start_missed_runs(dag: ScheduledDag, may_continue: Callable[[], bool] = lambda: True) -> int:
     """Start the runs of a DAG for events that were published while it was paused; return their number.
 
     Airflow handles an event only when it is published. A DAG that is paused then gets no run for it.
 
     :param going_on: called between transactions
     """
-    told, after = 0, 0
-    while going_on():
+    published, after = 0, 0
+    while may_continue():
         with create_session() as session:
-            missed = _missed(session, listener, after)
+            missed = _missed(session, dag, after)
             for event in missed:
-                # What Airflow does for DAGs that are not paused; it has no public name for doing so later.
+                # Airflow does this for DAGs that are not paused, and has no public function to do it later.
                 asset_manager._queue_partitioned_dags(
-                    asset_id=listener.asset_id,
-                    partition_dags=session.scalars(select(DagModel).where(DagModel.dag_id == listener.dag_id)).all(),
+                    asset_id=dag.asset_id,
+                    partition_dags=session.scalars(select(DagModel).where(DagModel.dag_id == dag.dag_id)).all(),
                     event=event,
                     partition_key=event.partition_key,
                     partition_date=None,
@@ -153,22 +155,22 @@ def tell_missed(listener: Listener, going_on: Callable[[], bool] = lambda: True)
                     session=session,
                 )
                 after = event.id
-        told += len(missed)
-        if len(missed) < AT_ONCE:
+        published += len(missed)
+        if len(missed) < EVENTS_PER_TRANSACTION:
             break
-    return told
+    return published
 
 
-def _missed(session: Session, listener: Listener, after: int) -> Sequence[AssetEvent]:
-    session.execute(update(AssetModel).where(AssetModel.id == listener.asset_id).values(id=AssetModel.id))
+def _missed(session: Session, dag: ScheduledDag, after: int) -> Sequence[AssetEvent]:
+    session.execute(update(AssetModel).where(AssetModel.id == dag.asset_id).values(id=AssetModel.id))
     log, run = PartitionedAssetKeyLog, DagRun
-    heard = exists().where(log.asset_event_id == AssetEvent.id, log.target_dag_id == listener.dag_id)
-    ran = exists().where(run.dag_id == listener.dag_id, run.partition_key == AssetEvent.partition_key)
-    since = max(listener.since, datetime.now(UTC) - MISSED_AT_MOST)
+    handled = exists().where(log.asset_event_id == AssetEvent.id, log.target_dag_id == dag.dag_id)
+    ran = exists().where(run.dag_id == dag.dag_id, run.partition_key == AssetEvent.partition_key)
+    since = max(dag.since, datetime.now(UTC) - MAX_MISSED_AGE)
     query = (
         select(AssetEvent)
-        .where(AssetEvent.asset_id == listener.asset_id, AssetEvent.timestamp >= since, AssetEvent.id > after)
-        .where(AssetEvent.partition_key.is_not(None), ~heard, ~ran)
+        .where(AssetEvent.asset_id == dag.asset_id, AssetEvent.timestamp >= since, AssetEvent.id > after)
+        .where(AssetEvent.partition_key.is_not(None), ~handled, ~ran)
         .order_by(AssetEvent.id)
     )
-    return session.scalars(query.limit(AT_ONCE)).all()
+    return session.scalars(query.limit(EVENTS_PER_TRANSACTION)).all()

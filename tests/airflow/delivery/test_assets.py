@@ -19,7 +19,7 @@ from cpaas_provider.assets import (
     on_link_clicked,
     on_messages_failed,
 )
-from cpaas_provider.assets._uri import AssetName, read_uri
+from cpaas_provider.assets._uri import DeliveryAsset, parse_uri
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def store(airflow_db, tmp_path, monkeypatch):
-    """A store of its own, which the configuration names."""
+    """A database of the test's own, named in the configuration."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
     with open_database() as opened:
         yield opened
@@ -43,7 +43,7 @@ def store(airflow_db, tmp_path, monkeypatch):
 
 @pytest.fixture
 def scheduled(airflow_db):
-    """Schedule DAGs, and take them away in the end; returns a function from a schedule to the DAG's id."""
+    """Schedule DAGs, and remove them at the end; return a function from a schedule to the DAG's id."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagbundle import DagBundleModel
     from airflow.providers.standard.operators.empty import EmptyOperator
@@ -60,7 +60,7 @@ def scheduled(airflow_db):
         bag.bag_dag(dag)
         sync_bag_to_db(bag, "delivery", None)
         set_paused(paused, dag.dag_id)
-        # What happened earlier is nobody's concern; here the clock is too coarse to tell.
+        # Events from before the DAG do not start it; the clock is too coarse for that here.
         since(datetime.now(UTC) - timedelta(minutes=1))
         return dag.dag_id
 
@@ -94,19 +94,19 @@ def since(moment, dag_id=None):
         session.execute(update(DagScheduleAssetReference).where(which).values(created_at=moment))
 
 
-def look():
-    """Have a new process look and tell."""
-    from cpaas_provider.assets.publisher import Teller
+def run_once():
+    """Publish once, as a new process."""
+    from cpaas_provider.assets.publisher import EventPublisher
 
-    publisher = Teller()
+    publisher = EventPublisher()
     try:
-        return publisher.look()
+        return publisher.run_once()
     finally:
         publisher.stop()
 
 
 def runs_of(dag_id):
-    """Have Airflow's scheduler start what is due; return the runs' keys and what their events say."""
+    """Have Airflow's scheduler start due runs; return their keys and the contents of their events."""
     from airflow.jobs.job import Job
     from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
     from airflow.models.dagrun import DagRun
@@ -123,7 +123,7 @@ def runs_of(dag_id):
 
 
 def finished(store, *campaigns, conn_id="shop"):
-    """Send a campaign to two, one of whom gets it."""
+    """Send a campaign to two recipients, and deliver it to one."""
     for name in campaigns:
         store.write(
             lambda c, n=name: record_send_started(c, TrackedSend(n, "send_sms", conn_id, "dag", "run", "send", -1))
@@ -136,11 +136,11 @@ def finished(store, *campaigns, conn_id="shop"):
     save_reports(store, *(report(OBI, "failed", token=one, conn_id=conn_id) for one in token))
 
 
-class TestTelling:
+class TestPublishing:
     def test_starts_one_run_for_each_campaign_that_finished(self, store, scheduled):
         dag_id = scheduled(on_campaign_finished())
         finished(store, "spring", "summer")
-        assert look() == 2
+        assert run_once() == 2
         runs = runs_of(dag_id)
         assert [key for key, _ in runs] == ["spring", "summer"]
         [extra] = runs[0][1]
@@ -159,21 +159,21 @@ class TestTelling:
             "unreported": 0,
             "single": False,
         }
-        assert look() == 0
+        assert run_once() == 0
         assert len(runs_of(dag_id)) == 2
 
-    def test_takes_no_single_send_for_a_campaign_unless_told_to(self, store, scheduled):
+    def test_single_send_starts_a_run_only_with_include_single_messages(self, store, scheduled):
         campaigns, both = (
             scheduled(on_campaign_finished()),
             scheduled(on_campaign_finished(include_single_messages=True)),
         )
         finished(store, "spring", "alone")
         store.write(lambda c: record_requests(c, "alone", "shop", [SentRequest("alone", 2, "m1")]))
-        assert look() == 3
+        assert run_once() == 3
         assert [key for key, _ in runs_of(campaigns)] == ["spring"]
         assert {key for key, _ in runs_of(both)} == {"spring", "alone"}
 
-    def test_starts_none_twice_when_it_was_not_noted_that_it_was_told(self, store, scheduled, monkeypatch):
+    def test_starts_no_second_run_if_the_publication_was_not_recorded(self, store, scheduled, monkeypatch):
         from cpaas_provider.assets import publisher
 
         dag_id = scheduled(on_campaign_finished())
@@ -185,33 +185,33 @@ class TestTelling:
         with monkeypatch.context() as patch:
             patch.setattr(publisher, "mark_published", killed)
             with pytest.raises(RuntimeError, match="killed"):
-                look()
+                run_once()
         assert len(runs_of(dag_id)) == 1
-        assert look() == 0
+        assert run_once() == 0
         assert len(runs_of(dag_id)) == 1
 
-    def test_starts_none_twice_when_several_tell(self, store, scheduled):
+    def test_starts_no_second_run_if_several_processes_publish(self, store, scheduled):
         dag_id = scheduled(on_campaign_finished())
         finished(store, *(f"c{number}" for number in range(30)))
         together = threading.Barrier(3)
 
         def process():
             together.wait()
-            look()
+            run_once()
 
         processes = [threading.Thread(target=process) for _ in range(3)]
         for one in processes:
             one.start()
         for one in processes:
             one.join()
-        look()
+        run_once()
         keys = [key for key, _ in runs_of(dag_id)]
         assert sorted(keys) == sorted(f"c{number}" for number in range(30))
 
-    def test_starts_one_run_for_all_that_failed(self, store, scheduled):
+    def test_starts_one_run_for_all_failures_of_a_batch(self, store, scheduled):
         whole, each = scheduled(on_messages_failed()), scheduled(on_messages_failed("shop", by_campaign=True))
         save_reports(store, *(report(OBI, "failed", token=to(OBI, campaign=name)) for name in ("spring", "summer")))
-        assert look() == 3
+        assert run_once() == 3
         [(batch, [extra])] = runs_of(whole)
         assert extra == {
             "connection": "shop",
@@ -221,10 +221,10 @@ class TestTelling:
         }
         assert [key for key, _ in runs_of(each)] == [f"spring.{batch}", f"summer.{batch}"]
 
-    def test_starts_dags_of_their_own_connection_alone(self, store, scheduled):
+    def test_starts_only_dags_of_the_same_connection(self, store, scheduled):
         mine, other = scheduled(on_campaign_finished("shop")), scheduled(on_campaign_finished("bank"))
         finished(store, "spring")
-        assert look() == 1
+        assert run_once() == 1
         assert [len(runs_of(one)) for one in (mine, other)] == [1, 0]
 
     def test_starts_dags_on_airtime_and_on_clicks(self, store, scheduled):
@@ -234,95 +234,95 @@ class TestTelling:
         )
         save_reports(store, report(ADA, "success", token=to(ADA, campaign="reward")))
         save_reports(store, report(OBI, "clicked", token=to(OBI)))
-        assert look() == 2
+        assert run_once() == 2
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(topped_up)] == [[{"reward": 1}]]
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(clicked)] == [[{"spring": 1}]]
 
-    def test_says_no_number(self, store, scheduled):
+    def test_events_hold_no_number(self, store, scheduled):
         every = (on_campaign_finished, on_messages_failed, on_airtime_succeeded, on_link_clicked)
         dag_ids = [scheduled(one()) for one in every]
         finished(store, "spring")
         save_reports(store, report(ADA, "clicked", token=to(ADA)))
-        look()
-        said = str([runs_of(one) for one in dag_ids])
-        assert "spring" in said
-        assert ADA not in said
-        assert OBI not in said
+        run_once()
+        contents = str([runs_of(one) for one in dag_ids])
+        assert "spring" in contents
+        assert ADA not in contents
+        assert OBI not in contents
 
-    def test_opens_no_store_while_no_dag_waits(self, airflow_db, tmp_path, monkeypatch):
+    def test_opens_no_database_while_no_dag_is_scheduled(self, airflow_db, tmp_path, monkeypatch):
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'none.db'}")
-        assert look() is None
+        assert run_once() is None
         assert not (tmp_path / "none.db").exists()
 
-    def test_tells_a_new_dag_nothing_old(self, store, scheduled):
+    def test_events_from_before_the_dag_start_no_run(self, store, scheduled):
         finished(store, "spring")
         dag_id = scheduled(on_campaign_finished())
         since(datetime.now(UTC) + timedelta(seconds=1))
-        assert look() == 0
+        assert run_once() == 0
         since(datetime.now(UTC) - timedelta(minutes=1))
-        assert look() == 0
+        assert run_once() == 0
         assert runs_of(dag_id) == []
 
     def test_starts_no_paused_dag(self, store, scheduled):
         dag_id = scheduled(on_campaign_finished(), paused=True)
         finished(store, "spring")
-        look()
+        run_once()
         assert runs_of(dag_id) == []
 
-    def test_a_dag_that_is_paused_no_longer_runs_for_what_happened_meanwhile(self, store, scheduled):
+    def test_unpaused_dag_runs_for_events_published_while_it_was_paused(self, store, scheduled):
         paused, other = scheduled(on_campaign_finished(), paused=True), scheduled(on_campaign_finished())
         finished(store, "spring", "summer")
-        from cpaas_provider.assets.publisher import Teller
+        from cpaas_provider.assets.publisher import EventPublisher
 
-        publisher = Teller()
+        publisher = EventPublisher()
         try:
-            assert publisher.look() == 2
+            assert publisher.run_once() == 2
             assert [len(runs_of(one)) for one in (paused, other)] == [0, 2]
             set_paused(False, paused)
-            assert publisher.look() == 0
+            assert publisher.run_once() == 0
             assert [key for key, _ in runs_of(paused)] == ["spring", "summer"]
-            assert publisher.look() == 0
+            assert publisher.run_once() == 0
         finally:
             publisher.stop()
-        # Nor does a new process start anything anew.
-        assert look() == 0
+        # A new process starts no second run.
+        assert run_once() == 0
         assert [len(runs_of(one)) for one in (paused, other)] == [2, 2]
 
-    def test_so_it_does_when_the_process_was_started_anew_meanwhile(self, store, scheduled):
+    def test_unpaused_dag_runs_for_missed_events_after_a_restart(self, store, scheduled):
         dag_id = scheduled(on_messages_failed(), paused=True)
         save_reports(store, report(OBI, "failed", token=to(OBI)))
-        assert look() == 1
+        assert run_once() == 1
         set_paused(False, dag_id)
-        assert look() == 0
+        assert run_once() == 0
         [(_, [extra])] = runs_of(dag_id)
         assert extra["by_campaign"] == {"spring": 1}
 
-    def test_a_new_dag_is_told_nothing_of_what_others_missed(self, store, scheduled):
+    def test_new_dag_does_not_run_for_events_that_others_missed(self, store, scheduled):
         scheduled(on_campaign_finished(), paused=True)
         finished(store, "spring")
-        assert look() == 1
+        assert run_once() == 1
         new = scheduled(on_campaign_finished())
         since(datetime.now(UTC) + timedelta(seconds=1), new)
-        assert look() == 0
+        assert run_once() == 0
         assert runs_of(new) == []
 
 
 class TestServing:
-    def test_goes_on_for_as_long_as_the_application_is_served(self, store, scheduled):
+    def test_publishes_while_the_application_is_served(self, store, scheduled):
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
-        from cpaas_provider.assets.publisher import telling
+        from cpaas_provider.assets.publisher import publish_while_serving
         from tests.airflow.harness.examples import wait_for
 
         dag_id = scheduled(on_campaign_finished())
         finished(store, "spring")
         before = set(threading.enumerate())
-        with TestClient(telling(FastAPI())):
+        with TestClient(publish_while_serving(FastAPI())):
             wait_for(lambda: runs_of(dag_id))
         assert set(threading.enumerate()) <= before
 
-    def test_goes_on_after_the_store_could_not_be_used(self, airflow_db, scheduled, tmp_path, monkeypatch, caplog):
+    def test_publishes_again_after_the_database_failed(self, airflow_db, scheduled, tmp_path, monkeypatch, caplog):
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
@@ -334,7 +334,7 @@ class TestServing:
         folder = tmp_path / "later"
         folder.write_text("in the way")
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
-        with TestClient(publisher.telling(FastAPI())):
+        with TestClient(publisher.publish_while_serving(FastAPI())):
             wait_for(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()
@@ -344,18 +344,18 @@ class TestServing:
         assert caplog.text.count("Delivery events were not published") == 1
 
 
-class TestNames:
+class TestUris:
     @pytest.mark.parametrize("conn_id", [None, "shop", "a/b c?d", "Größe"])
     @pytest.mark.parametrize("asset", [messages_failed, airtime_succeeded, link_clicked])
     @pytest.mark.parametrize("by_campaign", [False, True])
-    def test_are_read_as_they_are_written(self, asset, conn_id, by_campaign):
+    def test_parse_uri_reverses_the_uri_of_an_asset(self, asset, conn_id, by_campaign):
         found = asset(conn_id, by_campaign=by_campaign)
-        assert read_uri(found.uri) == AssetName(asset.__name__, conn_id, by_campaign)
-        assert found.uri == AssetName(asset.__name__, conn_id, by_campaign).uri  # Airflow changes nothing of it
+        assert parse_uri(found.uri) == DeliveryAsset(asset.__name__, conn_id, by_campaign)
+        assert found.uri == DeliveryAsset(asset.__name__, conn_id, by_campaign).uri  # Airflow does not change it
 
-    def test_of_a_campaign_are_read_as_they_are_written(self):
-        assert read_uri(campaign_finished("shop").uri) == AssetName("campaign_finished", "shop")
-        assert read_uri(campaign_finished(include_single_messages=True).uri) == AssetName(
+    def test_parse_uri_reverses_the_uri_of_a_campaign_asset(self):
+        assert parse_uri(campaign_finished("shop").uri) == DeliveryAsset("campaign_finished", "shop")
+        assert parse_uri(campaign_finished(include_single_messages=True).uri) == DeliveryAsset(
             "campaign_finished", include_single_messages=True
         )
-        assert read_uri("s3://campaign_finished/shop") is None
+        assert parse_uri("s3://campaign_finished/shop") is None
