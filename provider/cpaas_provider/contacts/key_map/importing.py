@@ -1,11 +1,12 @@
 """Importing into a key map: a map exported from another database, or the row ids of a list that exists already.
 
 Everything is checked before the first write. While it writes, the map is marked as partly imported, and no sync gets a
-lease on it. A run that was stopped goes on when it is started again.
+lease on it. An import that was stopped continues when it is started again with the same rows.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from cpaas_provider.api.counting import counted
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, REQUESTED, Change, KeyMap, Lease, MapEntry, find_map
@@ -208,6 +210,8 @@ class _Import:
         :param values: what is stored beside the rows at the end
         """
         fits = found if found is not None and found.facts.secret == secret else None
+        if fits is not None:
+            self._check_resumed(fits)
         if dry_run:
             if fits is None:
                 self._report.added = self._report.rows
@@ -229,7 +233,26 @@ class _Import:
         return self._report
 
     def _marks(self) -> dict[str, Any]:
-        return {IMPORTING: {"rows": self._report.rows}}
+        return {IMPORTING: {"rows": self._report.rows, "digest": self._digest}}
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return self._staging.digest()
+
+    def _check_resumed(self, key_map: KeyMap) -> None:
+        """See that an import that was stopped is resumed with its own file: the rows of both would be in the map.
+
+        :raises MapFileError: when the map holds a part of another file
+        """
+        begun = key_map.value(IMPORTING) or {}
+        here = {"rows": self._report.rows, "digest": self._digest}
+        if begun and any(begun.get(name, value) != value for name, value in here.items()):
+            raise MapFileError(
+                f"The contact map {self._target.name!r} holds a part of another import, of a file with "
+                f"{counted(begun['rows'], 'row')}. They differ from the rows of {self._source}. Nothing was written. "
+                "Finish that import with its own file, or remove the map first with: airflow cpaas contacts "
+                f"forget-map --conn-id {self._target.conn_id} --map {self._target.name}"
+            )
 
     def _write(self, lease: Lease, page: Sequence[tuple[int, MapEntry]]) -> None:
         current = lease.key_map.entries(entry.key_hash for _, entry in page)

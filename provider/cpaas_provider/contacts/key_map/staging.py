@@ -9,6 +9,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -23,6 +24,7 @@ CREATE TABLE staged (
   rejected_hash BLOB, missing_hash BLOB, cell_hashes BLOB, source_row INTEGER, requested TEXT
 )
 """
+_CONTENT = "key_hash, row_id, state, raw_hash, rejected_hash, missing_hash, cell_hashes, source_row, requested"
 _AT_ONCE = 2_000
 _SHOWN = 10
 
@@ -77,6 +79,15 @@ class Staging:
             found = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
             while some := found.fetchmany(_AT_ONCE):
                 yield [_staged(row) for row in some]
+
+    def digest(self) -> str:
+        """Return a digest of all entries: two files with the same rows have the same one, whatever their order."""
+        digest = blake2b(digest_size=16)
+        with _in_words():
+            found = self._rows.execute(f"SELECT {_CONTENT} FROM staged ORDER BY key_hash, row_id")  # noqa: S608 - names of columns
+            while some := found.fetchmany(_AT_ONCE):
+                digest.update(repr(some).encode())
+        return digest.hexdigest()
 
     def by_row_id(self, row_ids: Iterable[str]) -> dict[str, tuple[int, bytes]]:
         """Return line and key hash of those of some row ids that are to be imported."""

@@ -234,6 +234,25 @@ class TestLarge:
         assert adopt(self.text(2_500)) == ImportReport(rows=2_500, added=500, present=2_000)
         adopt.map.lease("dag.sync of run").release()
 
+    @pytest.mark.parametrize("rows", [2_499, 2_500])
+    @pytest.mark.parametrize("dry_run", [False, True])
+    def test_stopped_import_is_not_resumed_with_another_file(self, adopt: Adoption, rows: int, dry_run: bool) -> None:
+        def stop(done: str, rows: int) -> None:
+            if done == "written":
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            adopt(self.text(2_500), progress=stop)
+        before = adopt.rows()
+        other = self.text(rows).replace("row-7\n", "row-x\n")
+        refusal = adopt.refused(other, dry_run=dry_run, replace_row_ids=True)
+        assert "holds a part of another import, of a file with 2,500 rows." in refusal
+        assert "Finish that import with its own file" in refusal
+        assert adopt.rows() == before
+        header, *lines = self.text(2_500).splitlines()
+        in_another_order = "\n".join([header, *reversed(lines)])
+        assert adopt(in_another_order) == ImportReport(rows=2_500, added=500, present=2_000)
+
     def test_upsert_during_the_import_is_left_as_it_is(self, adopt: Adoption) -> None:
         key_map = adopt.made(("other", "row-x"))
         lease = key_map.row_lease("dag.upsert of run")

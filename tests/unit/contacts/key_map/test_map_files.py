@@ -355,7 +355,7 @@ def test_stopped_import_goes_on_and_meanwhile_no_sync_gets_the_map(
     with pytest.raises(KeyboardInterrupt):
         restore_map(target(database), CsvSource(exported), stop)
     found = find_map(database, conn_id="cpaas_default")
-    assert found.value(IMPORTING) == {"rows": 2_107}
+    assert found.value(IMPORTING)["rows"] == 2_107
     assert len(entries_of(found)) == 2_000
     assert found.leased() == {}
     for take in (found.lease, found.row_lease):
