@@ -166,8 +166,14 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
         limit: Annotated[int, Query(ge=1, le=inbox.MAX_LIMIT)] = 50,
         offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     ) -> Response:
-        page = inbox.query(sandbox, view, recipient, external_ref, search, limit, offset, message_id)
-        return _unless_known(request, page)
+        given = {
+            "recipient": recipient,
+            "external_ref": external_ref,
+            "message_id": message_id,
+            "search": search or None,
+        }
+        filters = {name: value for name, value in given.items() if value is not None}
+        return _unless_known(request, inbox.query(sandbox, view, filters, limit, offset))
 
 
 def _faults(app: FastAPI, sandbox: Sandbox) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,31 +15,27 @@ from cpaas_provider.sandbox.service.handlers import contacts, otp
 
 MAX_LIMIT = 1000
 
-_DELIVERIES = """
-SELECT d.*, m.channel, m.sender_id, m.from_name, m.reply_to, m.template_id, m.external_ref, m.callback,
-       m.is_trackable, m.created
-FROM deliveries d JOIN messages m ON m.id = d.message_id"""
-
 # Columns of the tables that are moments or money.
 _MOMENTS = {"created": "created_datetime", "updated": "updated_datetime", "expires": "expires_datetime"}
 _MONEY = ("charge", "amount")
 
-
-Show = Callable[["Sandbox", Row], dict[str, Any]]
+_DELIVERIES = """
+SELECT d.*, m.channel, m.sender_id, m.from_name, m.reply_to, m.template_id, m.external_ref, m.callback,
+       m.is_trackable, m.created
+FROM deliveries d JOIN messages m ON m.id = d.message_id"""
+_LIKE = "LIKE '%' || replace(replace(replace(?, '\\', '\\\\'), '%', '\\%'), '_', '\\_') || '%' ESCAPE '\\'"
 
 
 @dataclass(frozen=True, slots=True)
 class InboxView:
-    """Where one kind of item is found, by what, and how it is shown; ``reference`` is a whole condition."""
+    """Where one kind of item is found, by which conditions, and how it is shown."""
 
-    source: str
+    rows: str
     count: str
-    recipient: str | None
-    reference: str | None
-    show: Show
-    message: str | None = None
+    filters: dict[str, str]
+    show: Callable[[Sandbox, Row], dict[str, Any]]
     order: str = "seq"
-    only: tuple[str, ...] = ()
+    only: str = "1"
 
 
 def _plain(sandbox: Sandbox, row: Row) -> dict[str, Any]:
@@ -50,10 +46,8 @@ def _plain(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def _delivery(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    item = _plain(sandbox, row)
-    item["is_trackable"] = bool(row["is_trackable"])
-    item["status"] = item.pop("outcome")
-    return item
+    item = _plain(sandbox, row) | {"is_trackable": bool(row["is_trackable"])}
+    return item | {"status": item.pop("outcome")}
 
 
 def _otp(sandbox: Sandbox, row: Row) -> dict[str, Any]:
@@ -79,69 +73,48 @@ def _report(sandbox: Sandbox, row: Row) -> dict[str, Any]:
 
 
 def _of_deliveries(kind: str) -> InboxView:
-    reference = "d.message_id IN (SELECT id FROM messages WHERE external_ref = ?)"
-    only = (f"d.kind = '{kind}'",)
-    count = "SELECT count(*) FROM deliveries d"
-    return InboxView(_DELIVERIES, count, "d.recipient", reference, _delivery, "d.message_id", "d.seq", only)
+    filters = {
+        "recipient": "d.recipient = ?",
+        "search": f"d.recipient {_LIKE}",
+        "external_ref": "d.message_id IN (SELECT id FROM messages WHERE external_ref = ?)",
+        "message_id": "d.message_id = ?",
+    }
+    return InboxView(
+        _DELIVERIES, "SELECT count(*) FROM deliveries d", filters, _delivery, "d.seq", f"d.kind = '{kind}'"
+    )
 
 
-def _of(table: str, show: Show, recipient: str, reference: str | None = None, message: str | None = None) -> InboxView:
-    rows, count = f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}"  # noqa: S608 - names of ours
-    return InboxView(rows, count, recipient, reference, show, message)
+def _of(table: str, show: Callable[[Sandbox, Row], dict[str, Any]], **filters: str) -> InboxView:
+    known = {"recipient": "recipient = ?", "search": f"recipient {_LIKE}"} | filters
+    return InboxView(f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}", known, show)  # noqa: S608 - names of ours
 
 
 VIEWS: dict[str, InboxView] = {
     "sms": _of_deliveries("sms"),
     "email": _of_deliveries("email"),
-    "otp": _of("otps", _otp, "recipient"),
-    "airtime": _of("airtime", _airtime, "recipient", "external_ref = ?", "id"),
-    "contacts": _of("contacts", _contact, "columns"),
-    "lookups": _of("lookups", _lookup, "recipient"),
-    "reports": _of("reports", _report, "recipient", "external_ref = ?", "message_id"),
+    "otp": _of("otps", _otp),
+    "airtime": _of("airtime", _airtime, external_ref="external_ref = ?", message_id="id = ?"),
+    "contacts": _of(
+        "contacts",
+        _contact,
+        # a contact's recipients are cells: any text cell that equals the value
+        recipient="EXISTS (SELECT 1 FROM json_each(contacts.columns) WHERE json_each.value = ?)",
+        search=f"columns {_LIKE}",
+    ),
+    "lookups": _of("lookups", _lookup),
+    "reports": _of("reports", _report, external_ref="external_ref = ?", message_id="message_id = ?"),
 }
 
 
-def _like(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
-
-
-def query(
-    sandbox: Sandbox,
-    name: str,
-    recipient: str | None = None,
-    external_ref: str | None = None,
-    search: str | None = None,
-    limit: int = 50,
-    offset: int = 0,
-    message_id: str | None = None,
-) -> dict[str, Any]:
-    """Return a page of a box; raise ValueError where the box knows no such filter."""
+def query(sandbox: Sandbox, name: str, filters: Mapping[str, str], limit: int, offset: int) -> dict[str, Any]:
+    """Return a page of a view; raise ValueError where the view knows no such filter."""
     view = VIEWS[name]
-    where, values = list(view.only), list[Any]()
-    if recipient is not None and name == "contacts":
-        # a contact's recipients are cells: any text cell that equals the value
-        where.append("EXISTS (SELECT 1 FROM json_each(contacts.columns) WHERE json_each.value = ?)")
-        values.append(recipient)
-    elif recipient is not None:
-        where.append(f"{view.recipient} = ?")
-        values.append(recipient)
-    if external_ref is not None:
-        if view.reference is None:
-            raise ValueError(f"{name} have no external_ref")
-        where.append(view.reference)
-        values.append(external_ref)
-    if message_id is not None:
-        if view.message is None:
-            raise ValueError(f"{name} have no message_id")
-        where.append(f"{view.message} = ?")
-        values.append(message_id)
-    if search:
-        where.append(f"{view.recipient} LIKE ? ESCAPE '\\'")
-        values.append(_like(search))
-    clause = f" WHERE {' AND '.join(where)}" if where else ""
+    unknown = sorted(set(filters) - set(view.filters))
+    if unknown:
+        raise ValueError(f"{name} have no {', '.join(unknown)}")
+    clause = f" WHERE {' AND '.join([view.only, *(view.filters[each] for each in filters)])}"
+    values = list(filters.values())
     total = sandbox.database.number(view.count + clause, values)
-    sql = f"{view.source}{clause} ORDER BY {view.order} DESC LIMIT ? OFFSET ?"
-    rows = sandbox.database.rows(sql, [*values, limit, offset])
-    items = [view.show(sandbox, row) for row in rows]
+    rows = f"{view.rows}{clause} ORDER BY {view.order} DESC LIMIT ? OFFSET ?"
+    items = [view.show(sandbox, row) for row in sandbox.database.rows(rows, [*values, limit, offset])]
     return {"total": total, "limit": limit, "offset": offset, "items": items}

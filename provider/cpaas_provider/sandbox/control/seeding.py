@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.context import Column, Sandbox
-from cpaas_provider.sandbox.core.validation import Msisdn, in_words
+from cpaas_provider.sandbox.core.validation import Msisdn, in_words, one_of
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
 from cpaas_provider.sandbox.service.handlers import contacts
 from cpaas_provider.sandbox.service.requests import COLUMN_TYPES, row_body
@@ -35,7 +35,7 @@ class SeedColumn(_Strict):
 
     id: Text
     name: Text
-    type: Text
+    type: Annotated[str, one_of(COLUMN_TYPES)]
     options: list[Text] = []
 
 
@@ -56,27 +56,29 @@ class Lookup(_Strict):
     dnd: bool | None = None
 
 
+class Outcomes(_Strict):
+    """Outcomes by kind of message and recipient."""
+
+    sms: dict[str, Annotated[str, one_of(OUTCOMES["sms"])]] = {}
+    email: dict[str, Annotated[str, one_of(OUTCOMES["email"])]] = {}
+    airtime: dict[str, Annotated[str, one_of(OUTCOMES["airtime"])]] = {}
+
+
+def _check_ids(columns: list[SeedColumn]) -> list[SeedColumn]:
+    if len({column.id for column in columns}) < len(columns):
+        raise ValueError("each id may occur once")
+    return columns
+
+
 class Seeding(_Strict):
     """What is laid in. `columns` replaces the table's columns and removes its rows; the rest is added."""
 
     templates: list[Template] = []
-    columns: list[SeedColumn] | None = None
+    columns: Annotated[list[SeedColumn], Field(min_length=1), AfterValidator(_check_ids)] | None = None
     rows: list[SeedRow] = []
     lookups: list[Lookup] = []
-    outcomes: dict[Literal["sms", "email", "airtime"], dict[str, str]] = {}
+    outcomes: Outcomes = Outcomes()
     refused_recipients: list[str] = []
-
-
-def _check_columns(columns: list[SeedColumn]) -> list[Column]:
-    """Return the columns; raise ValueError where they make no table."""
-    if not columns:
-        raise ValueError("columns: a table has at least one column")
-    for column in columns:
-        if column.type not in COLUMN_TYPES:
-            raise ValueError(f"columns: {column.type!r} is not one of {', '.join(COLUMN_TYPES)}")
-    if len({column.id for column in columns}) < len(columns):
-        raise ValueError("columns: each id may occur once")
-    return [Column(column.id, column.name, column.type, tuple(column.options)) for column in columns]
 
 
 def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) -> list[dict[str, Any]]:
@@ -90,26 +92,19 @@ def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) ->
     return [row["columns"] for row in checked]
 
 
-def _check_outcomes(seeding: Seeding) -> None:
-    for kind, outcomes in seeding.outcomes.items():
-        for outcome in outcomes.values():
-            if outcome not in OUTCOMES[kind]:
-                raise ValueError(f"outcomes.{kind}: {outcome!r} is not one of {', '.join(OUTCOMES[kind])}")
-
-
 def apply_seed(sandbox: Sandbox, seeding: Seeding) -> dict[str, int]:
     """Lay everything in and return how much; raise ValueError, having changed nothing, where something is wrong."""
-    present = list(sandbox.table.columns.values())
-    columns = present if seeding.columns is None else _check_columns(seeding.columns)
+    columns = list(sandbox.table.columns.values())
+    if seeding.columns is not None:
+        columns = [Column(one.id, one.name, one.type, tuple(one.options)) for one in seeding.columns]
     rows = _check_rows(sandbox, columns, seeding.rows)
-    _check_outcomes(seeding)
     try:
         with sandbox.database.transaction():
             _insert(sandbox, seeding, columns, rows)
     finally:
         state.reload(sandbox)
-    sown = {name: len(getattr(seeding, name) or []) for name in type(seeding).model_fields}
-    return sown | {"outcomes": sum(map(len, seeding.outcomes.values()))}
+    sown = {name: len(each or []) for name, each in seeding if name != "outcomes"}
+    return sown | {"outcomes": sum(len(each) for _, each in seeding.outcomes)}
 
 
 def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: list[dict[str, Any]]) -> None:
@@ -127,7 +122,7 @@ def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: lis
     answers = [(one.phone, json.dumps(one.model_dump(exclude={"phone"}, exclude_none=True))) for one in seeding.lookups]
     database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", answers)
     forced: list[tuple[str, str, str]] = [
-        (kind, one, outcome) for kind, each in seeding.outcomes.items() for one, outcome in each.items()
+        (kind, one, outcome) for kind, each in seeding.outcomes for one, outcome in each.items()
     ]
     forced += [("refused", one, "refused") for one in seeding.refused_recipients]
     database.many("INSERT OR REPLACE INTO outcomes (kind, recipient, outcome) VALUES (?, ?, ?)", forced)

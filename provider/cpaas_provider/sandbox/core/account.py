@@ -56,12 +56,12 @@ class Account:
     @property
     def balance(self) -> int:
         """The money there is, in units."""
-        return int(self._database.load("balance"))
+        return self._database.number("SELECT value FROM state WHERE name = 'balance'")
 
     @property
     def charged(self) -> int:
         """All that was charged and not refunded, in units."""
-        return int(self._database.load("charged"))
+        return self._database.number("SELECT value FROM state WHERE name = 'charged'")
 
     def set_balance(self, amount: float) -> None:
         """Put the balance at an amount."""

@@ -46,7 +46,6 @@ def _check_header(value: str) -> str:
     return value
 
 
-Format = Literal["status", "status_object", "event", "event_data"]
 Seconds = Annotated[float, Field(ge=0, le=_DAY)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -54,93 +53,84 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 class Settings(BaseModel):
     """The present choices."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
-    auth_scheme: Literal["bearer", "raw", "either"] = Field(
-        "bearer", description="accepted form of the API key: 'Bearer <key>', raw, or either"
-    )
-    envelope: bool = Field(False, description="wrap results as {status, type, message, data}")
-    otp_status_mode: Literal["lifecycle", "sent"] = Field(
-        "lifecycle", description="lifecycle: SENT, VERIFIED, ...; sent: the status is SENT throughout"
-    )
-    revoked_otps: Literal["status", "gone"] = Field(
-        "status", description="status: a revoked passcode is readable as REVOKED; gone: it is 404"
-    )
-    otp_max_attempts: int = Field(5, ge=1, le=100, description="wrong codes until a passcode has FAILED")
-    insufficient_balance: Literal["402", "under_200"] = Field(
-        "402", description="402: HTTP 402; under_200: the error body with HTTP 200"
-    )
-    delete_body: Literal["message", "record", "empty"] = Field(
-        "message", description="what DELETE returns: a message, the record, or nothing (204)"
-    )
-    unknown_fields: Literal["ignore", "reject"] = Field(
-        "ignore", description="request fields that the interface document does not have"
-    )
-    number_cells: Literal["number", "number_or_string"] = Field(
-        "number", description="NUMBER cells: a JSON number only, or also digits in a string"
-    )
-    name_refused_recipients: bool = Field(
-        True, description="a request rejected for some recipients names them in errors"
-    )
-    refused_recipients: Literal["reject", "leave_out"] = Field(
-        "reject",
-        description="a request with a refused recipient is rejected, or accepted for the others with errors beside "
-        "the record",
-    )
-    placeholder_format: Annotated[str, AfterValidator(_check_marks)] = Field(
-        "{name}", description="notation of a placeholder, with the word name in it"
-    )
-    max_recipients: int = Field(1000, ge=1, le=100_000, description="maximum recipients in one request")
-    airtime_guard_seconds: Seconds = Field(300.0, description="same amount, same recipient within this time: duplicate")
-    airtime_sent_seconds: Seconds = Field(1.0, description="seconds until a pending purchase is sent")
-    airtime_final_seconds: Seconds = Field(2.0, description="seconds from the creation of a purchase until it is final")
-    callback_shape: Format = Field("status", description="form of the reports to a request's callback")
-    webhook_url: Annotated[str, AfterValidator(_check_url)] = Field(
-        "", description="the account's webhook, which gets every final report; empty: none"
-    )
-    webhook_secret: Annotated[str, AfterValidator(_check_secret)] = Field(
-        "", description="secret that signs reports to the webhook"
-    )
-    webhook_shape: Literal["event", "event_data"] = Field("event", description="form of the reports to the webhook")
-    signature_header: Annotated[str, AfterValidator(_check_header)] = Field(
-        "X-Signature", description="header that carries the webhook's signature"
-    )
-    report_delay_seconds: Seconds = Field(0.0, description="delay of final reports, in seconds")
-    report_engagement_seconds: Seconds = Field(
-        0.0, description="delay of openings and clicks after the previous report, in seconds"
-    )
-    report_in_flight: bool = Field(
-        False, description="callbacks also get a report with status sent, before the final report"
-    )
-    report_timeout_seconds: float = Field(
-        5.0, ge=0.1, le=30, description="maximum wait for one acknowledgement, in seconds"
-    )
-    report_concurrency: int = Field(8, ge=1, le=64, description="maximum reports in flight")
-    report_interval_seconds: float = Field(
-        3600.0, ge=0.05, le=_DAY, description="seconds until a report that was not acknowledged is sent again"
-    )
-    report_attempts: int = Field(25, ge=1, le=1000, description="attempts to send a report, the first included")
-    report_window_seconds: float = Field(
-        float(_DAY),
-        ge=0,
-        le=30 * _DAY,
-        description="no retry of a report later than this after its first attempt, in seconds",
-    )
-    report_seed: int = Field(0, ge=0, le=10**9, description="seed of the random outcomes below, with the recipient")
-    report_undelivered_rate: Rate = Field(0.0, description="share of SMS recipients whose message is undelivered")
-    report_bounced_rate: Rate = Field(0.0, description="share of email recipients whose message bounces")
-    report_failed_rate: Rate = Field(0.0, description="share of airtime recipients whose purchase fails")
-    report_opened_rate: Rate = Field(0.0, description="share of delivered emails that are opened")
-    report_clicked_rate: Rate = Field(
-        0.0, description="share of delivered emails and trackable SMS whose link is clicked"
-    )
-    report_duplicate_rate: Rate = Field(0.0, description="share of reports sent twice or three times")
-    report_repeat_rate: Rate = Field(
-        0.0, description="share of acknowledged reports that are sent once more after the interval"
-    )
-    report_disorder: Rate = Field(
-        0.0, description="share of recipients whose reports arrive in reverse order and mixed with others"
-    )
+    auth_scheme: Literal["bearer", "raw", "either"] = "bearer"
+    """accepted form of the API key: 'Bearer <key>', raw, or either"""
+    envelope: bool = False
+    """wrap results as {status, type, message, data}"""
+    otp_status_mode: Literal["lifecycle", "sent"] = "lifecycle"
+    """lifecycle: SENT, VERIFIED, ...; sent: the status is SENT throughout"""
+    revoked_otps: Literal["status", "gone"] = "status"
+    """status: a revoked passcode is readable as REVOKED; gone: it is 404"""
+    otp_max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """wrong codes until a passcode has FAILED"""
+    insufficient_balance: Literal["402", "under_200"] = "402"
+    """402: HTTP 402; under_200: the error body with HTTP 200"""
+    delete_body: Literal["message", "record", "empty"] = "message"
+    """what DELETE returns: a message, the record, or nothing (204)"""
+    unknown_fields: Literal["ignore", "reject"] = "ignore"
+    """request fields that the interface document does not have"""
+    number_cells: Literal["number", "number_or_string"] = "number"
+    """NUMBER cells: a JSON number only, or also digits in a string"""
+    name_refused_recipients: bool = True
+    """a request rejected for some recipients names them in errors"""
+    refused_recipients: Literal["reject", "leave_out"] = "reject"
+    """a request with a refused recipient is rejected, or accepted for the others with errors beside the record"""
+    placeholder_format: Annotated[str, AfterValidator(_check_marks)] = "{name}"
+    """notation of a placeholder, with the word name in it"""
+    max_recipients: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """maximum recipients in one request"""
+    airtime_guard_seconds: Seconds = 300.0
+    """same amount, same recipient within this time: duplicate"""
+    airtime_sent_seconds: Seconds = 1.0
+    """seconds until a pending purchase is sent"""
+    airtime_final_seconds: Seconds = 2.0
+    """seconds from the creation of a purchase until it is final"""
+    callback_shape: Literal["status", "status_object", "event", "event_data"] = "status"
+    """form of the reports to a request's callback"""
+    webhook_url: Annotated[str, AfterValidator(_check_url)] = ""
+    """the account's webhook, which gets every final report; empty: none"""
+    webhook_secret: Annotated[str, AfterValidator(_check_secret)] = ""
+    """secret that signs reports to the webhook"""
+    webhook_shape: Literal["event", "event_data"] = "event"
+    """form of the reports to the webhook"""
+    signature_header: Annotated[str, AfterValidator(_check_header)] = "X-Signature"
+    """header that carries the webhook's signature"""
+    report_delay_seconds: Seconds = 0.0
+    """delay of final reports, in seconds"""
+    report_engagement_seconds: Seconds = 0.0
+    """delay of openings and clicks after the previous report, in seconds"""
+    report_in_flight: bool = False
+    """callbacks also get a report with status sent, before the final report"""
+    report_timeout_seconds: Annotated[float, Field(ge=0.1, le=30)] = 5.0
+    """maximum wait for one acknowledgement, in seconds"""
+    report_concurrency: Annotated[int, Field(ge=1, le=64)] = 8
+    """maximum reports in flight"""
+    report_interval_seconds: Annotated[float, Field(ge=0.05, le=_DAY)] = 3600.0
+    """seconds until a report that was not acknowledged is sent again"""
+    report_attempts: Annotated[int, Field(ge=1, le=1000)] = 25
+    """attempts to send a report, the first included"""
+    report_window_seconds: Annotated[float, Field(ge=0, le=30 * _DAY)] = float(_DAY)
+    """no retry of a report later than this after its first attempt, in seconds"""
+    report_seed: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """seed of the random outcomes below, with the recipient"""
+    report_undelivered_rate: Rate = 0.0
+    """share of SMS recipients whose message is undelivered"""
+    report_bounced_rate: Rate = 0.0
+    """share of email recipients whose message bounces"""
+    report_failed_rate: Rate = 0.0
+    """share of airtime recipients whose purchase fails"""
+    report_opened_rate: Rate = 0.0
+    """share of delivered emails that are opened"""
+    report_clicked_rate: Rate = 0.0
+    """share of delivered emails and trackable SMS whose link is clicked"""
+    report_duplicate_rate: Rate = 0.0
+    """share of reports sent twice or three times"""
+    report_repeat_rate: Rate = 0.0
+    """share of acknowledged reports that are sent once more after the interval"""
+    report_disorder: Rate = 0.0
+    """share of recipients whose reports arrive in reverse order and mixed with others"""
 
     def as_json(self) -> dict[str, Any]:
         """Return all choices; a secret is not shown."""

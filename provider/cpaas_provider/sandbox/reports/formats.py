@@ -26,16 +26,23 @@ _DESCRIPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPayload:
-    """What a report says, however it is written."""
+class ReportSubject:
+    """What the reports are about, and the URL its request gave for them."""
 
     kind: str
     message_id: str
     external_ref: str | None
+    callback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReport:
+    """One status to report of a recipient, at a moment at the earliest."""
+
     recipient: str
     status: str
-    reason: str | None
-    moment: float
+    due: float
+    reason: str | None = None
 
 
 Fields = dict[str, Any]
@@ -45,28 +52,28 @@ def _without_gaps(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _status(payload: ReportPayload) -> Fields:
+def _status(subject: ReportSubject, planned: PlannedReport) -> Fields:
     return {
-        "id": payload.message_id,
-        "channel": payload.kind,
-        "recipient": payload.recipient,
-        "status": payload.status,
-        "reason": payload.reason,
-        "external_ref": payload.external_ref,
-        "created_datetime": timestamp(payload.moment),
+        "id": subject.message_id,
+        "channel": subject.kind,
+        "recipient": planned.recipient,
+        "status": planned.status,
+        "reason": planned.reason,
+        "external_ref": subject.external_ref,
+        "created_datetime": timestamp(planned.due),
     }
 
 
-def _status_object(payload: ReportPayload) -> Fields:
-    airtime = payload.kind == "airtime"
-    description = payload.reason or _DESCRIPTIONS.get(payload.status, payload.status.capitalize())
+def _status_object(subject: ReportSubject, planned: PlannedReport) -> Fields:
+    airtime = subject.kind == "airtime"
+    description = planned.reason or _DESCRIPTIONS.get(planned.status, planned.status.capitalize())
     return {
-        "transaction_id" if airtime else "message_id": payload.message_id,
-        "channel": payload.kind,
-        "msisdn" if airtime else "to": payload.recipient,
-        "status": {"text": payload.status, "description": description},
-        "client_ref": payload.external_ref,
-        "created_datetime": timestamp(payload.moment),
+        "transaction_id" if airtime else "message_id": subject.message_id,
+        "channel": subject.kind,
+        "msisdn" if airtime else "to": planned.recipient,
+        "status": {"text": planned.status, "description": description},
+        "client_ref": subject.external_ref,
+        "created_datetime": timestamp(planned.due),
     }
 
 
@@ -75,19 +82,19 @@ def event_name(kind: str, status: str) -> str:
     return f"{TOPICS[kind]}.{status}"
 
 
-def _facts(payload: ReportPayload) -> Fields:
-    return {name: value for name, value in _status(payload).items() if name not in ("channel", "status")}
+def _facts(subject: ReportSubject, planned: PlannedReport) -> Fields:
+    return {name: value for name, value in _status(subject, planned).items() if name not in ("channel", "status")}
 
 
-def _event(payload: ReportPayload) -> Fields:
-    return {"event": event_name(payload.kind, payload.status), **_facts(payload)}
+def _event(subject: ReportSubject, planned: PlannedReport) -> Fields:
+    return {"event": event_name(subject.kind, planned.status), **_facts(subject, planned)}
 
 
-def _event_data(payload: ReportPayload) -> Fields:
-    return {"event": event_name(payload.kind, payload.status), "data": _without_gaps(_facts(payload))}
+def _event_data(subject: ReportSubject, planned: PlannedReport) -> Fields:
+    return {"event": event_name(subject.kind, planned.status), "data": _without_gaps(_facts(subject, planned))}
 
 
-FORMATS: dict[str, Callable[[ReportPayload], Fields]] = {
+FORMATS: dict[str, Callable[[ReportSubject, PlannedReport], Fields]] = {
     "status": _status,
     "status_object": _status_object,
     "event": _event,
@@ -95,6 +102,6 @@ FORMATS: dict[str, Callable[[ReportPayload], Fields]] = {
 }
 
 
-def render(name: str, payload: ReportPayload) -> str:
+def render(name: str, subject: ReportSubject, planned: PlannedReport) -> str:
     """Return the body of a report."""
-    return json.dumps(_without_gaps(FORMATS[name](payload)), ensure_ascii=False)
+    return json.dumps(_without_gaps(FORMATS[name](subject, planned)), ensure_ascii=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.reports.formats import EVENTS, ReportPayload, render
+from cpaas_provider.sandbox.reports.formats import EVENTS, PlannedReport, ReportSubject, render
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, seeded_uniform
 
 _BOOK = """
@@ -30,26 +30,6 @@ SELECT d.*, m.callback, m.external_ref, m.is_trackable FROM deliveries d JOIN me
 WHERE d.recipient = ? AND """
 # One in so many of the duplicated is sent three times.
 _THRICE = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSubject:
-    """What the reports are about, and the URL its request gave for them."""
-
-    kind: str
-    message_id: str
-    external_ref: str | None
-    callback: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedReport:
-    """One status to report of a recipient, at a moment at the earliest."""
-
-    recipient: str
-    status: str
-    due: float
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +73,12 @@ def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[Planned
     now = sandbox.clock.now()
     rows: list[tuple[Any, ...]] = []
     for turn, planned in _in_order(sandbox, list(reports)):
-        payload = ReportPayload(
-            subject.kind,
-            subject.message_id,
-            subject.external_ref,
-            planned.recipient,
-            planned.status,
-            planned.reason,
-            planned.due,
-        )
         about = (subject.kind, subject.message_id, planned.recipient, subject.external_ref, planned.status)
         for endpoint in endpoints:
             if not endpoint.takes(subject.kind, planned.status):
                 continue
             when = (turn, planned.due, planned.due, now)
-            row = (*about, endpoint.url, render(endpoint.shape, payload), *when)
+            row = (*about, endpoint.url, render(endpoint.shape, subject, planned), *when)
             rows.append((endpoint.name, "first", *row))
             rows += [(endpoint.name, "duplicate", *row)] * _more(sandbox, endpoint.name, planned)
     sandbox.database.many(_BOOK, rows)

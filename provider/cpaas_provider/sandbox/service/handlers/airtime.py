@@ -9,8 +9,9 @@ from cpaas_provider.sandbox.core.account import Charge, to_amount, to_units
 from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
+from cpaas_provider.sandbox.reports.formats import PlannedReport, ReportSubject
 from cpaas_provider.sandbox.reports.outcomes import IN_FLIGHT, Outcome, draw_outcome, reason_of
-from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, disordered, schedule
+from cpaas_provider.sandbox.reports.schedule import disordered, schedule
 from cpaas_provider.sandbox.service.handlers.recipients import refuse_unreachable
 from cpaas_provider.sandbox.service.http import Request
 

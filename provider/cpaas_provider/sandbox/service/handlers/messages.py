@@ -9,8 +9,9 @@ from typing import Any
 from cpaas_provider.sandbox.core.account import Charge, to_amount
 from cpaas_provider.sandbox.core.clock import timestamp
 from cpaas_provider.sandbox.core.context import Sandbox
+from cpaas_provider.sandbox.reports.formats import PlannedReport, ReportSubject
 from cpaas_provider.sandbox.reports.outcomes import draw_outcome
-from cpaas_provider.sandbox.reports.schedule import PlannedReport, ReportSubject, plan_reports, schedule
+from cpaas_provider.sandbox.reports.schedule import plan_reports, schedule
 from cpaas_provider.sandbox.service.handlers.recipients import read_recipients
 from cpaas_provider.sandbox.service.handlers.text import Size, measure, renderer
 from cpaas_provider.sandbox.service.http import Request
