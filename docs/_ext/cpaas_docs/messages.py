@@ -57,7 +57,7 @@ EFFECTS = {
 """What a message does to the task, by how it is raised; errors of ours say it in their docstring."""
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
-    (r"^(hooks|api/settings|api/transport|api/recipients/allowlist)", "connection"),
+    (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
     (r"otp", "passcodes"),
     (r"airtime", "airtime"),
     (r"^contacts/|operators/contacts", "contacts"),

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cpaas_provider.api.endpoints import Effect, Endpoint
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasInsufficientBalanceError, CpaasRejectedError
 
-_BILLED = frozenset({Effect.SEND, Effect.PURCHASE, Effect.PAID_READ})
+_BILLED = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE, RetrySafety.BILLED_READ})
 _UNDONE = " Nothing was done."
 
 
@@ -20,7 +20,7 @@ def judged_by_words(error: CpaasRejectedError, endpoint: Endpoint[object], words
     :param words: of which the message then holds one, whatever its capitals
     """
     # Of every other subclass the status tells what it is.
-    if type(error) is not CpaasRejectedError or endpoint.effect not in _BILLED:
+    if type(error) is not CpaasRejectedError or endpoint.retry_safety not in _BILLED:
         return error
     message = " ".join(str(error).lower().split())
     if not any(" ".join(one.lower().split()) in message for one in words):

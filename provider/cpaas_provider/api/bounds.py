@@ -87,7 +87,7 @@ def file_name(suffixes: tuple[str, ...]) -> Check:
     return check
 
 
-def word_for_nothing(text: str) -> str | None:
+def missing_value_reason(text: str) -> str | None:
     """Return what is wrong with a recipient that is but a word for nothing; ``None`` where it is another."""
     if text.lower() not in _NOTHING:
         return None

@@ -12,39 +12,39 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
-from cpaas_provider.api.core import Call, Reply, Step, converse
+from cpaas_provider.api.core import Call, Reply, Step, run_call
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
+from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
-from cpaas_provider.api.transport import AsyncTransport, SyncTransport
-from cpaas_provider.api.wire import Answer, Failure, Pause
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_NO_TIME = 0.001
+_SHORTEST_TIMER = 0.001
 """Seconds that are not worth setting a timer for, which rings no more exactly."""
 
-_TOLD_TO_STOP = "The client was stopped before the request left. Nothing was sent."
+_STOPPED = "The client was stopped before the request left. Nothing was sent."
 
 
 def _sync(operation: Callable[P, Call[T]]) -> Callable[Concatenate[CpaasClient, P], T]:
     def method(self: CpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._carry_out(operation(*args, **kwargs))
+        return self._run(operation(*args, **kwargs))
 
-    _introduce(method, operation)
+    _copy_signature(method, operation)
     return method
 
 
 def _async(operation: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncCpaasClient, P], Awaitable[T]]:
     async def method(self: AsyncCpaasClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._carry_out(operation(*args, **kwargs))
+        return await self._run(operation(*args, **kwargs))
 
-    _introduce(method, operation)
+    _copy_signature(method, operation)
     return method
 
 
-def _introduce(method: Any, operation: Callable[..., Any]) -> None:
+def _copy_signature(method: Any, operation: Callable[..., Any]) -> None:
     """Give a method the name, documentation and signature of its operation, for help() and editors."""
     method.__name__ = operation.__name__
     method.__doc__ = operation.__doc__
@@ -66,12 +66,12 @@ class _Client:
 
     def __init__(self, base_url: str, api_key: str, **options: Unpack[ClientOptions]) -> None:
         self.settings = ClientSettings(base_url, api_key, **options)
-        self._pacer = Pacer(self.settings.requests_per_second)
+        self._rate_limiter = RateLimiter(self.settings.requests_per_second)
 
-    def _heard(self, left: float, reply: Answer | Failure) -> Answer | Failure:
-        """Let the pace follow what came back for a request that left at a moment of the pacer's."""
-        if isinstance(reply, Answer):
-            self._pacer.heard(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
+    def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
+        """Let the pace follow what came back for a request that left at a moment of the rate limiter's."""
+        if isinstance(reply, HttpResponse):
+            self._rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
         return reply
 
     def __repr__(self) -> str:
@@ -88,31 +88,31 @@ class CpaasClient(_Client):
         self._stopped = threading.Event()
         self.closed = False
 
-    def _carry_out(self, call: Call[T]) -> T:
-        conversation = converse(call, self.settings, self._pacer)
+    def _run(self, call: Call[T]) -> T:
+        steps = run_call(call, self.settings, self._rate_limiter)
         reply: Reply = None
         while True:
             try:
-                step = conversation.send(reply)
+                step = steps.send(reply)
             except StopIteration as end:
                 result: T = end.value
                 return result
             reply = self._do(step)
 
     def _do(self, step: Step) -> Reply:
-        if isinstance(step, Pause):
-            self._let_pass(step.seconds)
+        if isinstance(step, Delay):
+            self._sleep(step.seconds)
             return None
         with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self._pacer.turn():
-                self._let_pass(seconds)
-            left = self._pacer.now()
-            return self._heard(left, self._transport.send(step))
+            for seconds in self._rate_limiter.delays():
+                self._sleep(seconds)
+            left = self._rate_limiter.now()
+            return self._on_response(left, self._transport.send(step))
 
-    def _let_pass(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
-            raise CpaasNotSentError(_TOLD_TO_STOP)
+            raise CpaasNotSentError(_STOPPED)
 
     def stop(self) -> None:
         """Let no further request leave. Waiting calls end with CpaasNotSentError. Requests in flight go on."""
@@ -156,35 +156,35 @@ class AsyncCpaasClient(_Client):
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
         self._stopped = asyncio.Event()
 
-    async def _carry_out(self, call: Call[T]) -> T:
-        conversation = converse(call, self.settings, self._pacer)
+    async def _run(self, call: Call[T]) -> T:
+        steps = run_call(call, self.settings, self._rate_limiter)
         reply: Reply = None
         while True:
             try:
-                step = conversation.send(reply)
+                step = steps.send(reply)
             except StopIteration as end:
                 result: T = end.value
                 return result
             reply = await self._do(step)
 
     async def _do(self, step: Step) -> Reply:
-        if isinstance(step, Pause):
-            await self._let_pass(step.seconds)
+        if isinstance(step, Delay):
+            await self._sleep(step.seconds)
             return None
         async with self._slots:
             # Inside the slot: a moment taken before it may be long past, and many requests would start at once.
-            for seconds in self._pacer.turn():
-                await self._let_pass(seconds)
-            left = self._pacer.now()
-            return self._heard(left, await self._transport.send(step))
+            for seconds in self._rate_limiter.delays():
+                await self._sleep(seconds)
+            left = self._rate_limiter.now()
+            return self._on_response(left, await self._transport.send(step))
 
-    async def _let_pass(self, seconds: float) -> None:
-        if seconds > _NO_TIME and not self._stopped.is_set():
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > _SHORTEST_TIMER and not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._stopped.wait()
         if self._stopped.is_set():
-            raise CpaasNotSentError(_TOLD_TO_STOP)
+            raise CpaasNotSentError(_STOPPED)
 
     def stop(self) -> None:
         """Let no further request leave. Waiting calls end with CpaasNotSentError. Requests in flight go on.

@@ -1,6 +1,6 @@
 """One call from its arguments to its result, without a socket: sync and async clients share all of it.
 
-``converse`` is a generator. It yields what is to be done (let time pass, send a request), is given what came of it,
+``run_call`` is a generator. It yields what is to be done (let time pass, send a request), is given what came of it,
 and returns the resource or raises the error. A client only carries out.
 """
 
@@ -21,25 +21,25 @@ from pydantic import ValidationError
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
 from cpaas_provider.api.balance import judged_by_words
-from cpaas_provider.api.endpoints import REVOKE_OTP, Effect, Endpoint
-from cpaas_provider.api.error_items import is_message_error, rejected_recipients
-from cpaas_provider.api.failures import describe, failure
+from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
+from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.models.base import WireRequest
-from cpaas_provider.api.rate_limit import Pacer
-from cpaas_provider.api.redact import private_values
-from cpaas_provider.api.responses import read_answer
+from cpaas_provider.api.rate_limit import RateLimiter
+from cpaas_provider.api.redact import sensitive_values
+from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
+from cpaas_provider.api.responses.failures import describe, failure
+from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest, Pause
 
 T_co = TypeVar("T_co", covariant=True)
 
-Step = OutgoingRequest | Pause
-Reply = Answer | Failure | None
+Step = OutgoingRequest | Delay
+Reply = HttpResponse | TransportFailure | None
 
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF = 0.5
-_LONGEST_BACKOFF = 30.0
+_MAX_BACKOFF = 30.0
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -62,7 +62,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
         request = endpoint.request.model_validate(given, context={"default_region": settings.default_region})
     except ValidationError as error:
         raise _invalid(endpoint, error) from None
-    _refuse_outsiders(endpoint, request, settings)
+    _check_allowlist(endpoint, request, settings)
     fields, encoded = _wire_fields(endpoint, request)
     path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
     in_path = _PLACEHOLDER.findall(path)
@@ -74,7 +74,7 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
         "Accept-Encoding": "identity",
         "User-Agent": f"airflow-provider-cpaas/{__version__}",
     }
-    if endpoint.in_query:
+    if endpoint.query_params:
         return OutgoingRequest(endpoint.method, f"{url}?{urlencode(rest)}", headers), fields
     if not rest:
         return OutgoingRequest(endpoint.method, url, headers), fields
@@ -82,69 +82,69 @@ def build(call: Call[Any], settings: ClientSettings) -> tuple[OutgoingRequest, M
     return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
-def converse(call: Call[T_co], settings: ClientSettings, pacer: Pacer) -> Generator[Step, Reply, T_co]:
+def run_call(call: Call[T_co], settings: ClientSettings, rate_limiter: RateLimiter) -> Generator[Step, Reply, T_co]:
     """Carry one call through, repeated where that is safe (docs: concepts/outcomes-and-errors).
 
-    :param pacer: the client's rate limit, which is told when the service asks to wait; the client keeps to it
+    :param rate_limiter: the client's rate limit, which is told when the service asks to wait; the client keeps to it
     :raises CpaasError: what became of the call when it did not succeed
     """
     request, fields = build(call, settings)
-    maybe_done = False
+    may_be_done = False
     for attempt in itertools.count(1):
         try:
             return _outcome(call, settings, fields, (yield request))
         except errors.CpaasNotFoundError:
-            if maybe_done and call.endpoint.empty_answer:
+            if may_be_done and call.endpoint.allows_empty_response:
                 # An earlier attempt may have been carried out, and what was to go is gone.
                 return None  # type: ignore[return-value]  # such endpoints return None
             raise
         except errors.CpaasError as error:
-            pause = _pause(error, attempt, settings)
+            pause = _retry_delay(error, attempt, settings)
             if pause is not None and (error.retry_after or isinstance(error, errors.CpaasRateLimitedError)):
-                pacer.hold(pause)
+                rate_limiter.block_for(pause)
             if pause is None or attempt > settings.max_retries:
                 raise
-            maybe_done = maybe_done or error.maybe_sent
+            may_be_done = may_be_done or error.maybe_sent
             log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.max_retries + 1, pause)
-        yield Pause(pause)
+        yield Delay(pause)
     raise AssertionError("unreachable")
 
 
 def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, Any], reply: Reply) -> T_co:
-    if isinstance(reply, Answer):
+    if isinstance(reply, HttpResponse):
         try:
             # Not gathered before they are needed: there are thousands in a large request, and few are refused.
-            private = itertools.chain([settings.api_key], private_values(fields))
-            result: T_co = read_answer(call.endpoint, reply, private, fields)
+            private = itertools.chain([settings.api_key], sensitive_values(fields))
+            result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
             error = judged_by_words(error, call.endpoint, settings.insufficient_balance_words)
             error.rejected_recipients = rejected_recipients(error.items, fields)
             error.is_message_error = is_message_error(error.items, fields)
             raise error from None
         return result
-    if isinstance(reply, Failure):
+    if isinstance(reply, TransportFailure):
         raise failure(call.endpoint, reply, settings.origin)
     raise TypeError("a reply must be of type Answer or Failure")
 
 
-def _pause(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
+def _retry_delay(error: errors.CpaasError, attempt: int, settings: ClientSettings) -> float | None:
     """Return the seconds to wait before a further attempt, or ``None`` where there must not be one in this call."""
     if not error.retryable:
         return None
     if error.retry_after is not None and error.retry_after > settings.max_retry_after:
         return None
     # Full jitter, so that many clients that failed together do not come back together.
-    backoff = random.uniform(0, min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
+    backoff = random.uniform(0, min(_MAX_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
     # A service that asks for no pause, or for one that has passed, is in trouble all the same.
     return max(backoff, error.retry_after or 0.0)
 
 
-def _refuse_outsiders(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
+def _check_allowlist(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:
     """Keep a staging connection from reaching anybody who is not on its list."""
-    if settings.allowed is None or endpoint.effect not in {Effect.SEND, Effect.PURCHASE}:
+    if settings.allowed is None or endpoint.retry_safety not in {RetrySafety.UNSAFE, RetrySafety.PURCHASE}:
         return
     recipients = getattr(request, "recipients", None) or [getattr(request, "recipient", None)]
-    outsiders = sum(1 for one in recipients if one is not None and not settings.allowed.permits(one))
+    outsiders = sum(1 for one in recipients if one is not None and not settings.allowed.allows(one))
     if outsiders:
         raise errors.CpaasInvalidRequestError(
             f"{endpoint.operation}: {outsiders} of {len(recipients)} recipients are not in allowed_recipients of this "

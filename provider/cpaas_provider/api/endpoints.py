@@ -37,16 +37,16 @@ from cpaas_provider.api.models.sms import SendSmsRequest, SmsMessage
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Effect(Enum):
+class RetrySafety(Enum):
     """What a request does to the world, and so when it may be made again (docs: concepts/outcomes-and-errors)."""
 
-    READ = "read"
+    SAFE = "safe"
     """Changes nothing: repeated on everything but a rejection."""
-    SET = "set"
+    IDEMPOTENT = "idempotent"
     """Twice is the same as once (update, delete, revoke): repeated like a read."""
-    PAID_READ = "paid read"
+    BILLED_READ = "billed read"
     """Changes nothing but is charged: repeated unless a success was answered, readable or not."""
-    SEND = "send"
+    UNSAFE = "unsafe"
     """Reaches a person or creates something: repeated only when surely nothing was done."""
     PURCHASE = "purchase"
     """Spends money at once: like a send, and a 503 proves nothing."""
@@ -64,10 +64,10 @@ class Endpoint(Generic[T_co]):
     method: str
     path: str
     request: type[WireRequest]
-    answer: TypeAdapter[Any]
-    effect: Effect
-    in_query: bool = False
-    empty_answer: bool = False
+    resource: TypeAdapter[Any]
+    retry_safety: RetrySafety
+    query_params: bool = False
+    allows_empty_response: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
     """The errors that rejections of this operation bear, by status; ``None`` stands for all that are not listed."""
 
@@ -75,13 +75,13 @@ class Endpoint(Generic[T_co]):
 _GONE = (404, 405, 410)
 
 SEND_SMS: Endpoint[SmsMessage] = Endpoint(
-    "send_sms", "POST", "/sms/send", SendSmsRequest, TypeAdapter(SmsMessage), Effect.SEND
+    "send_sms", "POST", "/sms/send", SendSmsRequest, TypeAdapter(SmsMessage), RetrySafety.UNSAFE
 )
 SEND_EMAIL: Endpoint[EmailMessage] = Endpoint(
-    "send_email", "POST", "/email/send", SendEmailRequest, TypeAdapter(EmailMessage), Effect.SEND
+    "send_email", "POST", "/email/send", SendEmailRequest, TypeAdapter(EmailMessage), RetrySafety.UNSAFE
 )
 REQUEST_OTP: Endpoint[OtpToken] = Endpoint(
-    "request_otp", "POST", "/otp/request_token", RequestOtpRequest, TypeAdapter(OtpToken), Effect.SEND
+    "request_otp", "POST", "/otp/request_token", RequestOtpRequest, TypeAdapter(OtpToken), RetrySafety.UNSAFE
 )
 VERIFY_OTP: Endpoint[OtpToken] = Endpoint(
     "verify_otp",
@@ -89,21 +89,29 @@ VERIFY_OTP: Endpoint[OtpToken] = Endpoint(
     "/otp/verify",
     VerifyOtpRequest,
     TypeAdapter(OtpToken),
-    Effect.SEND,
+    RetrySafety.UNSAFE,
     rejections={None: errors.CpaasNotVerifiedError},
 )
-GET_OTP: Endpoint[OtpToken] = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, TypeAdapter(OtpToken), Effect.READ)
+GET_OTP: Endpoint[OtpToken] = Endpoint(
+    "get_otp", "GET", "/otp/{id}", OtpReference, TypeAdapter(OtpToken), RetrySafety.SAFE
+)
 FIND_OTPS: Endpoint[list[OtpToken]] = Endpoint(
     "find_otps",
     "GET",
     "/otp/get-by-recipient",
     FindOtpsRequest,
     TypeAdapter(list[OtpToken]),
-    Effect.READ,
-    in_query=True,
+    RetrySafety.SAFE,
+    query_params=True,
 )
 REVOKE_OTP: Endpoint[None] = Endpoint(
-    "revoke_otp", "DELETE", "/otp/{id}", OtpReference, TypeAdapter(Any), Effect.SET, empty_answer=True
+    "revoke_otp",
+    "DELETE",
+    "/otp/{id}",
+    OtpReference,
+    TypeAdapter(Any),
+    RetrySafety.IDEMPOTENT,
+    allows_empty_response=True,
 )
 BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
     "buy_airtime",
@@ -111,14 +119,19 @@ BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
     "/airtime/buy",
     BuyAirtimeRequest,
     TypeAdapter(AirtimePurchase),
-    Effect.PURCHASE,
+    RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
 )
 GET_CONTACT_TABLE: Endpoint[ContactTable] = Endpoint(
-    "get_contact_table", "GET", "/lists/contact", NoBody, TypeAdapter(ContactTable), Effect.READ
+    "get_contact_table", "GET", "/lists/contact", NoBody, TypeAdapter(ContactTable), RetrySafety.SAFE
 )
 GET_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
-    "get_contact_row", "GET", "/lists/contact/row/{row_id}", RowReference, TypeAdapter(ContactRowRecord), Effect.READ
+    "get_contact_row",
+    "GET",
+    "/lists/contact/row/{row_id}",
+    RowReference,
+    TypeAdapter(ContactRowRecord),
+    RetrySafety.SAFE,
 )
 CREATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "create_contact_row",
@@ -126,7 +139,7 @@ CREATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "/lists/contact/rows",
     CreateRowRequest,
     TypeAdapter(ContactRowRecord),
-    Effect.SEND,
+    RetrySafety.UNSAFE,
 )
 UPDATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "update_contact_row",
@@ -134,7 +147,7 @@ UPDATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "/lists/contact/rows/{row_id}",
     UpdateRowRequest,
     TypeAdapter(ContactRowRecord),
-    Effect.SET,
+    RetrySafety.IDEMPOTENT,
 )
 DELETE_CONTACT_ROW: Endpoint[None] = Endpoint(
     "delete_contact_row",
@@ -142,11 +155,11 @@ DELETE_CONTACT_ROW: Endpoint[None] = Endpoint(
     "/lists/contact/rows/{row_id}",
     RowReference,
     TypeAdapter(Any),
-    Effect.SET,
-    empty_answer=True,
+    RetrySafety.IDEMPOTENT,
+    allows_empty_response=True,
 )
 LOOKUP_PHONE: Endpoint[PhoneLookup] = Endpoint(
-    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, TypeAdapter(PhoneLookup), Effect.PAID_READ
+    "lookup_phone", "GET", "/lookup/phone", LookupPhoneRequest, TypeAdapter(PhoneLookup), RetrySafety.BILLED_READ
 )
 
 ENDPOINTS: tuple[Endpoint[Any], ...] = (

@@ -13,7 +13,7 @@ _EARLY = 0.001
 """Timers may ring this much before their time."""
 
 
-class Pacer:
+class RateLimiter:
     """Hands out evenly spaced moments at which requests may start.
 
     A caller reserves the next moment and waits for it by its own means, so threads and coroutines share the rule.
@@ -36,10 +36,10 @@ class Pacer:
         return self._pace
 
     def now(self) -> float:
-        """Return the time by the pacer's clock."""
+        """Return the time by the rate limiter's clock."""
         return self._clock()
 
-    def turn(self) -> Iterator[float]:
+    def delays(self) -> Iterator[float]:
         """Yield the seconds to wait before a request may start: once, and again where a hold came over that wait."""
         yield self.reserve()
         while self._clock() < self._held_until - _EARLY:
@@ -53,13 +53,13 @@ class Pacer:
             self._next = start + 1.0 / self._pace
             return start - now
 
-    def hold(self, seconds: float) -> None:
+    def block_for(self, seconds: float) -> None:
         """Let nobody start within ``seconds``: the service asked all of us to wait."""
         with self._lock:
             self._held_until = max(self._held_until, self._clock() + seconds)
             self._next = max(self._next, self._held_until)
 
-    def heard(self, left: float, *, limited: bool) -> None:
+    def on_response(self, left: float, *, limited: bool) -> None:
         """Take note of an answer.
 
         :param left: when its request left, by ``now``

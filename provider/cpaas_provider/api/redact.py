@@ -19,7 +19,7 @@ _HIDDEN = "***"
 _PUBLIC_FIELDS = frozenset({"channel", "network", "id", "row_id", "template_id", "is_trackable"})
 
 
-def scrub(words: str, private: Iterable[str]) -> str:
+def redact(words: str, private: Iterable[str]) -> str:
     """Return the service's words without what the request held, without numbers and addresses, and not too long."""
     words = _one_line(words)
     if len(words) > _MOST_READ:
@@ -49,7 +49,7 @@ def _without_pieces(words: str, private: str) -> str:
     )
 
 
-def private_values(fields: Mapping[str, Any]) -> Iterator[str]:
+def sensitive_values(fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield every text and number of a request's fields that somebody else must not read."""
     for name, value in fields.items():
         if name not in _PUBLIC_FIELDS:

@@ -84,7 +84,7 @@ def substitute(content: str, substitutions: Mapping[str, object], placeholder_fo
     return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], content)
 
 
-class MessageText:
+class MessageTemplate:
     """A text with placeholders, read once and filled for many.
 
     :param content: the text
@@ -99,20 +99,20 @@ class MessageText:
         written = {placeholder_format.replace("name", name): name for name in self._known}
         found = list(re.finditer("|".join(map(re.escape, written)), content)) if written else []
         self._slots = tuple(written[one[0]] for one in found)
-        self._frame = _frame(content, found)
+        self._compile = _compile(content, found)
         self.names = tuple(dict.fromkeys(self._slots))
         """Those of the names whose placeholder is in the content, in order of first occurrence."""
 
-    def fill(self, values: Mapping[str, str]) -> str:
+    def render(self, values: Mapping[str, str]) -> str:
         """Return the text with its placeholders filled, as ``substitute`` would; one without a value stays."""
         try:
-            return self._frame % tuple([values[name] for name in self._slots])
+            return self._compile % tuple([values[name] for name in self._slots])
         except KeyError:
             present = {name: values[name] for name in self._known if name in values}
             return substitute(self._content, present, self._format)
 
 
-def _frame(content: str, found: Iterable[re.Match[str]]) -> str:
+def _compile(content: str, found: Iterable[re.Match[str]]) -> str:
     """Return a text for the ``%`` operator, with ``%s`` in place of what was found."""
     pieces, end = [], 0
     for one in found:

@@ -136,7 +136,7 @@ class CpaasOperator(BaseOperator):
 
     def skip_unless_allowed(self, client: CpaasClient, recipient: str) -> None:
         """Skip the task when ``allowed_recipients`` of the connection does not list its one recipient."""
-        if client.settings.allowed is not None and not client.settings.allowed.permits(recipient):
+        if client.settings.allowed is not None and not client.settings.allowed.allows(recipient):
             raise AirflowSkipException(
                 "The recipient is not on allowed_recipients of the connection. Nothing was sent."
             )
@@ -225,7 +225,7 @@ class CpaasOperator(BaseOperator):
 
     def _render_quietly(self, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]) -> Any:
         """Render one field; an error names it and never quotes it, as Airflow's own logging would."""
-        from cpaas_provider.api.redact import scrub
+        from cpaas_provider.api.redact import redact
 
         try:
             given = getattr(self, field)
@@ -235,7 +235,7 @@ class CpaasOperator(BaseOperator):
         except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
             # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
             broken = type(error).__module__.startswith("jinja2")
-            reason = f": {scrub(str(error), ())}" if broken else ""
+            reason = f": {redact(str(error), ())}" if broken else ""
             kind = AirflowFailException if broken else AirflowException
             raise kind(
                 f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."

@@ -81,7 +81,7 @@ class SendMessageOperator(SendOperator):
                 "SmsCampaignOperator or EmailCampaignOperator."
             )
         allowed = client.settings.allowed
-        chosen = [one for one in recipients if allowed is None or allowed.permits(one)]
+        chosen = [one for one in recipients if allowed is None or allowed.allows(one)]
         self._skipped_count = len(recipients) - len(chosen)
         if not chosen:
             raise AirflowSkipException(
@@ -104,7 +104,7 @@ class SendMessageOperator(SendOperator):
 
     def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
         """Return ids, counts and cost."""
-        from cpaas_provider.api.money import total
+        from cpaas_provider.api.amounts import total
 
         messages = [entry.result or {} for entry in outcome.settled]
         latest = messages[-1] if messages else {}

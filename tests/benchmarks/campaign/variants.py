@@ -119,10 +119,10 @@ class BareTransport:
 
     async def _run(self, server_url: str, requests: int, in_flight: int, recipients_per_request: int) -> None:
         from cpaas_provider.api.core import build
+        from cpaas_provider.api.http.transport import AsyncTransport
+        from cpaas_provider.api.http.wire import HttpResponse
         from cpaas_provider.api.operations import send_sms
         from cpaas_provider.api.settings import ClientSettings
-        from cpaas_provider.api.transport import AsyncTransport
-        from cpaas_provider.api.wire import Answer
 
         settings = ClientSettings(server_url, API_KEY, requests_per_second=NO_LIMIT, max_concurrency=in_flight)
         request = build(send_sms(phones(recipients_per_request), SENDER_ID, CONTENT), settings)[0]
@@ -130,7 +130,7 @@ class BareTransport:
 
         async def send(_: int) -> None:
             answer = await transport.send(request)
-            if not isinstance(answer, Answer) or answer.status != 200:
+            if not isinstance(answer, HttpResponse) or answer.status != 200:
                 raise RuntimeError(f"The bare server did not accept a request: {answer}")
 
         try:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.transport import AsyncTransport, SyncTransport
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 KEY = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
 
-Send = Callable[[OutgoingRequest, ClientSettings], Answer | Failure]
+Send = Callable[[OutgoingRequest, ClientSettings], HttpResponse | TransportFailure]
 
 
 @pytest.fixture
@@ -25,15 +25,15 @@ def settings() -> ClientSettings:
 def send(request: pytest.FixtureRequest) -> Send:
     """Send one request by one transport and close it; every test that takes this runs for both."""
 
-    def synchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> Answer | Failure:
+    def synchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> HttpResponse | TransportFailure:
         transport = SyncTransport(settings)
         try:
             return transport.send(outgoing)
         finally:
             transport.close()
 
-    def asynchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> Answer | Failure:
-        async def once() -> Answer | Failure:
+    def asynchronously(outgoing: OutgoingRequest, settings: ClientSettings) -> HttpResponse | TransportFailure:
+        async def once() -> HttpResponse | TransportFailure:
             transport = AsyncTransport(settings)
             try:
                 return await transport.send(outgoing)

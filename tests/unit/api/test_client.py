@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
-from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.rate_limit import RateLimiter
 
 from .conftest import KEY
 from .loopback import Loopback, Seen, answering, http, until
@@ -417,12 +417,12 @@ def test_refusals_for_too_many_requests_slow_a_client_down_and_answers_speed_it_
     answers = iter([http(200, otp("a"))] + [http(429, Retry_After="0")] * 3)
     paces: list[float] = []
 
-    class Spy(Pacer):
-        def heard(self, left: float, *, limited: bool) -> None:
-            super().heard(left, limited=limited)
+    class Spy(RateLimiter):
+        def on_response(self, left: float, *, limited: bool) -> None:
+            super().on_response(left, limited=limited)
             paces.append(self.per_second)
 
-    monkeypatch.setattr("cpaas_provider.api.client.Pacer", Spy)
+    monkeypatch.setattr("cpaas_provider.api.client.RateLimiter", Spy)
     with Loopback(lambda connection, _: connection.sendall(next(answers, http(200, otp("a"))))) as server:
         ask(server.url, [("get_otp", "a")] * 6, requests_per_second=400, max_concurrency=1)
     assert paces[:5] == [400, 200, 100, 50, 50 + 40 / 50]

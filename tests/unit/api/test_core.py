@@ -13,10 +13,10 @@ import pytest
 
 from cpaas_provider.api import errors
 from cpaas_provider.api import operations as ask
-from cpaas_provider.api.core import Call, converse
-from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.core import Call, run_call
+from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
+from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest, Pause
 
 ADA = "2348031234567"
 OTP = {
@@ -35,8 +35,8 @@ REVOKE = ask.revoke_otp("otp-1")
 DELETE = ask.delete_contact_row("row-1")
 CALLS = {"read": READ, "send": SEND, "buy": BUY, "look up": LOOK_UP, "revoke": REVOKE, "delete": DELETE}
 
-OK = Answer(200, None, json.dumps({**OTP, "msisdn": ADA}).encode())
-GARBLED = Answer(200, None, b"<html>")
+OK = HttpResponse(200, None, json.dumps({**OTP, "msisdn": ADA}).encode())
+GARBLED = HttpResponse(200, None, b"<html>")
 
 
 @dataclass
@@ -50,16 +50,19 @@ class Conversation:
 
 
 def talk(
-    call: Call[Any], settings: ClientSettings, *replies: Answer | Failure, pacer: Pacer | None = None
+    call: Call[Any],
+    settings: ClientSettings,
+    *replies: HttpResponse | TransportFailure,
+    rate_limiter: RateLimiter | None = None,
 ) -> Conversation:
     """Carry a call through, giving the replies one after the other and the last one for ever."""
-    conversation, steps = Conversation(), converse(call, settings, pacer or Pacer(1000))
+    conversation, steps = Conversation(), run_call(call, settings, rate_limiter or RateLimiter(1000))
     remaining = list(replies)
     reply = None
     try:
         while True:
             step = steps.send(reply)
-            if isinstance(step, Pause):
+            if isinstance(step, Delay):
                 conversation.pauses.append(step.seconds)
                 reply = None
             else:
@@ -97,41 +100,41 @@ def test_a_request_that_breaks_the_contract_never_leaves(settings: ClientSetting
 
 ALL = set(CALLS)
 HARMLESS = {"read", "revoke", "delete"}
-FAILURES: list[tuple[str, Answer | Failure, set[str]]] = [
-    ("refused", Failure.REFUSED, ALL),
-    ("DNS", Failure.DNS, ALL),
-    ("TLS", Failure.TLS, ALL),
-    ("connect", Failure.CONNECT, ALL),
-    ("connect timeout", Failure.CONNECT_TIMEOUT, ALL),
-    ("proxy", Failure.PROXY, ALL),
-    ("429", Answer(429), ALL),
-    ("429 and when", Answer(429, "0"), ALL),
-    ("503 and when", Answer(503, "0"), ALL - {"buy"}),
-    ("503", Answer(503), HARMLESS | {"look up"}),
-    ("500", Answer(500), HARMLESS | {"look up"}),
-    ("502", Answer(502), HARMLESS | {"look up"}),
-    ("504", Answer(504), HARMLESS | {"look up"}),
-    ("read timeout", Failure.ANSWER_TIMEOUT, HARMLESS | {"look up"}),
-    ("cut", Failure.CUT, HARMLESS | {"look up"}),
+FAILURES: list[tuple[str, HttpResponse | TransportFailure, set[str]]] = [
+    ("refused", TransportFailure.REFUSED, ALL),
+    ("DNS", TransportFailure.DNS, ALL),
+    ("TLS", TransportFailure.TLS, ALL),
+    ("connect", TransportFailure.CONNECT, ALL),
+    ("connect timeout", TransportFailure.CONNECT_TIMEOUT, ALL),
+    ("proxy", TransportFailure.PROXY, ALL),
+    ("429", HttpResponse(429), ALL),
+    ("429 and when", HttpResponse(429, "0"), ALL),
+    ("503 and when", HttpResponse(503, "0"), ALL - {"buy"}),
+    ("503", HttpResponse(503), HARMLESS | {"look up"}),
+    ("500", HttpResponse(500), HARMLESS | {"look up"}),
+    ("502", HttpResponse(502), HARMLESS | {"look up"}),
+    ("504", HttpResponse(504), HARMLESS | {"look up"}),
+    ("read timeout", TransportFailure.RESPONSE_TIMEOUT, HARMLESS | {"look up"}),
+    ("cut", TransportFailure.CONNECTION_LOST, HARMLESS | {"look up"}),
     ("garbled success", GARBLED, HARMLESS),
-    ("broken off", Answer(200, None, b"{", "the connection broke"), HARMLESS),
-    ("400", Answer(400), set()),
-    ("401", Answer(401), set()),
-    ("402", Answer(402), set()),
-    ("404", Answer(404), set()),
-    ("redirect", Answer(302), set()),
-    ("error under 200", Answer(200, None, b'{"status": 400, "message": "no"}'), set()),
-    ("5xx in the body under 200", Answer(200, None, b'{"status": 500, "message": "no"}'), HARMLESS),
-    ("429 in the body under 200", Answer(200, None, b'{"status": 429, "message": "no"}'), ALL),
-    ("425", Answer(425), ALL - {"buy"}),
-    ("408", Answer(408), HARMLESS | {"look up"}),
+    ("broken off", HttpResponse(200, None, b"{", "the connection broke"), HARMLESS),
+    ("400", HttpResponse(400), set()),
+    ("401", HttpResponse(401), set()),
+    ("402", HttpResponse(402), set()),
+    ("404", HttpResponse(404), set()),
+    ("redirect", HttpResponse(302), set()),
+    ("error under 200", HttpResponse(200, None, b'{"status": 400, "message": "no"}'), set()),
+    ("5xx in the body under 200", HttpResponse(200, None, b'{"status": 500, "message": "no"}'), HARMLESS),
+    ("429 in the body under 200", HttpResponse(200, None, b'{"status": 429, "message": "no"}'), ALL),
+    ("425", HttpResponse(425), ALL - {"buy"}),
+    ("408", HttpResponse(408), HARMLESS | {"look up"}),
 ]
 
 
 @pytest.mark.parametrize("kind", sorted(ALL))
 @pytest.mark.parametrize(("reply", "repeated"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
 def test_a_call_is_repeated_only_where_that_does_nothing_twice(
-    settings: ClientSettings, kind: str, reply: Answer | Failure, repeated: set[str]
+    settings: ClientSettings, kind: str, reply: HttpResponse | TransportFailure, repeated: set[str]
 ) -> None:
     done = talk(CALLS[kind], settings, reply)
     assert done.error is not None
@@ -141,13 +144,13 @@ def test_a_call_is_repeated_only_where_that_does_nothing_twice(
 
 
 def test_it_ends_with_the_first_success(settings: ClientSettings) -> None:
-    done = talk(SEND, settings, Failure.REFUSED, Answer(429), Answer(503, "1"), OK)
+    done = talk(SEND, settings, TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "1"), OK)
     assert done.result.id == "otp-1"
     assert len(done.requests) == 4
 
 
 def test_a_repeat_that_is_unknown_ends_it(settings: ClientSettings) -> None:
-    done = talk(SEND, settings, Answer(429), Failure.CUT, OK)
+    done = talk(SEND, settings, HttpResponse(429), TransportFailure.CONNECTION_LOST, OK)
     assert isinstance(done.error, errors.CpaasUnknownOutcomeError)
     assert done.error.maybe_sent
     assert len(done.requests) == 2
@@ -156,38 +159,42 @@ def test_a_repeat_that_is_unknown_ends_it(settings: ClientSettings) -> None:
 @pytest.mark.parametrize("max_retries", [0, 1, 7])
 def test_max_retries_is_an_option(max_retries: int) -> None:
     settings = ClientSettings("https://cpaas.example.com", "key", max_retries=max_retries)
-    assert len(talk(READ, settings, Answer(500)).requests) == 1 + max_retries
+    assert len(talk(READ, settings, HttpResponse(500)).requests) == 1 + max_retries
 
 
 # What is gone after an attempt that may have worked -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", [REVOKE, DELETE], ids=["revoke", "delete"])
-@pytest.mark.parametrize("first", [Failure.CUT, Failure.ANSWER_TIMEOUT, Answer(502), GARBLED])
+@pytest.mark.parametrize(
+    "first", [TransportFailure.CONNECTION_LOST, TransportFailure.RESPONSE_TIMEOUT, HttpResponse(502), GARBLED]
+)
 def test_not_found_after_an_attempt_that_may_have_worked_is_gone(
-    settings: ClientSettings, call: Call[Any], first: Answer | Failure
+    settings: ClientSettings, call: Call[Any], first: HttpResponse | TransportFailure
 ) -> None:
-    done = talk(call, settings, first, Answer(404))
+    done = talk(call, settings, first, HttpResponse(404))
     assert (done.result, done.error) == (None, None)
 
 
-@pytest.mark.parametrize("first", [Failure.REFUSED, Answer(429), Answer(503, "0")])
+@pytest.mark.parametrize("first", [TransportFailure.REFUSED, HttpResponse(429), HttpResponse(503, "0")])
 def test_not_found_after_an_attempt_that_did_nothing_is_an_error(
-    settings: ClientSettings, first: Answer | Failure
+    settings: ClientSettings, first: HttpResponse | TransportFailure
 ) -> None:
-    assert isinstance(talk(DELETE, settings, first, Answer(404)).error, errors.CpaasNotFoundError)
+    assert isinstance(talk(DELETE, settings, first, HttpResponse(404)).error, errors.CpaasNotFoundError)
 
 
 def test_an_update_of_what_is_not_there_stays_an_error(settings: ClientSettings) -> None:
     call = ask.update_contact_row("row-1", {"c-1": "Ada"})
-    assert isinstance(talk(call, settings, Failure.CUT, Answer(404)).error, errors.CpaasNotFoundError)
+    assert isinstance(
+        talk(call, settings, TransportFailure.CONNECTION_LOST, HttpResponse(404)).error, errors.CpaasNotFoundError
+    )
 
 
 # How long it waits ----------------------------------------------------------------------------------------------------
 
 
 def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) -> None:
-    waits = [talk(READ, settings, Answer(500)).pauses for _ in range(300)]
+    waits = [talk(READ, settings, HttpResponse(500)).pauses for _ in range(300)]
     for place, longest in enumerate([0.5, 1.0, 2.0, 4.0]):
         drawn = [one[place] for one in waits]
         assert 0 <= min(drawn) < 0.1 * longest, "full jitter begins at nothing"
@@ -196,11 +203,11 @@ def test_waits_grow_and_are_drawn_from_nothing_to_all(settings: ClientSettings) 
 
 def test_no_wait_is_longer_than_half_a_minute() -> None:
     patient = ClientSettings("https://cpaas.example.com", "key", max_retries=40)
-    assert max(talk(READ, patient, Answer(500)).pauses) <= 30
+    assert max(talk(READ, patient, HttpResponse(500)).pauses) <= 30
 
 
-@pytest.mark.parametrize("reply", [Answer(429, "7"), Answer(503, "7")])
-def test_retry_after_is_obeyed_to_the_second(settings: ClientSettings, reply: Answer) -> None:
+@pytest.mark.parametrize("reply", [HttpResponse(429, "7"), HttpResponse(503, "7")])
+def test_retry_after_is_obeyed_to_the_second(settings: ClientSettings, reply: HttpResponse) -> None:
     assert talk(SEND, settings, reply, OK).pauses == [7]
 
 
@@ -210,46 +217,46 @@ def test_retry_after_of_nothing_is_never_less_than_back_off(
     settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, status: int, asked: str
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda least, most: most)
-    assert talk(SEND, settings, Answer(status, asked)).pauses == [0.5, 1.0, 2.0, 4.0]
+    assert talk(SEND, settings, HttpResponse(status, asked)).pauses == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_retry_after_up_to_the_cap(settings: ClientSettings) -> None:
-    assert talk(SEND, settings, Answer(429, "60"), OK).pauses == [60]
-    done = talk(SEND, settings, Answer(429, "61"), OK)
+    assert talk(SEND, settings, HttpResponse(429, "60"), OK).pauses == [60]
+    done = talk(SEND, settings, HttpResponse(429, "61"), OK)
     assert done.pauses == []
     assert isinstance(done.error, errors.CpaasRateLimitedError)
     assert (done.error.retry_after, done.error.retryable) == (61, True)
 
 
 def test_everybody_waits_when_the_service_asks_one_of_us(settings: ClientSettings) -> None:
-    pacer = Pacer(1000, clock=lambda: 0.0)
-    talk(SEND, settings, Answer(429, "7"), OK, pacer=pacer)
-    assert pacer.reserve() == 7
+    rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
+    talk(SEND, settings, HttpResponse(429, "7"), OK, rate_limiter=rate_limiter)
+    assert rate_limiter.reserve() == 7
 
 
 def test_everybody_waits_also_when_the_service_does_not_say_how_long(settings: ClientSettings) -> None:
-    pacer = Pacer(1000, clock=lambda: 0.0)
-    done = talk(SEND, settings, Answer(429), Answer(429), OK, pacer=pacer)
-    assert pacer.reserve() == max(done.pauses)
+    rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
+    done = talk(SEND, settings, HttpResponse(429), HttpResponse(429), OK, rate_limiter=rate_limiter)
+    assert rate_limiter.reserve() == max(done.pauses)
 
 
 def test_everybody_waits_also_after_the_last_attempt(settings: ClientSettings) -> None:
     once = ClientSettings(settings.base_url, settings.api_key, max_retries=0)
-    pacer = Pacer(1000, clock=lambda: 0.0)
-    done = talk(SEND, once, Answer(429, "7"), pacer=pacer)
-    assert (len(done.requests), pacer.reserve()) == (1, 7)
+    rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
+    done = talk(SEND, once, HttpResponse(429, "7"), rate_limiter=rate_limiter)
+    assert (len(done.requests), rate_limiter.reserve()) == (1, 7)
 
 
 def test_nobody_waits_longer_than_the_cap_says(settings: ClientSettings) -> None:
-    pacer = Pacer(1000, clock=lambda: 0.0)
-    assert talk(SEND, settings, Answer(429, "61"), pacer=pacer).error is not None
-    assert pacer.reserve() == 0
+    rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
+    assert talk(SEND, settings, HttpResponse(429, "61"), rate_limiter=rate_limiter).error is not None
+    assert rate_limiter.reserve() == 0
 
 
 def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> None:
-    pacer = Pacer(1000, clock=lambda: 0.0)
-    talk(SEND, settings, Failure.REFUSED, OK, pacer=pacer)
-    assert pacer.reserve() == 0
+    rate_limiter = RateLimiter(1000, clock=lambda: 0.0)
+    talk(SEND, settings, TransportFailure.REFUSED, OK, rate_limiter=rate_limiter)
+    assert rate_limiter.reserve() == 0
 
 
 # What is said ---------------------------------------------------------------------------------------------------------
@@ -257,7 +264,7 @@ def test_nobody_else_waits_for_a_failure_of_ours(settings: ClientSettings) -> No
 
 def test_a_repeat_is_logged_without_what_was_sent(settings: ClientSettings, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        talk(SEND, settings, Answer(429, "7"), Failure.REFUSED, OK)
+        talk(SEND, settings, HttpResponse(429, "7"), TransportFailure.REFUSED, OK)
     assert caplog.records[0].getMessage() == (
         "send_sms: the service asked for fewer requests for 7 s (HTTP 429). Nothing was done. Wait as long as the "
         "service asks, or lower requests_per_second. Attempt 2 of 5 follows in 7.0 s."
@@ -286,7 +293,7 @@ def test_a_service_that_repeats_what_it_got_is_not_quoted(
         "message": f"cannot take {secret}",
         "errors": [{"field": secret, "message": settings.api_key}],
     }
-    error = talk(call, settings, Answer(400, None, json.dumps(echo).encode())).error
+    error = talk(call, settings, HttpResponse(400, None, json.dumps(echo).encode())).error
     assert "cannot take ***" in str(error)
     for private in (secret, settings.api_key):
         assert private not in str(error) + repr(error)
@@ -298,7 +305,7 @@ def test_no_error_drags_another_behind_it(settings: ClientSettings) -> None:
         talk(ask.send_sms("12", "Clinic", "Hello"), settings, OK),
         talk(ask.create_contact_row({"c-1": b"\xff"}), settings, OK),
         talk(SEND, settings, GARBLED),
-        talk(SEND, settings, Failure.REFUSED),
+        talk(SEND, settings, TransportFailure.REFUSED),
     ):
         assert done.error is not None
         assert done.error.__cause__ is None
@@ -317,7 +324,7 @@ def refusal(settings: ClientSettings, *items: dict[str, str], status: int = 400)
             [ADA, BOB], "Clinic", "Hello {first}", personalisation=[{"to": BOB, "substitutions": {"first": 1}}]
         ),
         settings,
-        Answer(status, None, json.dumps(body).encode()),
+        HttpResponse(status, None, json.dumps(body).encode()),
     ).error
     assert isinstance(error, errors.CpaasRejectedError)
     return error
@@ -333,7 +340,9 @@ def test_a_refusal_says_whom_it_is_about_and_shows_nobody(settings: ClientSettin
 
 
 def accepted(settings: ClientSettings, body: dict[str, Any]) -> Any:
-    done = talk(ask.send_sms([ADA, BOB], "Clinic", "Hello"), settings, Answer(200, None, json.dumps(body).encode()))
+    done = talk(
+        ask.send_sms([ADA, BOB], "Clinic", "Hello"), settings, HttpResponse(200, None, json.dumps(body).encode())
+    )
     assert done.error is None
     return done.result
 
@@ -383,8 +392,8 @@ class TestNoBalance:
     SETTINGS = ClientSettings("https://api.example.com", "sk_test_1")
 
     @staticmethod
-    def refusal(message: str, status: int = 400, http: int = 400) -> Answer:
-        return Answer(http, None, json.dumps({"status": status, "message": message, "errors": []}).encode())
+    def refusal(message: str, status: int = 400, http: int = 400) -> HttpResponse:
+        return HttpResponse(http, None, json.dumps({"status": status, "message": message, "errors": []}).encode())
 
     @pytest.mark.parametrize("call", [SEND, BUY, LOOK_UP], ids=["send", "buy", "look up"])
     @pytest.mark.parametrize("message", ["Insufficient balance", "INSUFFICIENT  FUNDS here.", "insufficient credit"])

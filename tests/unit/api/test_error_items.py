@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.error_items import is_message_error, rejected_recipients
 from cpaas_provider.api.errors import ErrorItem
+from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
 
 ADA, BOB, EVE = "2348031234567", "2348031234568", "2348031234569"
 SMS: dict[str, Any] = {

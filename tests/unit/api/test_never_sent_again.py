@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.endpoints import Effect, Endpoint
-from cpaas_provider.api.responses import read_answer
-from cpaas_provider.api.wire import Answer
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
+from cpaas_provider.api.http.wire import HttpResponse
+from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.sending.campaign.rejections import NextStep, classify
 from cpaas_provider.sending.journal.model import State
 
@@ -72,8 +72,8 @@ class Case:
             return body | {"data": [resource]}
         return body | {self.place: resource}
 
-    def answer(self, endpoint: Endpoint[Any]) -> Answer:
-        return Answer(self.line, self.wait, json.dumps(self.body(endpoint)).encode())
+    def answer(self, endpoint: Endpoint[Any]) -> HttpResponse:
+        return HttpResponse(self.line, self.wait, json.dumps(self.body(endpoint)).encode())
 
     @property
     def bears_id(self) -> bool:
@@ -100,7 +100,7 @@ def may_be_accepted(endpoint: Endpoint[Any], case: Case) -> bool:
     if case.line in (429, 425):
         return False
     if case.line == 503 and case.wait is not None:
-        return endpoint.effect is Effect.PURCHASE
+        return endpoint.retry_safety is RetrySafety.PURCHASE
     if 400 <= case.line < 500:
         return case.line == 408
     if case.line >= 300 or case.bears_id:
@@ -115,7 +115,7 @@ def broken_law(endpoint: Endpoint[Any], case: Case) -> str | None:
     """Return in words what is wrong about how an answer is taken."""
     whole = case.line < 300 and case.is_whole(endpoint)
     try:
-        read_answer(endpoint, case.answer(endpoint))
+        parse_response(endpoint, case.answer(endpoint))
     except errors.CpaasError as error:
         if whole:
             return f"an accepted resource is {type(error).__name__}"
@@ -126,7 +126,7 @@ def broken_law(endpoint: Endpoint[Any], case: Case) -> str | None:
             return None if consequence is NextStep.GO_ON else f"what may have been accepted is to {consequence}"
         if error.maybe_sent:
             return "what was surely refused is unknown"
-        if endpoint.effect is Effect.PURCHASE and error.retryable and 429 not in (case.line, case.status):
+        if endpoint.retry_safety is RetrySafety.PURCHASE and error.retryable and 429 not in (case.line, case.status):
             return "a purchase counts as not made without a 429"
         return None
     return None if whole else "it counts as accepted without a resource"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.rate_limit import RateLimiter
 
 
 class Clock:
@@ -24,29 +24,29 @@ def clock() -> Clock:
 
 
 def test_moments_are_evenly_spaced(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    assert [pacer.reserve() for _ in range(4)] == [0, 0.25, 0.5, 0.75]
+    rate_limiter = RateLimiter(4, clock)
+    assert [rate_limiter.reserve() for _ in range(4)] == [0, 0.25, 0.5, 0.75]
 
 
 def test_idle_time_is_not_saved_up(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    pacer.reserve()
+    rate_limiter = RateLimiter(4, clock)
+    rate_limiter.reserve()
     clock.now += 60
-    assert [pacer.reserve() for _ in range(3)] == [0, 0.25, 0.5]
+    assert [rate_limiter.reserve() for _ in range(3)] == [0, 0.25, 0.5]
 
 
 def test_a_hold_moves_all_that_have_not_reserved(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    pacer.reserve()
-    pacer.hold(30)
-    assert [pacer.reserve() for _ in range(2)] == [30, 30.25]
+    rate_limiter = RateLimiter(4, clock)
+    rate_limiter.reserve()
+    rate_limiter.block_for(30)
+    assert [rate_limiter.reserve() for _ in range(2)] == [30, 30.25]
 
 
 def test_a_shorter_hold_does_not_shorten_a_longer_one(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    pacer.hold(30)
-    pacer.hold(5)
-    assert pacer.reserve() == 30
+    rate_limiter = RateLimiter(4, clock)
+    rate_limiter.block_for(30)
+    rate_limiter.block_for(5)
+    assert rate_limiter.reserve() == 30
 
 
 @given(
@@ -55,13 +55,13 @@ def test_a_shorter_hold_does_not_shorten_a_longer_one(clock: Clock) -> None:
 )
 def test_starts_are_never_closer_than_the_rate_allows(per_second: float, events: list[tuple[str, float]]) -> None:
     clock = Clock()
-    pacer = Pacer(per_second, clock)
+    rate_limiter = RateLimiter(per_second, clock)
     starts = []
     for what, seconds in events:
         if what == "reserve":
-            starts.append(clock.now + pacer.reserve())
+            starts.append(clock.now + rate_limiter.reserve())
         elif what == "hold":
-            pacer.hold(seconds)
+            rate_limiter.block_for(seconds)
         else:
             clock.now += seconds
     for earlier, later in itertools.pairwise(starts):
@@ -69,13 +69,13 @@ def test_starts_are_never_closer_than_the_rate_allows(per_second: float, events:
 
 
 def test_threads_never_share_a_moment(clock: Clock) -> None:
-    pacer = Pacer(8, clock)
+    rate_limiter = RateLimiter(8, clock)
     together = threading.Barrier(8)
     waits: list[float] = []
 
     def reserve() -> None:
         together.wait()
-        waits.extend(pacer.reserve() for _ in range(250))
+        waits.extend(rate_limiter.reserve() for _ in range(250))
 
     threads = [threading.Thread(target=reserve) for _ in range(8)]
     for thread in threads:
@@ -86,90 +86,92 @@ def test_threads_never_share_a_moment(clock: Clock) -> None:
 
 
 def test_a_turn_is_waited_for_again_when_a_hold_came_over_it(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    pacer.reserve()
-    turn = pacer.turn()
-    assert next(turn) == 0.25
-    pacer.hold(30)
+    rate_limiter = RateLimiter(4, clock)
+    rate_limiter.reserve()
+    delays = rate_limiter.delays()
+    assert next(delays) == 0.25
+    rate_limiter.block_for(30)
     clock.now += 0.25
-    assert next(turn) == pytest.approx(29.75)
+    assert next(delays) == pytest.approx(29.75)
     clock.now += 29.75
-    assert list(turn) == []
+    assert list(delays) == []
 
 
 def test_a_turn_that_no_hold_came_over_is_waited_for_once(clock: Clock) -> None:
-    pacer = Pacer(4, clock)
-    pacer.hold(0.2)
-    turn = pacer.turn()
-    assert next(turn) == pytest.approx(0.2)
+    rate_limiter = RateLimiter(4, clock)
+    rate_limiter.block_for(0.2)
+    delays = rate_limiter.delays()
+    assert next(delays) == pytest.approx(0.2)
     # Timers ring early at times.
     clock.now += 0.1995
-    assert list(turn) == []
+    assert list(delays) == []
 
 
 # How the pace follows the service -------------------------------------------------------------------------------------
 
 
-def answered(pacer: Pacer, clock: Clock, *, limited: bool, times: int = 1) -> None:
+def answered(rate_limiter: RateLimiter, clock: Clock, *, limited: bool, times: int = 1) -> None:
     """Requests that leave, one after the other, and are answered a moment later."""
     for _ in range(times):
         clock.now += 0.01
-        left = pacer.now()
+        left = rate_limiter.now()
         clock.now += 0.01
-        pacer.heard(left, limited=limited)
+        rate_limiter.on_response(left, limited=limited)
 
 
 def test_each_refusal_halves_the_pace_down_to_an_eighth(clock: Clock) -> None:
-    pacer = Pacer(16, clock)
-    paces = [pacer.per_second]
+    rate_limiter = RateLimiter(16, clock)
+    paces = [rate_limiter.per_second]
     for _ in range(5):
-        answered(pacer, clock, limited=True)
-        paces.append(pacer.per_second)
+        answered(rate_limiter, clock, limited=True)
+        paces.append(rate_limiter.per_second)
     assert paces == [16, 8, 4, 2, 2, 2]
     clock.now += 10
-    assert [pacer.reserve() for _ in range(3)] == [0, 0.5, 1]
+    assert [rate_limiter.reserve() for _ in range(3)] == [0, 0.5, 1]
 
 
 def test_refusals_of_one_burst_count_once(clock: Clock) -> None:
-    pacer = Pacer(16, clock)
+    rate_limiter = RateLimiter(16, clock)
     departures = []
     for _ in range(20):
-        departures.append(pacer.now())
+        departures.append(rate_limiter.now())
         clock.now += 0.05
     for left in departures:
         clock.now += 0.01
-        pacer.heard(left, limited=True)
-    assert pacer.per_second == 8
-    answered(pacer, clock, limited=True)
-    assert pacer.per_second == 4, "the next left after the pace was lowered"
+        rate_limiter.on_response(left, limited=True)
+    assert rate_limiter.per_second == 8
+    answered(rate_limiter, clock, limited=True)
+    assert rate_limiter.per_second == 4, "the next left after the pace was lowered"
 
 
 def test_answers_to_what_left_before_do_not_raise_the_pace(clock: Clock) -> None:
-    pacer = Pacer(16, clock)
-    early = pacer.now()
-    answered(pacer, clock, limited=True)
+    rate_limiter = RateLimiter(16, clock)
+    early = rate_limiter.now()
+    answered(rate_limiter, clock, limited=True)
     for _ in range(100):
-        pacer.heard(early, limited=False)
-    assert pacer.per_second == 8
+        rate_limiter.on_response(early, limited=False)
+    assert rate_limiter.per_second == 8
 
 
 def test_a_second_s_worth_of_answers_gives_a_tenth_back(clock: Clock) -> None:
-    pacer = Pacer(1000, clock)
-    answered(pacer, clock, limited=True)
-    answered(pacer, clock, limited=False, times=500)
-    assert pacer.per_second == pytest.approx(600, rel=0.02)
-    answered(pacer, clock, limited=False, times=600)
-    assert pacer.per_second == pytest.approx(700, rel=0.03)
-    answered(pacer, clock, limited=False, times=10_000)
-    assert pacer.per_second == 1000
+    rate_limiter = RateLimiter(1000, clock)
+    answered(rate_limiter, clock, limited=True)
+    answered(rate_limiter, clock, limited=False, times=500)
+    assert rate_limiter.per_second == pytest.approx(600, rel=0.02)
+    answered(rate_limiter, clock, limited=False, times=600)
+    assert rate_limiter.per_second == pytest.approx(700, rel=0.03)
+    answered(rate_limiter, clock, limited=False, times=10_000)
+    assert rate_limiter.per_second == 1000
 
 
 @given(st.floats(0.01, 1e6), st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
-def test_the_pace_stays_between_an_eighth_and_the_whole(per_second: float, heard: list[tuple[bool, float]]) -> None:
+def test_the_pace_stays_between_an_eighth_and_the_whole(
+    per_second: float, on_response: list[tuple[bool, float]]
+) -> None:
     clock = Clock()
-    pacer = Pacer(per_second, clock)
-    for limited, seconds in heard:
-        left = pacer.now()
+    rate_limiter = RateLimiter(per_second, clock)
+    for limited, seconds in on_response:
+        left = rate_limiter.now()
         clock.now += seconds
-        pacer.heard(left, limited=limited)
-        assert per_second / 8 <= pacer.per_second <= per_second
+        rate_limiter.on_response(left, limited=limited)
+        assert per_second / 8 <= rate_limiter.per_second <= per_second

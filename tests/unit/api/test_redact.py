@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.redact import private_values, scrub
+from cpaas_provider.api.redact import redact, sensitive_values
 
 # Without the two signs that scrubbing itself puts in.
 letters = st.characters(exclude_characters="*…", exclude_categories=("Cs",))
@@ -31,7 +31,7 @@ private_texts = st.text(letters, min_size=3, max_size=40)
     ],
 )
 def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, shown: str) -> None:
-    assert scrub(words, ()) == shown
+    assert redact(words, ()) == shown
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_numbers_and_addresses_are_hidden_whoever_they_belong_to(words: str, sho
     ],
 )
 def test_what_the_request_held_is_hidden_also_in_part(words: str, private: list[str], shown: str) -> None:
-    assert scrub(words, private) == shown
+    assert redact(words, private) == shown
 
 
 @given(
@@ -62,19 +62,19 @@ def test_what_the_request_held_is_hidden_also_in_part(words: str, private: list[
 )
 def test_no_private_value_survives(drawn: tuple[list[str], list[str]]) -> None:
     private, parts = drawn
-    shown = scrub(" ".join(parts), private)
+    shown = redact(" ".join(parts), private)
     for value in private:
         assert len(value.strip()) < 3 or value not in shown
 
 
 @given(st.text(st.sampled_from(string.digits + "+-. ()/x")), st.lists(private_texts, max_size=3))
 def test_no_run_of_seven_digits_survives(words: str, private: list[str]) -> None:
-    assert not re.search(r"\d{7}", scrub(words, private))
+    assert not re.search(r"\d{7}", redact(words, private))
 
 
 @given(st.text(max_size=5_000))
 def test_the_words_are_one_line_and_not_too_long(words: str) -> None:
-    shown = scrub(words, ())
+    shown = redact(words, ())
     assert len(shown) <= 300
     assert "\n" not in shown
 
@@ -82,7 +82,7 @@ def test_the_words_are_one_line_and_not_too_long(words: str) -> None:
 @pytest.mark.parametrize("words", ["a" * 5_000_000, "1" * 5_000_000, "a@" * 2_000_000, " 1" * 2_000_000])
 def test_a_huge_answer_takes_no_time(words: str) -> None:
     before = time.process_time()
-    scrub(words, [str(number) for number in range(10_000, 12_000)])
+    redact(words, [str(number) for number in range(10_000, 12_000)])
     assert time.process_time() - before < 2
 
 
@@ -97,7 +97,7 @@ def test_every_text_and_number_of_a_request_is_private_but_for_what_says_nothing
         "personalisation": [{"to": "2348031234567", "substitutions": {"name": "Ada", "id": "patient-9", "old": True}}],
         "columns": {"column-1": ["red", "green"], "column-2": None},
     }
-    assert set(private_values(fields)) == {
+    assert set(sensitive_values(fields)) == {
         "2348031234567,2348031234568",
         "2348031234567",
         "2348031234568",

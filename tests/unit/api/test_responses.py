@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.api import endpoints, errors
-from cpaas_provider.api.endpoints import ENDPOINTS, Effect, Endpoint
-from cpaas_provider.api.failures import failure
+from cpaas_provider.api.endpoints import ENDPOINTS, Endpoint, RetrySafety
+from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.models.otp import OtpOutcome
-from cpaas_provider.api.responses import read_answer
-from cpaas_provider.api.wire import Answer, Failure
+from cpaas_provider.api.responses.failures import failure
+from cpaas_provider.api.responses.parsing import parse_response
 
 KEY, ADA = "sk_live_4eC39HqLyjWDarjt", "2348031234567"
 WHEN = "2024-03-01T10:20:30.123456+01:00"
@@ -46,10 +46,12 @@ ERROR = {
     "message": "Failed to delete row",
     "errors": [{"field": "row_id", "message": "is required", "type": "missing"}],
 }
-WITH_A_BODY = [one for one in ENDPOINTS if not one.empty_answer]
+WITH_A_BODY = [one for one in ENDPOINTS if not one.allows_empty_response]
 # What an answer means depends on the endpoint by these three alone, and on which model reads a success.
 OF_EACH_KIND = list(
-    {(one.effect, one.empty_answer, tuple(one.rejections.items())): one for one in reversed(ENDPOINTS)}.values()
+    {
+        (one.retry_safety, one.allows_empty_response, tuple(one.rejections.items())): one for one in reversed(ENDPOINTS)
+    }.values()
 )
 every_kind = pytest.mark.parametrize("endpoint", OF_EACH_KIND, ids=lambda endpoint: endpoint.operation)
 with_a_body = pytest.mark.parametrize("endpoint", WITH_A_BODY, ids=lambda endpoint: endpoint.operation)
@@ -72,13 +74,13 @@ def every_case(
     )
 
 
-def answer(status: int, body: Any = b"", retry_after: str | None = None, flaw: str | None = None) -> Answer:
-    return Answer(status, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode(), flaw)
+def answer(status: int, body: Any = b"", retry_after: str | None = None, body_error: str | None = None) -> HttpResponse:
+    return HttpResponse(status, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode(), body_error)
 
 
-def error_of(endpoint: Endpoint[Any], given: Answer, private: tuple[str, ...] = ()) -> errors.CpaasError:
+def error_of(endpoint: Endpoint[Any], given: HttpResponse, private: tuple[str, ...] = ()) -> errors.CpaasError:
     with pytest.raises(errors.CpaasError) as caught:
-        read_answer(endpoint, given, private)
+        parse_response(endpoint, given, private)
     assert str(caught.value).startswith(f"{endpoint.operation}: ")
     assert caught.value.operation == endpoint.operation
     return caught.value
@@ -91,32 +93,32 @@ def error_of(endpoint: Endpoint[Any], given: Answer, private: tuple[str, ...] = 
 def test_a_resource_may_come_bare_or_in_an_envelope(endpoint: Endpoint[Any], status: int) -> None:
     sample = SAMPLES[endpoint.operation]
     envelope = {"status": status, "type": "success", "message": "It worked", "data": sample}
-    bare = read_answer(endpoint, answer(status, sample))
-    assert bare == read_answer(endpoint, answer(status, envelope))
-    assert bare == read_answer(endpoint, answer(status, {"status": "success", "message": "ok", "data": sample}))
-    assert bare == read_answer(endpoint, answer(status, {"data": sample}))
+    bare = parse_response(endpoint, answer(status, sample))
+    assert bare == parse_response(endpoint, answer(status, envelope))
+    assert bare == parse_response(endpoint, answer(status, {"status": "success", "message": "ok", "data": sample}))
+    assert bare == parse_response(endpoint, answer(status, {"data": sample}))
 
 
 @with_a_body
 def test_fields_we_do_not_know_are_kept(endpoint: Endpoint[Any]) -> None:
     sample = SAMPLES[endpoint.operation]
     if endpoint is endpoints.FIND_OTPS:
-        (resource,) = read_answer(endpoint, answer(200, [{**OTP, "brand_new": {"deep": [1]}}]))
+        (resource,) = parse_response(endpoint, answer(200, [{**OTP, "brand_new": {"deep": [1]}}]))
     else:
-        resource = read_answer(endpoint, answer(200, {**sample, "brand_new": {"deep": [1]}}))
+        resource = parse_response(endpoint, answer(200, {**sample, "brand_new": {"deep": [1]}}))
     assert resource.brand_new == {"deep": [1]}
 
 
 @pytest.mark.parametrize("given", [{"type": "BLOOD GROUP"}, {"type": "TEXT"}])
 def test_a_column_type_we_do_not_know_is_a_word(given: dict[str, str]) -> None:
     table = {"id": "t-1", "columns": [{"id": "c-1", "name": "Group", **given}]}
-    assert read_answer(endpoints.GET_CONTACT_TABLE, answer(200, table)).columns[0].type == given["type"]
+    assert parse_response(endpoints.GET_CONTACT_TABLE, answer(200, table)).columns[0].type == given["type"]
 
 
 @pytest.mark.parametrize("status", ["pending", "sent", "failed", "error", "success", "duplicate", "brand new"])
 def test_an_airtime_status_is_a_word_and_never_an_error(status: str) -> None:
     body = {"id": "buy-1", "status": status, "message": "as asked", "network": "Orange"}
-    assert read_answer(endpoints.BUY_AIRTIME, answer(200, body)).status == status
+    assert parse_response(endpoints.BUY_AIRTIME, answer(200, body)).status == status
 
 
 @pytest.mark.parametrize(
@@ -129,14 +131,14 @@ def test_an_airtime_status_is_a_word_and_never_an_error(status: str) -> None:
     ],
 )
 def test_an_optional_field_that_cannot_be_read_counts_as_absent(field: str, wrong: Any) -> None:
-    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", field: wrong}))
+    message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", field: wrong}))
     assert message.id == "sms-1"
     assert getattr(message, field) is None
 
 
 def test_a_figure_that_cannot_be_read_leaves_its_neighbours() -> None:
     meta = {"method": "POST", "estimate": {"charge": "a lot", "available_balance": "99.5", "pages": 2}}
-    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": 17, "meta": meta}))
+    message = parse_response(endpoints.SEND_SMS, answer(200, {"id": 17, "meta": meta}))
     assert message.id == "17"
     assert (message.meta.estimate.charge, message.meta.estimate.available_balance) == (None, 99.5)
     assert message.meta.estimate.pages == 2
@@ -147,7 +149,7 @@ def test_a_figure_that_cannot_be_read_leaves_its_neighbours() -> None:
     [([ADA], [ADA]), (f"{ADA}, 2348031234568", [ADA, "2348031234568"]), ([int(ADA)], [ADA]), (None, None)],
 )
 def test_recipients_of_an_answer(recipients: Any, read: Any) -> None:
-    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "recipients": recipients}))
+    message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "recipients": recipients}))
     assert message.recipients == read
 
 
@@ -162,7 +164,7 @@ def test_recipients_of_an_answer(recipients: Any, read: Any) -> None:
     ],
 )
 def test_timestamps(written: str, utc: str) -> None:
-    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
+    token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "created_datetime": written}))
     assert token.created_datetime.in_timezone("UTC").isoformat() == utc
 
 
@@ -190,7 +192,7 @@ ISO_8601 = r"\d{4}-\d\d-\d\d[T ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\
 
 @given(st.text() | st.from_regex(ISO_8601, fullmatch=True))
 def test_whatever_was_read_as_a_timestamp_can_be_worked_with(written: str) -> None:
-    message = read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "created_datetime": written}))
+    message = parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", "created_datetime": written}))
     moment = message.created_datetime
     assert moment is None or (isinstance(moment.isoformat(), str) and isinstance(moment.timestamp(), float))
 
@@ -209,27 +211,27 @@ def test_whatever_was_read_as_a_timestamp_can_be_worked_with(written: str) -> No
     ],
 )
 def test_how_a_passcode_stands_is_told_by_its_description(status_desc: str, outcome: OtpOutcome) -> None:
-    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "status": 3, "status_desc": status_desc}))
+    token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "status": 3, "status_desc": status_desc}))
     assert token.outcome() is outcome
 
 
 def test_the_words_of_a_passcode_are_parameters() -> None:
-    token = read_answer(endpoints.GET_OTP, answer(200, {**OTP, "status_desc": "Used"}))
+    token = parse_response(endpoints.GET_OTP, answer(200, {**OTP, "status_desc": "Used"}))
     assert token.outcome(success={"used"}) is OtpOutcome.VERIFIED
     assert token.outcome(failure={"USED"}) is OtpOutcome.FAILED
 
 
 def test_a_passcode_expires_when_its_minutes_are_over() -> None:
-    token = read_answer(endpoints.GET_OTP, answer(200, OTP))
+    token = parse_response(endpoints.GET_OTP, answer(200, OTP))
     assert token.expires_at(15) == pendulum.parse(WHEN) + datetime.timedelta(minutes=15)
 
 
 def test_a_used_passcode_is_verified_also_where_the_record_still_says_sent() -> None:
-    assert read_answer(endpoints.VERIFY_OTP, answer(200, OTP)).id == "otp-1"
+    assert parse_response(endpoints.VERIFY_OTP, answer(200, OTP)).id == "otp-1"
 
 
 def test_a_lookup_may_know_the_number_only() -> None:
-    found = read_answer(endpoints.LOOKUP_PHONE, answer(200, {"msisdn": int(ADA), "ported": "perhaps"}))
+    found = parse_response(endpoints.LOOKUP_PHONE, answer(200, {"msisdn": int(ADA), "ported": "perhaps"}))
     assert (found.msisdn, found.operator, found.ported, found.dnd) == (ADA, None, None, None)
 
 
@@ -253,7 +255,7 @@ def test_a_lookup_may_know_the_number_only() -> None:
     once=(endpoints.DELETE_CONTACT_ROW,),
 )
 def test_what_is_to_go_is_gone_whatever_a_success_says(endpoint: Endpoint[Any], status: int, body: Any) -> None:
-    assert read_answer(endpoint, answer(status, body)) is None
+    assert parse_response(endpoint, answer(status, body)) is None
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b'{"sta', b"\xff\xfe\x00"])
@@ -261,7 +263,7 @@ def test_a_page_in_place_of_json_is_no_proof_that_something_went(body: bytes) ->
     error = error_of(endpoints.DELETE_CONTACT_ROW, answer(200, body))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert error.retryable, "to delete twice is to delete once"
-    assert error_of(endpoints.REVOKE_OTP, answer(200, b"", flaw="the connection broke")).retryable
+    assert error_of(endpoints.REVOKE_OTP, answer(200, b"", body_error="the connection broke")).retryable
 
 
 def test_the_repr_of_a_resource_shows_nobody() -> None:
@@ -273,7 +275,8 @@ def test_the_repr_of_a_resource_shows_nobody() -> None:
         "callback": "https://example.com/secret",
         "personalisation": [{"to": ADA, "substitutions": {"first": "Ada"}}],
     }
-    shown = f"{read_answer(endpoints.SEND_SMS, answer(200, body))!r} {read_answer(endpoints.GET_OTP, answer(200, OTP))}"
+    message = parse_response(endpoints.SEND_SMS, answer(200, body))
+    shown = f"{message!r} {parse_response(endpoints.GET_OTP, answer(200, OTP))}"
     assert "otp-1" in shown
     for private in (ADA, "Ada", "secret"):
         assert private not in shown
@@ -281,11 +284,11 @@ def test_the_repr_of_a_resource_shows_nobody() -> None:
 
 # Not sent -----------------------------------------------------------------------------------------------------------
 
-NOT_REACHED = [one for one in Failure if not one.left]
+NOT_REACHED = [one for one in TransportFailure if not one.may_have_left]
 
 
 @every_case(("reason",), [(reason,) for reason in NOT_REACHED])
-def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], reason: Failure) -> None:
+def test_a_service_that_was_not_reached_did_nothing(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
     error = failure(endpoint, reason, "https://api.example.com")
     assert type(error) is errors.CpaasNotSentError
     assert (error.retryable, error.maybe_sent, error.status) == (True, False, None)
@@ -307,7 +310,7 @@ def test_429_did_nothing_whatever_its_body_says(endpoint: Endpoint[Any], body: A
 @every_kind
 def test_503_did_nothing_when_it_says_how_long_but_for_money(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(503, retry_after="120"))
-    if endpoint.effect is Effect.PURCHASE:
+    if endpoint.retry_safety is RetrySafety.PURCHASE:
         assert isinstance(error, errors.CpaasUnknownOutcomeError)
         assert (error.retryable, error.maybe_sent) == (False, True)
     else:
@@ -464,8 +467,8 @@ def test_success_whose_body_names_a_server_error_proves_nothing(
 ) -> None:
     error = error_of(endpoint, answer(200, {"status": status, "message": "Internal error", "errors": errors_}))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    answered = {Effect.PAID_READ: (False, False)}
-    assert facts(error) == answered.get(endpoint.effect, NO_ANSWER[endpoint.effect])
+    answered = {RetrySafety.BILLED_READ: (False, False)}
+    assert facts(error) == answered.get(endpoint.retry_safety, NO_ANSWER[endpoint.retry_safety])
 
 
 @every_kind
@@ -481,7 +484,7 @@ def test_429_in_the_body_did_nothing(endpoint: Endpoint[Any]) -> None:
 def test_425_did_nothing_and_is_no_reason_to_buy_again(endpoint: Endpoint[Any], line: int) -> None:
     error = error_of(endpoint, answer(line, {"status": 425, "message": "too early"}))
     assert not error.maybe_sent
-    if endpoint.effect is Effect.PURCHASE:
+    if endpoint.retry_safety is RetrySafety.PURCHASE:
         assert isinstance(error, errors.CpaasRejectedError)
         assert not error.retryable
     else:
@@ -493,7 +496,7 @@ def test_425_did_nothing_and_is_no_reason_to_buy_again(endpoint: Endpoint[Any], 
 def test_408_proves_nothing(endpoint: Endpoint[Any]) -> None:
     error = error_of(endpoint, answer(408, {"message": "Request timeout"}))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert facts(error) == NO_ANSWER[endpoint.retry_safety]
 
 
 @pytest.mark.parametrize(
@@ -528,8 +531,8 @@ ACCEPTED = [
 def test_resource_is_accepted_whatever_stands_around_it(operation: str, around: dict[str, Any]) -> None:
     (endpoint,) = (one for one in ENDPOINTS if one.operation == operation)
     sample = SAMPLES[operation]
-    assert read_answer(endpoint, answer(200, {**around, "data": sample})).id == sample["id"]
-    assert read_answer(endpoint, answer(200, {**around, **sample})).id == sample["id"]
+    assert parse_response(endpoint, answer(200, {**around, "data": sample})).id == sample["id"]
+    assert parse_response(endpoint, answer(200, {**around, **sample})).id == sample["id"]
 
 
 @pytest.mark.parametrize(
@@ -548,7 +551,7 @@ def test_id_that_cannot_be_read_is_never_a_rejection(body: dict[str, Any]) -> No
 
 def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
     body = {"id": "sms-1", "message": "One number was left out", "errors": [{"field": "recipients"}]}
-    assert read_answer(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"
+    assert parse_response(endpoints.SEND_SMS, answer(200, body)).id == "sms-1"
 
 
 @pytest.mark.parametrize(
@@ -565,7 +568,7 @@ def test_errors_beside_an_id_do_not_undo_what_was_accepted() -> None:
     ],
 )
 def test_what_only_resembles_an_error_body(body: dict[str, Any]) -> None:
-    assert read_answer(endpoints.SEND_SMS, answer(200, {"id": "sms-1", **body})).id == "sms-1"
+    assert parse_response(endpoints.SEND_SMS, answer(200, {"id": "sms-1", **body})).id == "sms-1"
     assert isinstance(error_of(endpoints.SEND_SMS, answer(200, body)), errors.CpaasUnknownOutcomeError)
 
 
@@ -573,7 +576,7 @@ def test_what_only_resembles_an_error_body(body: dict[str, Any]) -> None:
 def test_server_error_whose_body_blames_the_request_proves_nothing(endpoint: Endpoint[Any], status: int) -> None:
     error = error_of(endpoint, answer(status, {"status": 400, "message": "sender unknown", "errors": [{}]}))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert facts(error) == NO_ANSWER[endpoint.retry_safety]
 
 
 def test_the_author_reads_field_message_and_type() -> None:
@@ -618,7 +621,7 @@ def test_redirect_is_not_followed_and_proves_nothing_of_what_acts(endpoint: Endp
     assert "Set the base URL to the final address" in str(error)
     assert "redirected" in str(error)
     assert not error.retryable
-    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
+    if endpoint.retry_safety in (RetrySafety.UNSAFE, RetrySafety.PURCHASE):
         assert isinstance(error, errors.CpaasUnknownOutcomeError)
         assert error.maybe_sent
     else:
@@ -633,39 +636,41 @@ def facts(error: errors.CpaasError) -> tuple[bool, bool]:
 
 
 NO_ANSWER = {
-    Effect.READ: (True, False),
-    Effect.SET: (True, True),
-    Effect.PAID_READ: (True, False),
-    Effect.SEND: (False, True),
-    Effect.PURCHASE: (False, True),
+    RetrySafety.SAFE: (True, False),
+    RetrySafety.IDEMPOTENT: (True, True),
+    RetrySafety.BILLED_READ: (True, False),
+    RetrySafety.UNSAFE: (False, True),
+    RetrySafety.PURCHASE: (False, True),
 }
 
 
 def test_what_each_operation_does_to_the_world() -> None:
-    assert {one.operation: one.effect for one in ENDPOINTS} == {
-        "send_sms": Effect.SEND,
-        "send_email": Effect.SEND,
-        "request_otp": Effect.SEND,
-        "verify_otp": Effect.SEND,
-        "get_otp": Effect.READ,
-        "find_otps": Effect.READ,
-        "revoke_otp": Effect.SET,
-        "buy_airtime": Effect.PURCHASE,
-        "get_contact_table": Effect.READ,
-        "get_contact_row": Effect.READ,
-        "create_contact_row": Effect.SEND,
-        "update_contact_row": Effect.SET,
-        "delete_contact_row": Effect.SET,
-        "lookup_phone": Effect.PAID_READ,
+    assert {one.operation: one.retry_safety for one in ENDPOINTS} == {
+        "send_sms": RetrySafety.UNSAFE,
+        "send_email": RetrySafety.UNSAFE,
+        "request_otp": RetrySafety.UNSAFE,
+        "verify_otp": RetrySafety.UNSAFE,
+        "get_otp": RetrySafety.SAFE,
+        "find_otps": RetrySafety.SAFE,
+        "revoke_otp": RetrySafety.IDEMPOTENT,
+        "buy_airtime": RetrySafety.PURCHASE,
+        "get_contact_table": RetrySafety.SAFE,
+        "get_contact_row": RetrySafety.SAFE,
+        "create_contact_row": RetrySafety.UNSAFE,
+        "update_contact_row": RetrySafety.IDEMPOTENT,
+        "delete_contact_row": RetrySafety.IDEMPOTENT,
+        "lookup_phone": RetrySafety.BILLED_READ,
     }
 
 
 @every_kind
-@pytest.mark.parametrize("reason", [Failure.ANSWER_TIMEOUT, Failure.CUT], ids=lambda reason: reason.name)
-def test_no_answer(endpoint: Endpoint[Any], reason: Failure) -> None:
+@pytest.mark.parametrize(
+    "reason", [TransportFailure.RESPONSE_TIMEOUT, TransportFailure.CONNECTION_LOST], ids=lambda reason: reason.name
+)
+def test_no_answer(endpoint: Endpoint[Any], reason: TransportFailure) -> None:
     error = failure(endpoint, reason, "https://api.example.com")
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert facts(error) == NO_ANSWER[endpoint.retry_safety]
     assert reason.reason in str(error)
 
 
@@ -679,12 +684,12 @@ def test_no_answer(endpoint: Endpoint[Any], reason: Failure) -> None:
 def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     error = error_of(endpoint, answer(status, body))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
-    assert facts(error) == NO_ANSWER[endpoint.effect]
+    assert facts(error) == NO_ANSWER[endpoint.retry_safety]
     assert error.status == status
 
 
 @every_case(
-    ("body", "flaw", "told"),
+    ("body", "body_error", "told"),
     [
         (b"", None, "not readable JSON"),
         (b'{"id": "sms', None, "not readable JSON"),
@@ -706,13 +711,13 @@ def test_5xx(endpoint: Endpoint[Any], body: Any, status: int) -> None:
     whole=(endpoints.LOOKUP_PHONE, endpoints.FIND_OTPS),
     once=WITH_A_BODY,
 )
-def test_a_success_that_cannot_be_read(endpoint: Endpoint[Any], body: bytes, flaw: str | None, told: str) -> None:
-    error = error_of(endpoint, answer(200, body, flaw=flaw))
+def test_a_success_that_cannot_be_read(endpoint: Endpoint[Any], body: bytes, body_error: str | None, told: str) -> None:
+    error = error_of(endpoint, answer(200, body, body_error=body_error))
     assert isinstance(error, errors.CpaasUnknownOutcomeError)
     assert told in str(error)
     # A look-up that was answered was charged.
-    answered = {Effect.PAID_READ: (False, False)}
-    assert facts(error) == answered.get(endpoint.effect, NO_ANSWER[endpoint.effect])
+    answered = {RetrySafety.BILLED_READ: (False, False)}
+    assert facts(error) == answered.get(endpoint.retry_safety, NO_ANSWER[endpoint.retry_safety])
 
 
 @with_a_body
@@ -754,7 +759,7 @@ json_values = st.recursive(
 bodies = json_values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40)
 statuses = st.sampled_from([200, 201, 204, 301, 400, 401, 404, 429, 500, 503]) | st.integers(100, 999)
 answers = st.builds(
-    Answer,
+    HttpResponse,
     statuses,
     st.none() | st.sampled_from(["5", "soon", "0"]),
     bodies,
@@ -763,9 +768,9 @@ answers = st.builds(
 
 
 @given(st.sampled_from(ENDPOINTS), answers)
-def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any], given: Answer) -> None:
+def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any], given: HttpResponse) -> None:
     try:
-        read_answer(endpoint, given)
+        parse_response(endpoint, given)
     except errors.CpaasError as error:
         outcome = error
     else:
@@ -773,7 +778,7 @@ def test_an_answer_is_read_or_ends_in_one_of_our_errors(endpoint: Endpoint[Any],
         return
     assert len(str(outcome)) < 700
     surely_not_sent = isinstance(outcome, errors.CpaasNotSentError)
-    if endpoint.effect in (Effect.SEND, Effect.PURCHASE):
+    if endpoint.retry_safety in (RetrySafety.UNSAFE, RetrySafety.PURCHASE):
         assert not outcome.retryable or surely_not_sent
     if isinstance(outcome, errors.CpaasRejectedError):
         assert not outcome.retryable
@@ -803,4 +808,4 @@ def test_no_error_shows_what_was_sent(
 
 def test_a_passcode_s_own_status_is_no_error_code() -> None:
     body = {**OTP, "message": "A code was sent", "type": "otp"}
-    assert read_answer(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]
+    assert parse_response(endpoints.REQUEST_OTP, answer(200, body)).id == OTP["id"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.text import MessageText, SmsLength, measure_sms, placeholders_in, substitute
+from cpaas_provider.api.text import MessageTemplate, SmsLength, measure_sms, placeholders_in, substitute
 
 # 3GPP TS 23.038: the default alphabet in its own order, and the extension table.
 BASIC = (
@@ -124,20 +124,20 @@ def test_a_text_read_once_is_filled_like_any_other(
 ) -> None:
     written = [placeholder_format.replace("name", part) if data.draw(st.booleans()) else part for part in parts]
     content = "".join(written)
-    text = MessageText(content, known, placeholder_format)
+    text = MessageTemplate(content, known, placeholder_format)
     for missing in (set(), absent):
         values = {name: data.draw(st.text(max_size=5)) for name in known if name not in missing}
-        assert text.fill(values) == substitute(content, values, placeholder_format)
-        assert text.fill({**values, "stranger": "x"}) == text.fill(values)
+        assert text.render(values) == substitute(content, values, placeholder_format)
+        assert text.render({**values, "stranger": "x"}) == text.render(values)
 
 
 def test_a_text_knows_the_names_it_needs() -> None:
-    text = MessageText("{b} and {a}, {b}, {stranger}, 100% {c", ["a", "b", "c"])
+    text = MessageTemplate("{b} and {a}, {b}, {stranger}, 100% {c", ["a", "b", "c"])
     assert text.names == ("b", "a")
-    assert text.fill({"a": "{b}", "b": "5 %s", "c": "x"}) == "5 %s and {b}, 5 %s, {stranger}, 100% {c"
-    assert text.fill({"b": "5"}) == "5 and {a}, 5, {stranger}, 100% {c"
-    assert MessageText("100% {a}", []).fill({"a": "x"}) == "100% {a}"
-    assert MessageText("100%", ["a"]).names == ()
+    assert text.render({"a": "{b}", "b": "5 %s", "c": "x"}) == "5 %s and {b}, 5 %s, {stranger}, 100% {c"
+    assert text.render({"b": "5"}) == "5 and {a}, 5, {stranger}, 100% {c"
+    assert MessageTemplate("100% {a}", []).render({"a": "x"}) == "100% {a}"
+    assert MessageTemplate("100%", ["a"]).names == ()
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_placeholders_of_a_text(content: str, placeholder_format: str, found: tu
 def test_whatever_stands_as_a_placeholder_is_found(written: list[str], placeholder_format: str) -> None:
     content = " ".join(placeholder_format.replace("name", name) for name in written)
     assert placeholders_in(content, placeholder_format) == tuple(dict.fromkeys(written))
-    assert MessageText(content, reversed(written), placeholder_format).names == tuple(dict.fromkeys(written))
+    assert MessageTemplate(content, reversed(written), placeholder_format).names == tuple(dict.fromkeys(written))

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call, build
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
+from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.transport import AsyncTransport, SyncTransport
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 from .conftest import KEY, Send
 from .loopback import Loopback, Seen, answering, http, reset
@@ -43,7 +43,7 @@ def request(settings: ClientSettings, call: Call[Any] | None = None) -> Outgoing
     return build(call or ask.get_contact_table(), settings)[0]
 
 
-def exchange(send: Send, settings: ClientSettings, call: Call[Any] | None = None) -> Answer | Failure:
+def exchange(send: Send, settings: ClientSettings, call: Call[Any] | None = None) -> HttpResponse | TransportFailure:
     return send(request(settings, call), settings)
 
 
@@ -62,7 +62,7 @@ def test_what_is_on_the_wire(send: Send) -> None:
     with Loopback(answering(201, {"id": "sms-1"})) as server:
         settings = at(f"{server.url}/v1")
         given = exchange(send, settings, ask.send_sms(ADA, "Clinic", "Ẹ káàárọ̀", is_trackable=True))
-    assert given == Answer(201, None, b'{"id": "sms-1"}')
+    assert given == HttpResponse(201, None, b'{"id": "sms-1"}')
     (seen,) = server.seen
     assert (seen.method, seen.target) == ("POST", "/v1/sms/send")
     body = {
@@ -116,7 +116,7 @@ def test_requests_without_a_body(send: Send, call: Call[Any], method: str, targe
 
 def test_answers_come_whole_with_status_and_retry_after(send: Send) -> None:
     with Loopback(answering(503, b"later", Retry_After="17")) as server:
-        assert exchange(send, at(server.url)) == Answer(503, "17", b"later")
+        assert exchange(send, at(server.url)) == HttpResponse(503, "17", b"later")
 
 
 def test_a_chunked_answer(send: Send) -> None:
@@ -124,12 +124,12 @@ def test_a_chunked_answer(send: Send) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
 
     with Loopback(chunked) as server:
-        assert exchange(send, at(server.url)) == Answer(200, None, b"abcde")
+        assert exchange(send, at(server.url)) == HttpResponse(200, None, b"abcde")
 
 
 def test_an_answer_compressed_although_we_asked_for_none(send: Send) -> None:
     with Loopback(answering(200, gzip.compress(b'{"id": 1}'), Content_Encoding="gzip")) as server:
-        assert exchange(send, at(server.url)) == Answer(200, None, b'{"id": 1}')
+        assert exchange(send, at(server.url)) == HttpResponse(200, None, b'{"id": 1}')
 
 
 def test_a_connection_is_used_again() -> None:
@@ -137,7 +137,7 @@ def test_a_connection_is_used_again() -> None:
         settings = at(server.url)
         transport = SyncTransport(settings)
         for _ in range(5):
-            assert transport.send(request(settings)) == Answer(200)
+            assert transport.send(request(settings)) == HttpResponse(200)
         transport.close()
     assert (len(server.seen), server.connections) == (5, 1)
 
@@ -145,7 +145,7 @@ def test_a_connection_is_used_again() -> None:
 def test_a_redirect_is_not_followed_and_the_key_stays_here(send: Send) -> None:
     with Loopback(answering()) as elsewhere, Loopback(answering(307, Location=f"{elsewhere.url}/steal")) as server:
         given = exchange(send, at(server.url), ask.send_sms(ADA, "Clinic", "Hello"))
-    assert isinstance(given, Answer)
+    assert isinstance(given, HttpResponse)
     assert given.status == 307
     assert len(server.seen) == 1
     assert elsewhere.seen == []
@@ -156,11 +156,11 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here(send: Send) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_refused(send: Send, closed_port: int, host: str) -> None:
-    assert exchange(send, at(f"http://{host}:{closed_port}")) is Failure.REFUSED
+    assert exchange(send, at(f"http://{host}:{closed_port}")) is TransportFailure.REFUSED
 
 
 def test_a_host_that_does_not_exist(send: Send) -> None:
-    assert exchange(send, at("http://cpaas.invalid", allow_http=True)) is Failure.DNS
+    assert exchange(send, at("http://cpaas.invalid", allow_http=True)) is TransportFailure.DNS
 
 
 def test_a_host_that_does_not_take_the_connection(send: Send) -> None:
@@ -173,20 +173,20 @@ def test_a_host_that_does_not_take_the_connection(send: Send) -> None:
             one.setblocking(False)
             one.connect_ex(full.getsockname())
         url = "http://{}:{}".format(*full.getsockname())
-        assert exchange(send, at(url, connect_timeout=0.2)) is Failure.CONNECT_TIMEOUT
+        assert exchange(send, at(url, connect_timeout=0.2)) is TransportFailure.CONNECT_TIMEOUT
         for one in waiting:
             one.close()
 
 
 def test_reset_before_any_answer(send: Send) -> None:
     with Loopback(lambda connection, _: reset(connection)) as server:
-        assert exchange(send, at(server.url)) is Failure.CUT
+        assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
     assert len(server.seen) == 1, "the transport itself repeats nothing"
 
 
 def test_closed_before_any_answer(send: Send) -> None:
     with Loopback(lambda connection, _: connection.shutdown(socket.SHUT_RDWR)) as server:
-        assert exchange(send, at(server.url)) is Failure.CUT
+        assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
 
 
 def test_reset_in_the_headers(send: Send) -> None:
@@ -195,7 +195,7 @@ def test_reset_in_the_headers(send: Send) -> None:
         reset(connection)
 
     with Loopback(half) as server:
-        assert exchange(send, at(server.url)) is Failure.CUT
+        assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
 
 
 def test_something_that_does_not_speak_http(send: Send) -> None:
@@ -203,12 +203,12 @@ def test_something_that_does_not_speak_http(send: Send) -> None:
         connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
 
     with Loopback(other) as server:
-        assert exchange(send, at(server.url)) is Failure.CUT
+        assert exchange(send, at(server.url)) is TransportFailure.CONNECTION_LOST
 
 
 def test_silence(send: Send) -> None:
     with Loopback(lambda connection, _: server.over.wait(5)) as server:  # type: ignore[arg-type, return-value]
-        assert exchange(send, at(server.url, timeout=0.2)) is Failure.ANSWER_TIMEOUT
+        assert exchange(send, at(server.url, timeout=0.2)) is TransportFailure.RESPONSE_TIMEOUT
 
 
 # Half an answer: the status holds, the body does not ------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_closed_in_the_body(send: Send, status: int) -> None:
 
     with Loopback(half) as server:
         given = exchange(send, at(server.url))
-    assert given == Answer(status, None, b"half", "the connection broke")
+    assert given == HttpResponse(status, None, b"half", "the connection broke")
 
 
 def test_a_body_that_stalls(send: Send) -> None:
@@ -236,7 +236,7 @@ def test_a_body_that_stalls(send: Send) -> None:
 
     with Loopback(stall) as server:
         given = exchange(send, at(server.url, timeout=0.2))
-    assert given == Answer(200, None, b"half", "the rest did not arrive in time")
+    assert given == HttpResponse(200, None, b"half", "the rest did not arrive in time")
 
 
 def test_a_body_that_only_drips(send: Send) -> None:
@@ -248,16 +248,16 @@ def test_a_body_that_only_drips(send: Send) -> None:
     before = time.monotonic()
     with Loopback(drip) as server:
         given = exchange(send, at(server.url, timeout=0.3))
-    assert isinstance(given, Answer)
-    assert given.flaw == "it took longer than timeout"
+    assert isinstance(given, HttpResponse)
+    assert given.body_error == "it took longer than timeout"
     assert time.monotonic() - before < 2
 
 
-@pytest.mark.parametrize(("size", "flaw"), [(1000, None), (1001, "it is larger than max_response_bytes")])
-def test_a_body_at_the_limit(send: Send, size: int, flaw: str | None) -> None:
+@pytest.mark.parametrize(("size", "body_error"), [(1000, None), (1001, "it is larger than max_response_bytes")])
+def test_a_body_at_the_limit(send: Send, size: int, body_error: str | None) -> None:
     with Loopback(answering(200, b"x" * size)) as server:
         given = exchange(send, at(server.url, max_response_bytes=1000))
-    assert given == Answer(200, None, b"x" * 1000, flaw)
+    assert given == HttpResponse(200, None, b"x" * 1000, body_error)
 
 
 def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
@@ -268,21 +268,21 @@ def test_a_body_without_end_is_not_read_to_it(send: Send) -> None:
 
     with Loopback(endless) as server:
         given = exchange(send, at(server.url, max_response_bytes=100_000))
-    assert isinstance(given, Answer)
-    assert (len(given.body), given.flaw) == (100_000, "it is larger than max_response_bytes")
+    assert isinstance(given, HttpResponse)
+    assert (len(given.body), given.body_error) == (100_000, "it is larger than max_response_bytes")
 
 
 def test_a_small_answer_that_swells(send: Send) -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
     with Loopback(answering(200, bomb, Content_Encoding="gzip")) as server:
         given = exchange(send, at(server.url, max_response_bytes=1_000_000))
-    assert isinstance(given, Answer)
-    assert (len(given.body), given.flaw) == (1_000_000, "it is larger than max_response_bytes")
+    assert isinstance(given, HttpResponse)
+    assert (len(given.body), given.body_error) == (1_000_000, "it is larger than max_response_bytes")
 
 
 def test_a_damaged_compression(send: Send) -> None:
     with Loopback(answering(200, b"not gzip", Content_Encoding="gzip")) as server:
-        assert exchange(send, at(server.url)) == Answer(200, None, b"", "its compression is damaged")
+        assert exchange(send, at(server.url)) == HttpResponse(200, None, b"", "its compression is damaged")
 
 
 # TLS ------------------------------------------------------------------------------------------------------------------
@@ -323,25 +323,25 @@ def tls(certificate: Path) -> ssl.SSLContext:
 
 def test_a_certificate_nobody_vouches_for(send: Send, tls: ssl.SSLContext) -> None:
     with Loopback(answering(), tls) as server:
-        assert exchange(send, at(server.url)) is Failure.TLS
+        assert exchange(send, at(server.url)) is TransportFailure.TLS
     assert server.seen == []
 
 
 def test_a_certificate_we_were_told_to_trust(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
     with Loopback(answering(), tls) as server:
-        assert exchange(send, at(server.url, verify=str(certificate))) == Answer(200)
+        assert exchange(send, at(server.url, verify=str(certificate))) == HttpResponse(200)
 
 
 def test_a_certificate_of_somebody_else(send: Send, tls: ssl.SSLContext, certificate: Path) -> None:
     with Loopback(answering(), tls) as server:
         url = server.url.replace("127.0.0.1", "localhost")
-        assert exchange(send, at(url, verify=str(certificate))) is Failure.TLS
+        assert exchange(send, at(url, verify=str(certificate))) is TransportFailure.TLS
     assert server.seen == []
 
 
 def test_a_certificate_that_is_not_looked_at(send: Send, tls: ssl.SSLContext) -> None:
     with Loopback(answering(), tls) as server:
-        assert exchange(send, at(server.url, verify=False)) == Answer(200)
+        assert exchange(send, at(server.url, verify=False)) == HttpResponse(200)
 
 
 async def test_large_requests_over_one_tls_connection(tls: ssl.SSLContext, certificate: Path) -> None:
@@ -350,7 +350,7 @@ async def test_large_requests_over_one_tls_connection(tls: ssl.SSLContext, certi
         transport = AsyncTransport(settings)
         for size in (1, 3_000_000, 1):
             outgoing = request(settings, ask.send_sms(ADA, "Clinic", "x" * size))
-            assert await transport.send(outgoing) == Answer(200, None, outgoing.body or b"")
+            assert await transport.send(outgoing) == HttpResponse(200, None, outgoing.body or b"")
         await transport.aclose()
     assert (len(server.seen), server.connections) == (3, 1)
 
@@ -366,7 +366,7 @@ def test_https_to_a_server_that_speaks_http(send: Send) -> None:
 
         threading.Thread(target=greet, daemon=True).start()
         url = "https://{}:{}".format(*listener.getsockname())
-        assert exchange(send, at(url)) is Failure.TLS
+        assert exchange(send, at(url)) is TransportFailure.TLS
 
 
 def test_a_bundle_that_cannot_be_read(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_a_proxy_with_its_password(send: Send) -> None:
             proxy=proxy.url.replace("//", "//ada@"),
             proxy_password="p@ss/word",
         )
-        assert exchange(send, settings) == Answer(200, None, b"by proxy")
+        assert exchange(send, settings) == HttpResponse(200, None, b"by proxy")
     (seen,) = proxy.seen
     assert seen.target == "http://cpaas.invalid/v1/lists/contact"
     assert seen.headers["proxy-authorization"] == "Basic YWRhOnBAc3Mvd29yZA=="
@@ -396,7 +396,7 @@ def test_a_proxy_with_its_password(send: Send) -> None:
 
 def test_a_proxy_that_lets_nobody_through(send: Send) -> None:
     with Loopback(answering(403)) as proxy:
-        assert exchange(send, at("https://cpaas.invalid", proxy=proxy.url)) is Failure.PROXY
+        assert exchange(send, at("https://cpaas.invalid", proxy=proxy.url)) is TransportFailure.PROXY
     assert [(one.method, one.target) for one in proxy.seen] == [("CONNECT", "cpaas.invalid:443")]
     assert "authorization" not in proxy.seen[0].headers
 
@@ -407,10 +407,10 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(send: Send, mo
             monkeypatch.setenv(name, proxy.url)
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        assert exchange(send, at(server.url)) == Answer(200, None, b"direct")
+        assert exchange(send, at(server.url)) == HttpResponse(200, None, b"direct")
         assert proxy.seen == []
         elsewhere = at("http://cpaas.invalid", allow_http=True)
-        assert exchange(send, elsewhere) == Answer(200), "for other machines it is"
+        assert exchange(send, elsewhere) == HttpResponse(200), "for other machines it is"
         assert len(proxy.seen) == 1
 
 

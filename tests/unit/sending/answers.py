@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any
 
 from cpaas_provider.api.endpoints import SEND_SMS
-from cpaas_provider.api.responses import read_answer
-from cpaas_provider.api.wire import Answer
+from cpaas_provider.api.http.wire import HttpResponse
+from cpaas_provider.api.responses.parsing import parse_response
 
 
 class Form(Enum):
@@ -48,7 +48,7 @@ class Form(Enum):
         return self.name.startswith("REJECTED")
 
 
-def _answer(form: Form, people: Sequence[str], id_: str) -> Answer:
+def _answer(form: Form, people: Sequence[str], id_: str) -> HttpResponse:
     record = {"id": id_, "recipients": list(people)}
     left_out = {"errors": [{"field": "recipients", "message": f"{people[0]} is not valid", "type": "invalid"}]}
 
@@ -75,7 +75,7 @@ def _answer(form: Form, people: Sequence[str], id_: str) -> Answer:
         Form.NOT_SENT_425: (425, failure(425)),
     }
     status, body = answers[form]
-    return Answer(status, None, json.dumps(body).encode())
+    return HttpResponse(status, None, json.dumps(body).encode())
 
 
 def read(form: Form, people: Sequence[str], id_: str) -> Any:
@@ -83,7 +83,7 @@ def read(form: Form, people: Sequence[str], id_: str) -> Any:
 
     :raises CpaasError: what it raises
     """
-    return read_answer(SEND_SMS, _answer(form, people, id_), (), {"recipients": ",".join(people)})
+    return parse_response(SEND_SMS, _answer(form, people, id_), (), {"recipients": ",".join(people)})
 
 
 def untouched(form: Form, people: tuple[str, ...]) -> tuple[str, ...]:

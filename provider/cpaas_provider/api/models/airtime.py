@@ -13,7 +13,7 @@ from cpaas_provider.api.models.base import (
     Identifier,
     Msisdn,
     Number,
-    OptionalInstant,
+    OptionalTimestamp,
     Reference,
     WireRequest,
     WireResource,
@@ -63,6 +63,6 @@ class AirtimePurchase(WireResource):
     external_ref: str | None = None
     callback: str | None = None
     status: str | None = None
-    created_datetime: OptionalInstant = None
+    created_datetime: OptionalTimestamp = None
     network: str | None = None
     meta: PurchaseMeta | None = None

@@ -30,7 +30,7 @@ _DATE_AND_TIME = re.compile(r"\d{4}-?\d{2}-?\d{2}[T ]\d{2}")
 
 
 # What a record may show of itself in a log; recipients, texts and cells are nobody's business.
-_SHOWN = frozenset(
+_LOGGED_FIELDS = frozenset(
     {
         "id",
         "name",
@@ -64,15 +64,15 @@ _SHOWN = frozenset(
 )
 
 
-class _Discreet(BaseModel):
+class _RedactedModel(BaseModel):
     """A model whose ``repr()`` and ``str()`` leave out personal data."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        shown = _SHOWN.intersection(type(self).model_fields)
+        shown = _LOGGED_FIELDS.intersection(type(self).model_fields)
         return ((name, value) for name, value in super().__repr_args__() if name in shown)
 
 
-class WireRequest(_Discreet):
+class WireRequest(_RedactedModel):
     """A request body, path or query: unknown fields are refused, and ``None`` is never sent."""
 
     model_config = ConfigDict(
@@ -90,7 +90,7 @@ class WireRequest(_Discreet):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-class WireResource(_Discreet):
+class WireResource(_RedactedModel):
     """A resource the service returns: extra fields are retained, unknown enum values are plain strings."""
 
     model_config = ConfigDict(
@@ -124,7 +124,7 @@ def _msisdn(value: object, info: ValidationInfo) -> str:
 _written_msisdn = functools.lru_cache(maxsize=2048)(normalise_msisdn)
 
 
-def _instant(value: object) -> object:
+def _timestamp(value: object) -> object:
     """Read an ISO 8601 timestamp into an aware datetime; one without offset is UTC."""
     if not isinstance(value, str):
         return value
@@ -173,8 +173,8 @@ def no_line_breaks(value: str) -> str:
 
 Msisdn = Annotated[str, BeforeValidator(_msisdn)]
 EmailAddress = Annotated[str, BeforeValidator(normalise_email)]
-Instant = Annotated[pendulum.DateTime, BeforeValidator(_instant)]
-OptionalInstant = Instant | None
+Timestamp = Annotated[pendulum.DateTime, BeforeValidator(_timestamp)]
+OptionalTimestamp = Timestamp | None
 Text = Annotated[str, StringConstraints(min_length=1)]
 Reference = Annotated[str, StringConstraints(min_length=1)]
 Identifier = Annotated[str, StringConstraints(min_length=1)]

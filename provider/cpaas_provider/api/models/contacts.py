@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cpaas_provider.api.models.base import Identifier, OptionalInstant, Reference, WireRequest, WireResource
+from cpaas_provider.api.models.base import Identifier, OptionalTimestamp, Reference, WireRequest, WireResource
 
 ColumnId = Annotated[str, Field(min_length=1)]
 Cells = Annotated[dict[ColumnId, Any], Field(min_length=1)]
@@ -43,8 +43,8 @@ class ContactTable(WireResource):
 
     id: Identifier
     columns: list[ContactColumn]
-    created_datetime: OptionalInstant = None
-    updated_datetime: OptionalInstant = None
+    created_datetime: OptionalTimestamp = None
+    updated_datetime: OptionalTimestamp = None
 
 
 class ContactRow(WireResource):
@@ -52,8 +52,8 @@ class ContactRow(WireResource):
 
     id: Identifier
     columns: dict[str, Any]
-    created_datetime: OptionalInstant = None
-    updated_datetime: OptionalInstant = None
+    created_datetime: OptionalTimestamp = None
+    updated_datetime: OptionalTimestamp = None
 
 
 class ContactRowRecord(WireResource):

@@ -12,7 +12,7 @@ from cpaas_provider.api.models.base import (
     EmailAddress,
     Identifier,
     Msisdn,
-    OptionalInstant,
+    OptionalTimestamp,
     Reference,
     Text,
     WireRequest,
@@ -100,8 +100,8 @@ class Message(WireResource):
     callback: str | None = None
     template_id: str | None = None
     personalisation: list[PersonalisationOfMessage] | None = None
-    created_datetime: OptionalInstant = None
-    updated_datetime: OptionalInstant = None
+    created_datetime: OptionalTimestamp = None
+    updated_datetime: OptionalTimestamp = None
     meta: MessageMeta | None = None
 
     _rejected_recipients: tuple[str, ...] = PrivateAttr(default=())
@@ -120,6 +120,6 @@ class Message(WireResource):
         """The errors that the service lists for a message it accepted, without numbers and addresses."""
         return self._rejection
 
-    def note_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
+    def record_rejected(self, recipients: tuple[str, ...], reason: str) -> None:
         """Record the errors that the service lists beside the id."""
         self._rejected_recipients, self._rejection = recipients, reason

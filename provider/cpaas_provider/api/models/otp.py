@@ -12,12 +12,12 @@ from pydantic import Field
 from cpaas_provider.api.bounds import OTP_DIGITS, OTP_MINUTES
 from cpaas_provider.api.models.base import (
     Identifier,
-    Instant,
     Msisdn,
     Number,
-    OptionalInstant,
+    OptionalTimestamp,
     Reference,
     Text,
+    Timestamp,
     WireRequest,
     WireResource,
 )
@@ -79,8 +79,8 @@ class OtpToken(WireResource):
     recipient: str
     status: Number
     status_desc: str
-    created_datetime: Instant
-    updated_datetime: OptionalInstant = None
+    created_datetime: Timestamp
+    updated_datetime: OptionalTimestamp = None
 
     def outcome(
         self,

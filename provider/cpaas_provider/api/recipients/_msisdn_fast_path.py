@@ -38,12 +38,12 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
+class _RegionPlan:
     """A region whose plan is that of its country code, as its own people write numbers."""
 
     plan: _Plan
     too_long: int
-    way_abroad: Matcher
+    international_prefix: Matcher
     shape: Matcher
     kinds: tuple[tuple[frozenset[int], Matcher], ...]
 
@@ -57,44 +57,48 @@ class _Home:
 
 # At most one entry for every three digits, and for every region.
 _plans: dict[str, _Plan | None] = {}
-_homes: dict[str, _Home | None] = {}
+_region_plans: dict[str, _RegionPlan | None] = {}
 
 
-def read_plain(text: str, region: str | None) -> str | None:
+def parse_plain(text: str, region: str | None) -> str | None:
     """Return the international digits of a number that is plainly one, or ``None`` where the library must tell.
 
     :param text: a number of the form ``PLAIN``
     :param region: a region known to the library, whose national numbers are read too
     """
     if text[0] == "+":
-        return _international(text[1:])
+        return _parse_international(text[1:])
     if region is None:
-        return _international(text) if text[0] != "0" else None
-    home = _homes[region] if region in _homes else _homes.setdefault(region, _home(region))
-    return None if home is None else _at_home(text, home)
+        return _parse_international(text) if text[0] != "0" else None
+    region_plan = (
+        _region_plans[region] if region in _region_plans else _region_plans.setdefault(region, _region_plan(region))
+    )
+    return None if region_plan is None else _parse_national(text, region_plan)
 
 
-def _international(digits: str) -> str | None:
+def _parse_international(digits: str) -> str | None:
     start = digits[:_LONGEST_COUNTRY_CODE]
     plan = _plans[start] if start in _plans else _plans.setdefault(start, _plan(start))
     return digits if plan is not None and plan.keeps(digits[len(plan.code) :]) else None
 
 
-def _at_home(digits: str, home: _Home) -> str | None:
+def _parse_national(digits: str, region_plan: _RegionPlan) -> str | None:
     """Read digits without a plus: of a number of the home country, national or international."""
-    if home.way_abroad(digits) is not None:
+    if region_plan.international_prefix(digits) is not None:
         return None
-    plan = home.plan
+    plan = region_plan.plan
     if digits.startswith(plan.code):
         # Both readings, with the code and without, must come to the same number.
         rest = digits[len(plan.code) :]
-        alike = len(digits) > home.too_long or (home.shape(digits) is None and home.shape(rest) is not None)
+        alike = len(digits) > region_plan.too_long or (
+            region_plan.shape(digits) is None and region_plan.shape(rest) is not None
+        )
         return digits if alike and plan.keeps(rest) else None
     prefix = plan.national_prefix(digits)
     if prefix is not None and prefix.lastindex is not None:
         return None
     national = digits[prefix.end() :] if prefix is not None else digits
-    return plan.code + national if plan.keeps(national) and home.valid(national) else None
+    return plan.code + national if plan.keeps(national) and region_plan.valid(national) else None
 
 
 def _plan(start: str) -> _Plan | None:
@@ -114,7 +118,7 @@ def _plan_of(code: str, region: str) -> _Plan | None:
     return _Plan(code, lengths, re.compile(metadata.national_prefix_for_parsing or _NEVER).match)
 
 
-def _home(region: str) -> _Home | None:
+def _region_plan(region: str) -> _RegionPlan | None:
     metadata = PhoneMetadata.metadata_for_region(region)
     # Where regions share a country code, the library reads by the plan of the first; one of its own it must ask.
     if metadata is None or metadata.leading_digits is not None or _leader(metadata.country_code) != region:
@@ -124,10 +128,10 @@ def _home(region: str) -> _Home | None:
         return None
     possible = frozenset(general.possible_length)
     kinds = [None if metadata.same_mobile_and_fixed_line_pattern else metadata.mobile, metadata.fixed_line]
-    return _Home(
+    return _RegionPlan(
         plan,
         too_long=max(plan.lengths),
-        way_abroad=re.compile(metadata.international_prefix or _NEVER).match,
+        international_prefix=re.compile(metadata.international_prefix or _NEVER).match,
         shape=_shape(general),
         kinds=tuple(
             (possible.intersection(kind.possible_length or possible), _shape(kind))

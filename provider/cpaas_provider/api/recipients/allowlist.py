@@ -28,7 +28,7 @@ class AllowedRecipients:
             elif text:
                 self._recipients.add(_normalised(text, place, default_region))
 
-    def permits(self, recipient: str) -> bool:
+    def allows(self, recipient: str) -> bool:
         """Tell whether a normalised number, with or without its plus, or an address is on the list."""
         return recipient.removeprefix("+") in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
-from cpaas_provider.api.bounds import word_for_nothing
-from cpaas_provider.api.recipients.invisible import without_marks
+from cpaas_provider.api.bounds import missing_value_reason
+from cpaas_provider.api.recipients.invisible import strip_invisible
 
 _VISIBLE_HEAD = 1
 _LONGEST, _LONGEST_LOCAL, _LONGEST_DOMAIN = 254, 64, 253
@@ -28,10 +28,10 @@ def normalise_email(value: object) -> str:
         raise InvalidEmailAddressError("is empty")
     if not isinstance(value, str):
         raise InvalidEmailAddressError("must be text")
-    address = without_marks(value.strip())
+    address = strip_invisible(value.strip())
     if not address:
         raise InvalidEmailAddressError("is empty")
-    if nothing := word_for_nothing(address):
+    if nothing := missing_value_reason(address):
         raise InvalidEmailAddressError(nothing)
     return _plain(address) or _validated(address)
 

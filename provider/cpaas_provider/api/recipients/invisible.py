@@ -12,11 +12,11 @@ _BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f
 _MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
 
 
-def without_marks(text: str) -> str:
+def strip_invisible(text: str) -> str:
     """Return a text without what has no width, and without blanks around it."""
     return text if text.isascii() else text.translate(_MARKS).strip()
 
 
-def without_marks_around(text: str) -> str:
+def trim_invisible(text: str) -> str:
     """Return a text without blanks and marks before and behind it; within it a joiner may be part of a letter."""
     return text.strip() if text.isascii() else text.strip(_MARKS_AND_BLANKS)

@@ -8,9 +8,9 @@ from decimal import Decimal
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumber
 
-from cpaas_provider.api.bounds import word_for_nothing
-from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, read_plain
-from cpaas_provider.api.recipients.invisible import without_marks
+from cpaas_provider.api.bounds import missing_value_reason
+from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
+from cpaas_provider.api.recipients.invisible import strip_invisible
 
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
 _WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")
@@ -41,7 +41,7 @@ def normalise_msisdn(value: object, default_region: str | None = None) -> str:
     """
     # Without subclasses: a boolean is an int.
     text = str(value).strip() if type(value) in _PLAIN_TYPES else ""
-    if PLAIN.fullmatch(text) and (plain := read_plain(text, _known_region(default_region))) is not None:
+    if PLAIN.fullmatch(text) and (plain := parse_plain(text, _known_region(default_region))) is not None:
         return plain
     return _parsed(value, default_region)
 
@@ -78,10 +78,10 @@ def _written_form(value: object) -> str:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InvalidMsisdnError("must be text or a whole number")
-    text = without_marks(str(value)).strip().lstrip("'").strip()
+    text = strip_invisible(str(value)).strip().lstrip("'").strip()
     if not text:
         raise InvalidMsisdnError("is empty")
-    if isinstance(value, str) and (nothing := word_for_nothing(text)):
+    if isinstance(value, str) and (nothing := missing_value_reason(text)):
         raise InvalidMsisdnError(nothing)
     if _SCIENTIFIC.match(text):
         raise InvalidMsisdnError("lost its last digits in a spreadsheet (scientific notation)")

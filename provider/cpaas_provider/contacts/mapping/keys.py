@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.recipients.invisible import without_marks_around
+from cpaas_provider.api.recipients.invisible import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import (
     LARGEST_EXACT_INTEGER,
     MAX_LEVELS,
@@ -46,7 +46,7 @@ def key_text(value: Any) -> str | None:
     value = plain(value)
     if is_blank(value):
         return None
-    text = unicodedata.normalize("NFC", without_marks_around(_written(value)))
+    text = unicodedata.normalize("NFC", trim_invisible(_written(value)))
     if len(text) > MAX_KEY_CHARACTERS:
         raise ValueError(f"is longer than {MAX_KEY_CHARACTERS} characters, too long for a key")
     return checked_text(text, one_line=True)

@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import cast
 
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.http.transport import SyncTransport
+from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
-from cpaas_provider.api.transport import SyncTransport
-from cpaas_provider.api.wire import Answer, OutgoingRequest
 from cpaas_provider.delivery.callbacks.tokens import HANDSHAKE, CallbackToken, callback_url
 
 TIMEOUT_SECONDS = 5.0
@@ -74,7 +74,7 @@ class ReceiverClient:
                 "workers, triggerer and API server. Where they share no disk, it must be PostgreSQL."
             )
 
-    def _ask(self) -> Answer:
+    def _ask(self) -> HttpResponse:
         way = {name: value for name, value in self.options.items() if name in _NETWORK_OPTIONS}
         bounds = {
             "timeout": TIMEOUT_SECONDS,
@@ -91,14 +91,14 @@ class ReceiverClient:
             reply = transport.send(OutgoingRequest("POST", self.url(HANDSHAKE, HANDSHAKE, 1), headers, b"{}"))
         finally:
             transport.close()
-        if not isinstance(reply, Answer):
+        if not isinstance(reply, HttpResponse):
             raise ReceiverUnreachableError(f"The receiver at callback_url did not respond ({reply.reason}).")
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise ReceiverUnreachableError(f"The receiver at callback_url failed (HTTP {reply.status}).")
         return reply
 
 
-def _store(answer: Answer) -> str | None:
+def _store(answer: HttpResponse) -> str | None:
     try:
         said = json.loads(answer.body)
     except ValueError:

@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
-from cpaas_provider.api.recipients.invisible import without_marks
+from cpaas_provider.api.recipients.invisible import strip_invisible
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 from cpaas_provider.delivery.reports import normalise_recipient
 
@@ -146,7 +146,7 @@ def _number(text: str, region: str | None) -> Wanted:
             "code (+234...), or name the region of national numbers (--region NG)."
         ) from None
     number = phonenumbers.parse(f"+{digits}")
-    plain = without_marks(text).strip()
+    plain = strip_invisible(text).strip()
     if region is None and not plain.startswith(("+", "00")) and not phonenumbers.is_valid_number(number):
         raise UnknownRecipientError(
             "These digits can be a national number or begin with a country code. Nothing was deleted. Put a + before "
@@ -175,7 +175,7 @@ def _trunk(number: phonenumbers.PhoneNumber, national: str, home: str | None) ->
 def _readings(text: str) -> Iterator[str]:
     """Yield a text as it is read: with digits of any script as ASCII, and once more without what URLs escape."""
     if not text.isascii():
-        text = without_marks(unicodedata.normalize("NFKC", text))
+        text = strip_invisible(unicodedata.normalize("NFKC", text))
         text = "".join(str(unicodedata.digit(one)) if one.isdecimal() else one for one in text)
     yield text
     if "%" in text:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api.money import part
+from cpaas_provider.api.amounts import part
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
 from cpaas_provider.sending.campaign.content import Content

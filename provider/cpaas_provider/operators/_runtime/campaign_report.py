@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.money import exact
+from cpaas_provider.api.amounts import exact
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import place_of
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.api.amounts import shown
 from cpaas_provider.api.counting import counted
-from cpaas_provider.api.money import shown
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from cpaas_provider.api.amounts import Amount, exact, exact_or_none
 from cpaas_provider.api.counting import counted
-from cpaas_provider.api.money import Amount, exact, exact_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import Content, Send

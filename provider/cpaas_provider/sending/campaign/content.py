@@ -11,7 +11,7 @@ from typing import Any
 
 from cpaas_provider.api.recipients.email_address import mask_email, normalise_email
 from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
-from cpaas_provider.api.text import MessageText, SmsLength, measure_sms
+from cpaas_provider.api.text import MessageTemplate, SmsLength, measure_sms
 
 _HALF = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -83,18 +83,18 @@ class Content:
         """Return what tells the pages of a text by the words in it; ``None`` where that cannot be told."""
         if not self.measured:
             return None
-        text = MessageText(self.texts[0], tuple(self.columns), self.placeholder_format)
+        text = MessageTemplate(self.texts[0], tuple(self.columns), self.placeholder_format)
         if not text.names:
             same = measure_sms(self.texts[0])
             return lambda words: same
-        return lambda words: measure_sms(text.fill(dict(zip(self.columns, words, strict=True))))
+        return lambda words: measure_sms(text.render(dict(zip(self.columns, words, strict=True))))
 
     def rendered(self, words: str | None) -> list[str]:
         """Return the texts as one recipient reads them."""
         if words is None:
             return list(self.texts)
         (filled,) = self.substitutions([words])
-        return [MessageText(text, tuple(filled), self.placeholder_format).fill(filled) for text in self.texts]
+        return [MessageTemplate(text, tuple(filled), self.placeholder_format).render(filled) for text in self.texts]
 
 
 Send = Callable[[Sequence[str], "list[dict[str, Any]] | None", str], Awaitable[Any]]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
-from cpaas_provider.api.rate_limit import Pacer
+from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.sending.campaign.batcher import WAIT, Batch, Batcher, Wait, billable_units
 from cpaas_provider.sending.campaign.content import Content, Send
 from cpaas_provider.sending.campaign.guards.budget import Budget
@@ -112,7 +112,7 @@ class Dispatcher:
         self._stop = stop
         self._client = client
         self._window = window
-        self._pacer = Pacer(requests_per_second)
+        self._rate_limiter = RateLimiter(requests_per_second)
         self._on_rejected_batch = on_rejected_batch
         self._breaker = breaker
         self._may_fail = may_fail
@@ -214,7 +214,7 @@ class Dispatcher:
 
         What is claimed long before its turn would only be in doubt should the task be killed meanwhile.
         """
-        if (seconds := self._pacer.reserve()) > _AHEAD:
+        if (seconds := self._rate_limiter.reserve()) > _AHEAD:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._ended.wait()

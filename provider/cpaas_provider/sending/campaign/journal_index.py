@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from cpaas_provider.api.money import exact, total
+from cpaas_provider.api.amounts import exact, total
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result, split_members
 from cpaas_provider.sending.journal.model import State

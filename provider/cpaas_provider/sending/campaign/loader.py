@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
-from cpaas_provider.api.redact import scrub
+from cpaas_provider.api.redact import redact
 from cpaas_provider.sending.campaign.content import Content, joined, written
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
@@ -172,7 +172,7 @@ class RecipientLoader:
             self.found.other_partitions += 1
             return None
         member = self._member(address)
-        if self._allowed is not None and not self._allowed.permits(address):
+        if self._allowed is not None and not self._allowed.allows(address):
             return RecipientRow(number, RecipientStatus.NOT_ALLOWED, member, address)
         words, zone = None, None
         try:
@@ -206,7 +206,7 @@ class RecipientLoader:
         if missing := sorted(set(wanted) - set(there)):
             no_header = "Its first line holds a number or an address, so it seems to have no header"
             # Without a header the first recipient stands in its place.
-            data = any(scrub(name, ()) != name for name in there)
+            data = any(redact(name, ()) != name for name in there)
             has = f"It has: {', '.join(there) or 'none'}"
             raise CannotPlanError(
                 f"{source} has no column {', '.join(missing)}. {no_header if data else has}. Nothing was sent."

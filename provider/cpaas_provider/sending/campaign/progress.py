@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cpaas_provider.api.amounts import shown
 from cpaas_provider.api.counting import counted
-from cpaas_provider.api.money import shown
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 )
 def test_who_may_be_reached(recipient: str, permitted: bool) -> None:
     listed = "0803 123 4567, ada@EXAMPLE.com, @Staging.example.com,"
-    assert AllowedRecipients(listed, "NG").permits(recipient) is permitted
+    assert AllowedRecipients(listed, "NG").allows(recipient) is permitted
 
 
 def test_an_empty_list_lets_nobody_be_reached() -> None:
-    assert AllowedRecipients([]).permits("2348031234567") is False
-    assert AllowedRecipients("").permits("2348031234567") is False
+    assert AllowedRecipients([]).allows("2348031234567") is False
+    assert AllowedRecipients("").allows("2348031234567") is False
 
 
 def test_an_entry_that_is_nobody_is_named_by_its_place() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
 
 from cpaas_provider.api.recipients import msisdn
-from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, read_plain
+from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
@@ -152,4 +152,4 @@ def test_digits_of_other_scripts_and_what_surrounds_them(written: str) -> None:
 )
 def test_ordinary_numbers_take_the_short_way(written: str, region: str | None) -> None:
     assert PLAIN.fullmatch(written)
-    assert read_plain(written, region) == by_the_library(written, region)
+    assert parse_plain(written, region) == by_the_library(written, region)

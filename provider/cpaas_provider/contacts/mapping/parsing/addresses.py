@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.invisible import without_marks_around
+from cpaas_provider.api.recipients.invisible import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import checked_text
 
 _WRONG = "must be a URL such as https://example.com/page"
@@ -32,7 +32,7 @@ def parse_url(value: Any) -> str:
     """
     if type(value) is str and len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value):
         return value
-    text = without_marks_around(value) if type(value) is str else ""
+    text = trim_invisible(value) if type(value) is str else ""
     if any(character.isspace() for character in text):
         raise ValueError(_WRONG)
     checked_text(text, one_line=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cpaas_provider.api.recipients.invisible import without_marks_around
+from cpaas_provider.api.recipients.invisible import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
 
 _WRONG_OPTION = "must be one option, as text"
@@ -21,7 +21,7 @@ def parse_option(value: Any) -> str:
     if isinstance(value, bool):
         raise ValueError(_WRONG_OPTION)
     try:
-        text = without_marks_around(as_text(value))
+        text = trim_invisible(as_text(value))
     except ValueError:
         raise ValueError(_WRONG_OPTION) from None
     if not text:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.recipients.invisible import without_marks
+from cpaas_provider.api.recipients.invisible import strip_invisible
 
 MAX_CELL_BYTES = 64 * 1024
 """How long a cell may be, in bytes of UTF-8."""
@@ -58,7 +58,7 @@ def is_blank(value: Any) -> bool:
         return True
     kind = type(value)
     if kind is str:
-        return not value or value.isspace() or (not value.isascii() and not without_marks(value))
+        return not value or value.isspace() or (not value.isascii() and not strip_invisible(value))
     if kind is float:
         return bool(value != value)
     if kind is Decimal:
@@ -114,7 +114,7 @@ def ascii_digits(text: str) -> str:
     """
     if text.isascii():
         return text.strip()
-    seen = without_marks(text.strip())
+    seen = strip_invisible(text.strip())
     return "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in seen)
 
 

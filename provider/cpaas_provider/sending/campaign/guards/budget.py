@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cpaas_provider.api.money import Amount, exact, part, shown
+from cpaas_provider.api.amounts import Amount, exact, part, shown
 from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from urllib.request import getproxies
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.http11 import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
+from cpaas_provider.api.http.connections import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
+from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
@@ -46,7 +46,7 @@ class SyncTransport:
         self._settings = settings
         self._client = _made(httpx.Client, settings, settings.max_concurrency)
 
-    def send(self, request: OutgoingRequest) -> Answer | Failure:
+    def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its answer, or why none came."""
         try:
             with (
@@ -61,7 +61,7 @@ class SyncTransport:
                         if not body.takes(chunk):
                             break
                 except httpx.HTTPError as error:
-                    body.flaw = _flaw(error)
+                    body.body_error = _body_error(error)
                 return body.answer(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
@@ -79,7 +79,7 @@ class AsyncTransport:
         self._extensions = {"timeout": _timeout(settings).as_dict()}
         self._transport = _ProxyTransport(settings) if _may_use_proxy(settings) else _DirectTransport(settings)
 
-    async def send(self, request: OutgoingRequest) -> Answer | Failure:
+    async def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
         """Send a request and return its answer, or why none came."""
         try:
             response = await self._transport.handle_async_request(
@@ -97,7 +97,7 @@ class AsyncTransport:
                     if not body.takes(chunk):
                         break
             except httpx.HTTPError as error:
-                body.flaw = _flaw(error)
+                body.body_error = _body_error(error)
             finally:
                 await response.aclose()
             return body.answer(response)
@@ -283,19 +283,21 @@ class _Body:
         self._room = settings.max_response_bytes
         self._until = time.monotonic() + settings.timeout
         self._chunks: list[bytes] = []
-        self.flaw: str | None = None
+        self.body_error: str | None = None
 
     def takes(self, chunk: bytes) -> bool:
         self._chunks.append(chunk[: self._room])
         self._room -= len(chunk)
         if self._room < 0:
-            self.flaw = "it is larger than max_response_bytes"
+            self.body_error = "it is larger than max_response_bytes"
         elif time.monotonic() > self._until:
-            self.flaw = "it took longer than timeout"
-        return self.flaw is None
+            self.body_error = "it took longer than timeout"
+        return self.body_error is None
 
-    def answer(self, response: httpx.Response) -> Answer:
-        return Answer(response.status_code, response.headers.get("Retry-After"), b"".join(self._chunks), self.flaw)
+    def answer(self, response: httpx.Response) -> HttpResponse:
+        return HttpResponse(
+            response.status_code, response.headers.get("Retry-After"), b"".join(self._chunks), self.body_error
+        )
 
 
 def _made(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
@@ -353,22 +355,22 @@ def _verification(verify: bool | str) -> ssl.SSLContext:
     return context
 
 
-def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> Failure:
+def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
     """Tell whether bytes may have left; whatever is not surely before that, may have."""
     if isinstance(error, httpx.ConnectTimeout):
-        return Failure.CONNECT_TIMEOUT
+        return TransportFailure.CONNECT_TIMEOUT
     if isinstance(error, httpx.ConnectError):
         return _connect_failure(error)
     if isinstance(error, httpx.ProxyError):
-        return Failure.PROXY
+        return TransportFailure.PROXY
     if isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)):
-        return Failure.CONNECT
+        return TransportFailure.CONNECT
     if isinstance(error, httpx.TimeoutException):
-        return Failure.ANSWER_TIMEOUT
-    return Failure.CUT
+        return TransportFailure.RESPONSE_TIMEOUT
+    return TransportFailure.CONNECTION_LOST
 
 
-def _flaw(error: httpx.HTTPError) -> str:
+def _body_error(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "the rest did not arrive in time"
     if isinstance(error, httpx.DecodingError):
@@ -376,22 +378,22 @@ def _flaw(error: httpx.HTTPError) -> str:
     return "the connection broke"
 
 
-_CONNECT_FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
-    (ssl.SSLError, Failure.TLS),
-    (socket.gaierror, Failure.DNS),
-    (ConnectionRefusedError, Failure.REFUSED),
+_CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
+    (ssl.SSLError, TransportFailure.TLS),
+    (socket.gaierror, TransportFailure.DNS),
+    (ConnectionRefusedError, TransportFailure.REFUSED),
 )
 
 
-def _connect_failure(error: BaseException) -> Failure:
+def _connect_failure(error: BaseException) -> TransportFailure:
     for cause in _causes(error):
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):
                 return failure
         # asyncio tells of several addresses in one error.
         if f"[Errno {errno.ECONNREFUSED}]" in str(cause):
-            return Failure.REFUSED
-    return Failure.CONNECT
+            return TransportFailure.REFUSED
+    return TransportFailure.CONNECT
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

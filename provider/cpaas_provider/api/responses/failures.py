@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Any
 
 from cpaas_provider.api import errors
-from cpaas_provider.api.endpoints import Effect, Endpoint
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import ErrorItem
-from cpaas_provider.api.redact import scrub
-from cpaas_provider.api.wire import Failure
+from cpaas_provider.api.http.wire import TransportFailure
+from cpaas_provider.api.redact import redact
 
 _MOST_ITEMS = 20
 
@@ -43,12 +43,12 @@ _NEXT_STEP: dict[type[errors.CpaasError], str] = {
 }
 
 
-def failure(endpoint: Endpoint[Any], reason: Failure, origin: str) -> errors.CpaasError:
+def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> errors.CpaasError:
     """Return the error for a request to which no answer came.
 
     :param origin: scheme, host and port that were tried
     """
-    if reason.left:
+    if reason.may_have_left:
         return unknown_outcome(endpoint, reason.reason)
     return errors.CpaasNotSentError(
         f"{endpoint.operation}: {reason.reason} ({origin}). Nothing was sent. Check the base URL and the network, or "
@@ -60,8 +60,10 @@ def failure(endpoint: Endpoint[Any], reason: Failure, origin: str) -> errors.Cpa
 def unknown_outcome(endpoint: Endpoint[Any], what: str, *, status: int | None = None) -> errors.CpaasError:
     """Return the error for a request that left and came back with nothing readable."""
     answered = status is not None and status < HTTPStatus.MULTIPLE_CHOICES
-    harmless = endpoint.effect in {Effect.READ, Effect.SET} or (endpoint.effect is Effect.PAID_READ and not answered)
-    changes = endpoint.effect not in {Effect.READ, Effect.PAID_READ}
+    harmless = endpoint.retry_safety in {RetrySafety.SAFE, RetrySafety.IDEMPOTENT} or (
+        endpoint.retry_safety is RetrySafety.BILLED_READ and not answered
+    )
+    changes = endpoint.retry_safety not in {RetrySafety.SAFE, RetrySafety.BILLED_READ}
     advice = (
         "A retry is safe."
         if harmless
@@ -120,8 +122,8 @@ def rejection(
     if kind is None and named not in _OF_THE_ACCOUNT:
         kind = endpoint.rejections.get(None)
     kind = kind or _REJECTIONS.get(named, errors.CpaasRejectedError)
-    items = items_of(body)
-    told = scrub(words_of(body, items), private)
+    items = error_items(body)
+    told = redact(error_text(body, items), private)
     # A refused code has used up an attempt.
     undone = "" if kind is errors.CpaasNotVerifiedError else " Nothing was done."
     return kind(
@@ -133,7 +135,7 @@ def rejection(
     )
 
 
-def items_of(body: Any) -> tuple[ErrorItem, ...]:
+def error_items(body: Any) -> tuple[ErrorItem, ...]:
     """Return what a body lists as ``errors``."""
     entries = body.get("errors") if isinstance(body, Mapping) else None
     if isinstance(entries, Mapping):
@@ -148,7 +150,7 @@ def items_of(body: Any) -> tuple[ErrorItem, ...]:
     )
 
 
-def words_of(body: Any, items: tuple[ErrorItem, ...]) -> str:
+def error_text(body: Any, items: tuple[ErrorItem, ...]) -> str:
     """Return a body's message and error items as a sentence, as yet with all that is private."""
     message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
     return "; ".join(filter(None, [message.rstrip("."), *map(describe, items[:_MOST_ITEMS])]))

@@ -18,16 +18,16 @@ class OutgoingRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response. ``flaw`` is the reason why the body is incomplete; the status is valid all the same."""
+class HttpResponse:
+    """An HTTP response. ``body_error`` is the reason why the body is incomplete; the status is valid all the same."""
 
     status: int
     retry_after: str | None = None
     body: bytes = field(default=b"", repr=False)
-    flaw: str | None = None
+    body_error: str | None = None
 
 
-class Failure(Enum):
+class TransportFailure(Enum):
     """Why no response arrived, for an error message; the second value is whether bytes may have left."""
 
     DNS = "the host name could not be resolved", False
@@ -40,16 +40,16 @@ class Failure(Enum):
     CONNECT_TIMEOUT = "the host could not be reached in time", False
     CONNECT = "the host could not be reached", False
     PROXY = "the proxy refused the connection", False
-    ANSWER_TIMEOUT = "no response arrived in time", True
-    CUT = "the connection broke before a response arrived", True
+    RESPONSE_TIMEOUT = "no response arrived in time", True
+    CONNECTION_LOST = "the connection broke before a response arrived", True
 
-    def __init__(self, reason: str, left: bool) -> None:
+    def __init__(self, reason: str, may_have_left: bool) -> None:
         self.reason = reason
-        self.left = left
+        self.may_have_left = may_have_left
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Delay:
     """Seconds to let pass before going on."""
 
     seconds: float

@@ -16,14 +16,13 @@ import pytest
 
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import build
+from cpaas_provider.api.http.transport import AsyncTransport
+from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
-from cpaas_provider.api.transport import AsyncTransport
-from cpaas_provider.api.wire import Answer, Failure, OutgoingRequest
+from tests.unit.api.conftest import KEY, Send
+from tests.unit.api.loopback import Loopback, Seen, answering, http, until
 
-from .conftest import KEY, Send
-from .loopback import Loopback, Seen, answering, http, until
-
-OK = Answer(200, None, b"mine")
+OK = HttpResponse(200, None, b"mine")
 
 
 def at(url: str, **options: Any) -> ClientSettings:
@@ -59,18 +58,18 @@ def test_interim_responses_precede_the_response(send: Send, interim: bytes) -> N
 def test_switched_protocols_are_no_readable_response(send: Send) -> None:
     with Loopback(saying(b"HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes")) as server:
         given = send(request(at(server.url)), at(server.url, timeout=0.3))
-    assert given is Failure.CUT or (isinstance(given, Answer) and given.status == 101)
+    assert given is TransportFailure.CONNECTION_LOST or (isinstance(given, HttpResponse) and given.status == 101)
 
 
 def test_trailers_are_no_headers(send: Send) -> None:
     chunked = b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmine\r\n0\r\nRetry-After: 7\r\n\r\n"
     with Loopback(saying(chunked)) as server:
-        assert send(request(at(server.url)), at(server.url)) == Answer(503, None, b"mine")
+        assert send(request(at(server.url)), at(server.url)) == HttpResponse(503, None, b"mine")
 
 
 def test_response_without_body_or_length_is_complete_at_once(send: Send) -> None:
     with Loopback(saying(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        assert send(request(at(server.url)), at(server.url)) == Answer(204)
+        assert send(request(at(server.url)), at(server.url)) == HttpResponse(204)
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
@@ -92,7 +91,7 @@ def test_response_that_arrives_byte_by_byte(send: Send) -> None:
             time.sleep(0.001)
 
     with Loopback(slowly) as server:
-        assert send(request(at(server.url)), at(server.url)) == Answer(200, "7", b"mine")
+        assert send(request(at(server.url)), at(server.url)) == HttpResponse(200, "7", b"mine")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_head_without_end_is_not_read_to_it(endless: bytes) -> None:
     async def send() -> None:
         with Loopback(saying(endless)) as server:
             async with sending(at(server.url)) as send:
-                assert await send() is Failure.CUT
+                assert await send() is TransportFailure.CONNECTION_LOST
 
     asyncio.run(send())
 
@@ -118,7 +117,10 @@ def test_head_without_end_is_not_read_to_it(endless: bytes) -> None:
 )
 def test_malformed_response_is_unknown(send: Send, malformed: bytes) -> None:
     with Loopback(saying(malformed)) as server:
-        assert send(request(at(server.url)), at(server.url, timeout=1)) in {Failure.CUT, Failure.ANSWER_TIMEOUT}
+        assert send(request(at(server.url)), at(server.url, timeout=1)) in {
+            TransportFailure.CONNECTION_LOST,
+            TransportFailure.RESPONSE_TIMEOUT,
+        }
 
 
 def test_early_response_to_a_large_request_is_read() -> None:
@@ -136,7 +138,7 @@ def test_early_response_to_a_large_request_is_read() -> None:
 
             threading.Thread(target=refuse, daemon=True).start()
             async with sending(at("http://{}:{}".format(*listener.getsockname()))) as send:
-                assert await send("x" * 20_000_000) == Answer(413, None, b"mine")
+                assert await send("x" * 20_000_000) == HttpResponse(413, None, b"mine")
 
     asyncio.run(run())
 
@@ -145,7 +147,7 @@ def test_server_that_reads_no_request_is_unknown() -> None:
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             async with sending(at("http://{}:{}".format(*listener.getsockname()), timeout=0.3)) as send:
-                assert await send("x" * 20_000_000) is Failure.ANSWER_TIMEOUT
+                assert await send("x" * 20_000_000) is TransportFailure.RESPONSE_TIMEOUT
 
     asyncio.run(run())
 
@@ -228,9 +230,9 @@ async def test_response_that_comes_too_late_is_not_the_next_ones() -> None:
     go = threading.Event()
     with Loopback(script) as server:
         async with sending(at(server.url, timeout=0.2)) as send:
-            assert await send("first") is Failure.ANSWER_TIMEOUT
+            assert await send("first") is TransportFailure.RESPONSE_TIMEOUT
             go.set()
-            assert await send("second") == Answer(200, None, b"second")
+            assert await send("second") == HttpResponse(200, None, b"second")
 
 
 async def test_each_of_many_requests_gets_its_own_response_though_others_are_cancelled() -> None:
@@ -253,7 +255,7 @@ async def test_each_of_many_requests_gets_its_own_response_though_others_are_can
                         task.cancel()
                     await asyncio.wait([task])
                     if not task.cancelled():
-                        assert task.result() == Answer(200, None, content.encode())
+                        assert task.result() == HttpResponse(200, None, content.encode())
                         answered += 1
 
             async with asyncio.TaskGroup() as group:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api import money
+from cpaas_provider.api import amounts
 
 CENTS = st.decimals(min_value=0, max_value=10**9, places=4)
 
@@ -21,22 +21,22 @@ CENTS = st.decimals(min_value=0, max_value=10**9, places=4)
         (100, "100"), (None, "not known"),
     ],
 )  # fmt: skip
-def test_an_amount_is_shown_exactly_with_thousands_separators(amount: money.Amount | None, words: str) -> None:
-    assert money.shown(amount) == words
+def test_an_amount_is_shown_exactly_with_thousands_separators(amount: amounts.Amount | None, words: str) -> None:
+    assert amounts.shown(amount) == words
 
 
 def test_a_sum_is_that_of_the_amounts_as_they_were_written() -> None:
-    assert money.total([0.1] * 3) == 0.3
-    assert money.total([0.1, None, 0.2]) == 0.3
-    assert money.total([None]) is None
-    assert money.total([]) is None
+    assert amounts.total([0.1] * 3) == 0.3
+    assert amounts.total([0.1, None, 0.2]) == 0.3
+    assert amounts.total([None]) is None
+    assert amounts.total([]) is None
 
 
 @given(st.lists(CENTS, min_size=1, max_size=50))
 def test_a_sum_of_floats_is_the_sum_of_what_they_stand_for(amounts: list[Decimal]) -> None:
-    assert money.total([float(amount) for amount in amounts]) == float(sum(amounts))
+    assert amounts.total([float(amount) for amount in amounts]) == float(sum(amounts))
 
 
 @given(CENTS, st.integers(1, 1000))
 def test_parts_together_are_never_more_than_the_whole(amount: Decimal, of: int) -> None:
-    assert money.part(amount, of) * of <= amount
+    assert amounts.part(amount, of) * of <= amount

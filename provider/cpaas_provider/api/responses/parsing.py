@@ -1,4 +1,4 @@
-"""From an answer to a resource or an error: the outcomes that are promised, decided without a socket.
+"""From a response to a resource or an error: the outcomes that are promised, decided without a socket.
 
 One table decides, over the status line, the status that the body names, its ``errors``, and whether there is a
 resource. When in doubt the outcome is unknown: a wrong "rejected" or "not sent" makes somebody get a message twice.
@@ -19,13 +19,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cpaas_provider.api import failures
-from cpaas_provider.api.endpoints import Effect, Endpoint
-from cpaas_provider.api.error_items import rejected_recipients
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.redact import scrub
-from cpaas_provider.api.wire import Answer
+from cpaas_provider.api.redact import redact
+from cpaas_provider.api.responses import failures
+from cpaas_provider.api.responses.error_items import rejected_recipients
 
 _DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LONGEST_WAIT = 366 * 24 * 3600.0
@@ -33,7 +33,7 @@ _LONGEST_WAIT = 366 * 24 * 3600.0
 _BODY_SUCCESS_TYPE = "success"
 _UNION_TAGS = frozenset({"int", "float"})
 """What pydantic appends to the place of a number that is neither."""
-_ACTS = frozenset({Effect.SEND, Effect.PURCHASE})
+_ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
 """What must not be done twice."""
 _NOT_JSON = object()
 
@@ -57,7 +57,7 @@ class Resource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides about an answer.
+    """What decides about a response.
 
     :param line: the status of the status line
     :param named: the status that an error body names, 0 where it names none
@@ -66,7 +66,7 @@ class Facts:
     :param says_failure: whether the body looks like an error; proof enough only where a repeat does no harm
     """
 
-    effect: Effect
+    retry_safety: RetrySafety
     line: int
     named: int = 0
     resource: Resource = Resource.NONE
@@ -77,12 +77,12 @@ class Facts:
     @property
     def acts(self) -> bool:
         """Whether the request must not be made twice."""
-        return self.effect in _ACTS
+        return self.retry_safety in _ACTS
 
     @property
     def is_purchase(self) -> bool:
         """Whether it spends money at once."""
-        return self.effect is Effect.PURCHASE
+        return self.retry_safety is RetrySafety.PURCHASE
 
 
 TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
@@ -110,36 +110,39 @@ def classify(facts: Facts) -> Outcome:
     return next((outcome for applies, outcome in TABLE if applies(facts)), Outcome.UNKNOWN)
 
 
-def read_answer(
-    endpoint: Endpoint[Any], answer: Answer, private: Iterable[str] = (), fields: Mapping[str, Any] | None = None
+def parse_response(
+    endpoint: Endpoint[Any],
+    response: HttpResponse,
+    private: Iterable[str] = (),
+    fields: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return the resource an answer carries.
+    """Return the resource of a response.
 
     :param private: values that must not appear in an error's words
     :param fields: the request as it went on the wire, to know whom an accepted one leaves out
     :raises CpaasError: the outcome, where it is not a success: not sent, rejected or unknown
     """
-    body = _json(answer)
-    retry_after = _seconds(answer.retry_after)
-    resource, found, lacking = _resource(endpoint, answer, body)
+    body = _json(response)
+    retry_after = _seconds(response.retry_after)
+    resource, found, lacking = _resource(endpoint, response, body)
     facts = Facts(
-        endpoint.effect,
-        answer.status,
+        endpoint.retry_safety,
+        response.status,
         _named(body),
         found,
         retry_after is not None,
-        lists_errors=answer.flaw is None and _lists_errors(body),
+        lists_errors=response.body_error is None and _lists_errors(body),
         says_failure=_is_error(body),
     )
     outcome = classify(facts)
     if outcome is Outcome.ACCEPTED:
         return _with_rejected(endpoint, resource, body, private, fields)
-    raise _error(endpoint, answer, facts, outcome, body, lacking, retry_after, private)
+    raise _error(endpoint, response, facts, outcome, body, lacking, retry_after, private)
 
 
 def _error(
     endpoint: Endpoint[Any],
-    answer: Answer,
+    response: HttpResponse,
     facts: Facts,
     outcome: Outcome,
     body: Any,
@@ -147,15 +150,15 @@ def _error(
     retry_after: float | None,
     private: Iterable[str],
 ) -> CpaasError:
-    by_line = answer.status >= HTTPStatus.MULTIPLE_CHOICES
+    by_line = response.status >= HTTPStatus.MULTIPLE_CHOICES
     if outcome is Outcome.NOT_SENT:
-        return failures.not_sent(endpoint, answer.status, answer.status if by_line else facts.named, retry_after)
+        return failures.not_sent(endpoint, response.status, response.status if by_line else facts.named, retry_after)
     if outcome is Outcome.UNKNOWN:
-        return failures.unknown_outcome(endpoint, _why_unknown(facts, lacking), status=answer.status)
-    if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
-        return failures.redirected(endpoint, answer.status)
-    named = facts.named if not by_line and facts.named else answer.status
-    return failures.rejection(endpoint, answer.status, named, body, private)
+        return failures.unknown_outcome(endpoint, _why_unknown(facts, lacking), status=response.status)
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        return failures.redirected(endpoint, response.status)
+    named = facts.named if not by_line and facts.named else response.status
+    return failures.rejection(endpoint, response.status, named, body, private)
 
 
 def _why_unknown(facts: Facts, lacking: str) -> str:
@@ -173,14 +176,18 @@ def _why_unknown(facts: Facts, lacking: str) -> str:
     return lacking
 
 
-def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> tuple[Any, Resource, str]:
+def _resource(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> tuple[Any, Resource, str]:
     """Return the resource of a success, how much of one there is, and in words why it cannot be used."""
-    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return None, Resource.NONE, ""
-    if endpoint.empty_answer and answer.flaw is None and (body is not _NOT_JSON or not answer.body.strip()):
+    if (
+        endpoint.allows_empty_response
+        and response.body_error is None
+        and (body is not _NOT_JSON or not response.body.strip())
+    ):
         return None, Resource.NONE if _is_error(body) else Resource.WHOLE, ""
-    if answer.flaw is not None:
-        return None, Resource.TRACE, f"the response is incomplete ({answer.flaw})"
+    if response.body_error is not None:
+        return None, Resource.TRACE, f"the response is incomplete ({response.body_error})"
     if body is _NOT_JSON:
         return None, Resource.NONE, "the response is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
@@ -188,7 +195,7 @@ def _resource(endpoint: Endpoint[Any], answer: Answer, body: Any) -> tuple[Any, 
     lacking = ""
     for reading in readings:
         try:
-            return endpoint.answer.validate_python(reading), Resource.WHOLE, ""
+            return endpoint.resource.validate_python(reading), Resource.WHOLE, ""
         except ValidationError as error:
             lacking = ", ".join(sorted({_location(part["loc"]) for part in error.errors(include_input=False)}))
     found = Resource.TRACE if any(map(_bears_id, _parts(body))) else Resource.NONE
@@ -222,9 +229,9 @@ def _with_rejected(
     if not isinstance(resource, Message) or not isinstance(body, Mapping):
         return resource
     for part in (body, body.get("data")):
-        if items := failures.items_of(part):
-            told = scrub(failures.words_of(body, items), private).rstrip(".")
-            resource.note_rejected(
+        if items := failures.error_items(part):
+            told = redact(failures.error_text(body, items), private).rstrip(".")
+            resource.record_rejected(
                 rejected_recipients(items, fields or {}),
                 f"{endpoint.operation}: the service accepted the request, but not for all recipients: {told}.",
             )
@@ -232,9 +239,9 @@ def _with_rejected(
     return resource
 
 
-def _json(answer: Answer) -> Any:
+def _json(response: HttpResponse) -> Any:
     try:
-        return json.loads(answer.body)
+        return json.loads(response.body)
     except (ValueError, RecursionError):
         return _NOT_JSON
 

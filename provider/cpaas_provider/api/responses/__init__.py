@@ -1,0 +1,1 @@
+"""What a response means: the resource, or the error with its outcome."""
