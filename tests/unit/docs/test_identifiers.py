@@ -1,0 +1,115 @@
+"""Names in the package keep to the glossary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.docs import ROOT
+from tests.unit.docs.identifiers import INSTEAD, WORDS, faults, words_of
+
+PACKAGE = ROOT / "provider" / "cpaas_provider"
+
+UNCLEAN = {
+    "api/balance.py",
+    "api/client.py",
+    "api/models/base.py",
+    "api/rate_limit.py",
+    "api/redact.py",
+    "api/responses.py",
+    "cli/journal/commands.py",
+    "cli/journal/messages.py",
+    "contacts/key_map/hashes.py",
+    "contacts/sync/dispatcher.py",
+    "contacts/sync/planning.py",
+    "delivery/callbacks/receiver_check.py",
+    "delivery/receiver/http/request.py",
+    "delivery/receiver/http/responses.py",
+    "delivery/receiver/openapi.py",
+    "delivery/tracking/events.py",
+    "delivery/tracking/membership.py",
+    "delivery/tracking/recipient_status.py",
+    "operators/_runtime/campaign_runner.py",
+    "operators/airtime.py",
+    "operators/base_idempotent.py",
+    "sandbox/core/wakeup.py",
+    "sandbox/reports/dispatcher.py",
+    "sandbox/service/handlers/airtime.py",
+    "sending/campaign/batcher.py",
+    "sending/campaign/campaign.py",
+    "sending/campaign/dispatcher.py",
+    "sending/campaign/guards/budget.py",
+    "sending/campaign/guards/dnd.py",
+    "sending/campaign/journal_index.py",
+    "sending/campaign/loader.py",
+    "sending/campaign/progress.py",
+    "sending/campaign/recipients.py",
+    "sending/campaign/rejections.py",
+    "sending/campaign/unknown.py",
+    "sending/engine.py",
+    "sending/journal/journal.py",
+    "sending/journal/model.py",
+    "sending/journal/resolution.py",
+    "sending/journal/view.py",
+    "sending/journal/writer.py",
+    "sending/spec.py",
+}
+"""Files whose names still have words that the glossary replaced. The table only shrinks."""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    """Return a line for each name with a word that is not used, by file."""
+    lines: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        for word, names in faults(path).items():
+            use = WORDS[word]
+            lines.setdefault(place, []).extend(f"{place}:{one.line}: {one.text}: use {use}" for one in names)
+    return lines
+
+
+def test_no_name_has_a_word_that_the_glossary_replaced(found: dict[str, list[str]]) -> None:
+    unclean = [line for place, lines in found.items() if place not in UNCLEAN for line in lines]
+    assert unclean == []
+
+
+def test_table_names_only_files_that_need_it(found: dict[str, list[str]]) -> None:
+    clean = UNCLEAN - found.keys()
+    assert clean == set(), "These files are clean or gone: remove them from the table."
+
+
+def test_no_word_is_in_the_table_twice() -> None:
+    assert len(WORDS) == sum(len(words.split()) for words in INSTEAD)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("note_told", ["note", "told"]), ("DeliveryEvent", ["delivery", "event"]), ("_MAX_URL_2", ["max", "url", "2"])],
+)
+def test_name_is_split_into_words(name: str, words: list[str]) -> None:
+    assert words_of(name) == words
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def tell(news): ...",
+        "class Ledger: ...",
+        "class Journal:\n    async def record(self, *, deed): ...",
+        "FIRST_FATE = 1",
+        "class Row:\n    standing: int = 0",
+    ],
+)
+def test_name_against_the_glossary_is_found(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(code, encoding="utf-8")
+    assert faults(path)
+
+
+@pytest.mark.parametrize("code", ["def understanding(tellurium): ...", "def publish(batch): ...", "x.tell()"])
+def test_name_of_the_glossary_passes(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(code, encoding="utf-8")
+    assert faults(path) == {}
