@@ -114,10 +114,10 @@ def test_a_report_is_read_whatever_its_shape(
         for one in receiver.received:
             door = "webhook" if HEADER.lower() in one.headers else "callback"
             read = read_report(json.loads(one.raw))
-            states[door].append(read.state)
+            states[door].append(read.delivery_status)
             assert (read.message_id, read.reference, read.recipient) == (message_id, "order-1", recipient)
             assert read.kind == kind
-            assert bool(read.reason) or read.state not in (DeliveryStatus.UNDELIVERED, DeliveryStatus.BOUNCED)
+            assert bool(read.reason) or read.delivery_status not in (DeliveryStatus.UNDELIVERED, DeliveryStatus.BOUNCED)
             if door == "webhook":
                 assert verify(one.raw, one.headers[HEADER.lower()], SECRET)
                 assert not verify(one.raw + b" ", one.headers[HEADER.lower()], SECRET)

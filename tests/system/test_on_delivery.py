@@ -84,7 +84,7 @@ def kill(airflow, part):
 
 def nothing_left_to_tell(store):
     with store.connect() as connection:
-        return connection.exec_driver_sql("SELECT count(*) FROM cpaas_events WHERE told IS NULL").scalar() == 0
+        return connection.exec_driver_sql("SELECT count(*) FROM cpaas_events WHERE published_at IS NULL").scalar() == 0
 
 
 def what_tasks_say(airflow, failures):

@@ -24,8 +24,12 @@ def payloads_for(asset: DeliveryAsset, events: Sequence[DeliveryEvent]) -> list[
         selected = [one for one in selected if not one.facts.get("single")]
     if asset.kind == CAMPAIGN_FINISHED or asset.by_campaign:
         # Requests that were not tracked belong to no campaign.
-        return [AssetEventPayload(one.key, {**_common(one), **one.facts}, one.made) for one in selected if one.campaign]
-    batches = groupby(sorted(selected, key=lambda one: (one.batch, one.seq)), key=lambda one: one.batch)
+        return [
+            AssetEventPayload(one.key, {**_common(one), **one.facts}, one.created_at)
+            for one in selected
+            if one.campaign
+        ]
+    batches = groupby(sorted(selected, key=lambda one: (one.batch, one.id)), key=lambda one: one.batch)
     return [_of_batch(str(key), list(batch)) for key, batch in batches]
 
 
@@ -41,4 +45,4 @@ def _of_batch(key: str, batch: list[DeliveryEvent]) -> AssetEventPayload:
         "campaigns": len(by_campaign),
         "by_campaign": dict(list(by_campaign.items())[:MAX_NAMED_CAMPAIGNS]),
     }
-    return AssetEventPayload(key, extra, batch[0].made)
+    return AssetEventPayload(key, extra, batch[0].created_at)

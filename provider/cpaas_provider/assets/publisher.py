@@ -120,7 +120,7 @@ class EventPublisher:
                 if count is None:
                     return published
                 published += count
-            database.write(partial(mark_published, told=events))
+            database.write(partial(mark_published, published=events))
         return published
 
     def _start_missed_runs(self, *, check_all: bool) -> None:

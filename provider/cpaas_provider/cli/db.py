@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def cpaas_db_migrate(args: Any) -> None:
     """Create the database or upgrade it, and print where it is."""
-    from cpaas_provider.database import schema
+    from cpaas_provider.database.migrations import REVISIONS
 
     with _database() as database:
-        _say(f"The database {database.redacted_url} is up to date (version {len(schema.MIGRATIONS)}).")
+        _say(f"The database {database.redacted_url} is up to date (version {REVISIONS[-1]}).")
 
 
 def cpaas_db_prune(args: Any) -> None:

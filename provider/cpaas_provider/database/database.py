@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, select, update
 
-from cpaas_provider.database import schema
+from cpaas_provider.database import migrations, schema
 from cpaas_provider.database._engine.failures import translate_errors
 from cpaas_provider.database._engine.leftovers import contains_match
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
@@ -89,7 +89,7 @@ class Database:
 
         :raises DatabaseError: when it cannot be read
         """
-        name = select(schema.identities.c.value).where(schema.identities.c.name == "store")
+        name = select(schema.identities.c.value).where(schema.identities.c.name == "database")
         with self.connect() as connection:
             found: str = connection.execute(name).scalar_one()
         return found
@@ -146,13 +146,13 @@ class Database:
                 self._file.track()
             try:
                 with self.connect() as connection:
-                    version = schema.read_version(connection)
+                    revision = migrations.read_revision(connection)
                 if self._file is not None:
                     # With its write-ahead log, which is there by now.
                     self._file.track()
-                if version < len(schema.MIGRATIONS):
-                    # To create tables may take its time.
-                    WriteTransaction(schema.migrate, self.engine, self._file, None, None).finish()
+                if not migrations.is_newest(revision):
+                    # Creating and migrating tables may take its time.
+                    WriteTransaction(migrations.migrate, self.engine, self._file, None, None).finish()
             except BaseException:
                 if self._file is not None:
                     self._file.untrack()

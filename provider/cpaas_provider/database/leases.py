@@ -73,7 +73,7 @@ class LeasedState:
         :raises DatabaseError: when the database cannot be read
         """
         with self._database.connect() as connection:
-            query = select(campaigns.c.owner).where(self._row, campaigns.c.until > self._clock())
+            query = select(campaigns.c.owner).where(self._row, campaigns.c.lease_expires_at > self._clock())
             return connection.execute(query).scalar_one_or_none()
 
     def set(self, key: str, value: Any) -> None:
@@ -108,7 +108,7 @@ class LeasedState:
                 raise CampaignChangedError("The journal of this campaign is no longer as it was read.")
             for key, text in texts.items():
                 self._store(connection, key, text)
-            connection.execute(update(campaigns).where(self._row).values(owner=None, until=None))
+            connection.execute(update(campaigns).where(self._row).values(owner=None, lease_expires_at=None))
 
         self._database.write(work)
 
@@ -138,10 +138,10 @@ class LeasedState:
 
         :raises DatabaseError: when the database cannot be written; the lease then ends by itself
         """
-        term, self._fencing_token = self._fencing_token, None
-        ours = update(campaigns).where(self._row, campaigns.c.term == term)
-        if term is not None:
-            self._database.write(lambda connection: connection.execute(ours.values(owner=None, until=None)))
+        token, self._fencing_token = self._fencing_token, None
+        ours = update(campaigns).where(self._row, campaigns.c.fencing_token == token)
+        if token is not None:
+            self._database.write(lambda connection: connection.execute(ours.values(owner=None, lease_expires_at=None)))
 
     def _stored(self, connection: Connection, key: str) -> Any | None:
         found = connection.execute(select(campaign_values.c.value).where(*self._row_of(key))).scalar_one_or_none()
@@ -155,27 +155,29 @@ class LeasedState:
         return campaign_values.c.campaign == self._campaign, campaign_values.c.key == key
 
     def _acquire(self, connection: Connection, now: datetime) -> int:
-        """Write down that it is ours and return the term: each taking has its own, by which a later one is known."""
+        """Record that it is ours. Return the fencing token, which is higher with each acquisition."""
         found = connection.execute(
-            select(campaigns.c.owner, campaigns.c.until, campaigns.c.term).where(self._row).with_for_update()
+            select(campaigns.c.owner, campaigns.c.lease_expires_at, campaigns.c.fencing_token)
+            .where(self._row)
+            .with_for_update()
         ).one_or_none()
-        lease = {"owner": self._owner, "until": now + LEASE}
+        lease = {"owner": self._owner, "lease_expires_at": now + LEASE}
         if found is None:
-            connection.execute(insert(campaigns).values(campaign=self._campaign, term=1, **lease))
+            connection.execute(insert(campaigns).values(campaign=self._campaign, fencing_token=1, **lease))
             return 1
-        if found.owner not in (None, self._owner) and found.until > now:
+        if found.owner not in (None, self._owner) and found.lease_expires_at > now:
             raise CampaignLockedError(
                 f"Another task is working on this campaign: {found.owner}. Nothing was done here. Try again when that "
-                f"task ends. If it is dead, its lease ends at {found.until:%Y-%m-%d %H:%M:%S} UTC."
+                f"task ends. If it is dead, its lease ends at {found.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC."
             )
-        term: int = found.term + 1
-        connection.execute(update(campaigns).where(self._row).values(term=term, **lease))
-        return term
+        token: int = found.fencing_token + 1
+        connection.execute(update(campaigns).where(self._row).values(fencing_token=token, **lease))
+        return token
 
     def _assert_held(self, connection: Connection) -> None:
         """Renew the lease, which fails unless it is still ours, and keeps it so until the transaction ends."""
-        ours = (self._row, campaigns.c.term == self._fencing_token, campaigns.c.owner == self._owner)
-        renewed = update(campaigns).where(*ours).values(until=self._clock() + LEASE)
+        ours = (self._row, campaigns.c.fencing_token == self._fencing_token, campaigns.c.owner == self._owner)
+        renewed = update(campaigns).where(*ours).values(lease_expires_at=self._clock() + LEASE)
         if self._fencing_token is None or connection.execute(renewed).rowcount != 1:
             owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
             raise LeaseLostError(

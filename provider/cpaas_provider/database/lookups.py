@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import lookups, versions
+from cpaas_provider.database.schema import alembic_version, lookups
 
 
 class LookupCache:
@@ -31,7 +31,9 @@ class LookupCache:
         with self._database.connect() as connection:
             for batch in batched(hashes):
                 wanted = lookups.c.hash.in_(batch)
-                rows = connection.execute(select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.at >= since))
+                rows = connection.execute(
+                    select(lookups.c.hash, lookups.c.dnd).where(wanted, lookups.c.looked_up_at >= since)
+                )
                 known.update((row.hash, row.dnd) for row in rows)
         return known
 
@@ -41,7 +43,7 @@ class LookupCache:
         :raises DatabaseError: when the database cannot be written; some of it may have been
         """
         for batch in batched(found.items()):
-            rows = [{"hash": one, "dnd": dnd, "at": at} for one, dnd in batch]
+            rows = [{"hash": one, "dnd": dnd, "looked_up_at": at} for one, dnd in batch]
             self._database.write(partial(_replace, rows))
 
     def delete_before(self, moment: datetime) -> int:
@@ -49,12 +51,12 @@ class LookupCache:
 
         :raises DatabaseError: when the database cannot be written
         """
-        old = delete(lookups).where(lookups.c.at < moment)
+        old = delete(lookups).where(lookups.c.looked_up_at < moment)
         return self._database.write(lambda connection: connection.execute(old).rowcount)
 
 
 def _replace(rows: Sequence[Mapping[str, object]], connection: Connection) -> None:
     # Upserts differ between databases. This does not, where only one at a time does it.
-    connection.execute(select(versions.c.version).with_for_update())
+    connection.execute(select(alembic_version.c.version_num).with_for_update())
     connection.execute(delete(lookups).where(lookups.c.hash.in_([row["hash"] for row in rows])))
     connection.execute(insert(lookups), rows)

@@ -100,7 +100,7 @@ def _register(connection: Connection, key: CampaignKey, count: int, now: datetim
     if found is not None:
         return found
     facts = {"conn_id": key.conn_id, "base_url": key.base_url, "secret": secrets.token_hex(16)}
-    connection.execute(insert(keyed_campaigns).values(name=key.name, partitions=count, since=now, **facts))
+    connection.execute(insert(keyed_campaigns).values(name=key.name, partitions=count, created_at=now, **facts))
     return connection.execute(query).one()
 
 
@@ -116,14 +116,20 @@ def _change_partitions(connection: Connection, key: CampaignKey, before: int, co
             f"This campaign was started in {_partitions(before)} and cannot continue in {_partitions(count)}. Each "
             "partition knows only its own recipients, so some would get the message twice."
         )
-    owner = connection.execute(select(campaigns.c.owner).where(parts, campaigns.c.until > now).limit(1)).scalar()
+    owner = connection.execute(
+        select(campaigns.c.owner).where(parts, campaigns.c.lease_expires_at > now).limit(1)
+    ).scalar()
     if owner is not None:
         raise CampaignLockedError(
             f"Another task is starting this campaign in {_partitions(before)}: {owner}. This task would use "
             f"{_partitions(count)}. Use the same number in both, or try again when that task has ended."
         )
     # Who had one before, and comes back from the dead, must not write to it.
-    connection.execute(update(campaigns).where(parts).values(term=campaigns.c.term + 1, owner=None, until=None))
+    connection.execute(
+        update(campaigns)
+        .where(parts)
+        .values(fencing_token=campaigns.c.fencing_token + 1, owner=None, lease_expires_at=None)
+    )
     change = update(keyed_campaigns).where(keyed_campaigns.c.name == key.name)
     connection.execute(change.values(partitions=count))
 

@@ -1,12 +1,7 @@
-"""The tables, and how a database comes to have them.
-
-A migration that changes a table writes out the earlier form in the migrations before it.
-"""
+"""The tables as they are now. What brings those of an earlier version to this form is in ``migrations``."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -14,6 +9,8 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    DateTime,
+    Dialect,
     ForeignKey,
     Index,
     Integer,
@@ -22,45 +19,47 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     and_,
-    func,
-    insert,
-    inspect,
     literal_column,
-    select,
     text,
     true,
 )
 from sqlalchemy.types import VARBINARY
 
-from cpaas_provider.database import earlier
-from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.moment import UtcDateTime as UtcDateTime
-
 _MYSQL = ("mysql", "mariadb")
 
-# Any number will do; it is what several processes that create the tables at once wait for.
-_MIGRATION_LOCK = 0x6370616173
-
 metadata = MetaData()
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment, stored in UTC in any database."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Write it without a zone, which not every database stores."""
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Read it as UTC."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
 
 CAMPAIGN_LENGTH = 120
 """Characters of what waiters wait for: a reference of ours, or the id of a message nobody has noted yet, and a mark."""
 
-versions = Table(
-    "cpaas_schema",
-    metadata,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("since", UtcDateTime, nullable=False),
-)
+# The version of all of them, as Alembic records it.
+alembic_version = Table("cpaas_alembic_version", metadata, Column("version_num", String(32), primary_key=True))
 
 campaigns = Table(
     "cpaas_campaigns",
     metadata,
     Column("campaign", String(200), primary_key=True),
     Column("owner", Text),
-    Column("until", UtcDateTime),
-    Column("term", BigInteger, nullable=False),
+    Column("lease_expires_at", UtcDateTime),
+    Column("fencing_token", BigInteger, nullable=False),
 )
 
 campaign_values = Table(
@@ -82,7 +81,7 @@ keyed_campaigns = Table(
     # What the hashes of its journal are keyed with: its own, so that they outlive an API key.
     Column("secret", String(64), nullable=False),
     Column("partitions", Integer, nullable=False),
-    Column("since", UtcDateTime, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 
 lookups = Table(
@@ -91,8 +90,8 @@ lookups = Table(
     # MySQL's BLOB can be no key.
     Column("hash", LargeBinary(64).with_variant(VARBINARY(64), *_MYSQL), primary_key=True),
     Column("dnd", Boolean, nullable=False),
-    Column("at", UtcDateTime, nullable=False),
-    Index("cpaas_lookups_at", "at"),
+    Column("looked_up_at", UtcDateTime, nullable=False),
+    Index("cpaas_lookups_looked_up_at", "looked_up_at"),
 )
 
 identities = Table(
@@ -113,19 +112,19 @@ sends = Table(
     Column("run_id", String(250), nullable=False),
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
-    Column("began", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
     # How many were sent to, known when the task ended; whether all of them are final, found out afterwards.
     Column("expected", Integer),
-    Column("ended", UtcDateTime),
-    Column("finished", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
     # Recipients of requests whose outcome was unknown when the task ended.
     Column("unknown", Integer),
-    Index("cpaas_sends_began", "began"),
+    Index("cpaas_sends_started_at", "started_at"),
     Index(
         "cpaas_sends_unfinished",
-        "ended",
-        sqlite_where=text("finished IS NULL"),
-        postgresql_where=text("finished IS NULL"),
+        "ended_at",
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
     ),
 )
 
@@ -140,7 +139,7 @@ requests = Table(
     Column("message_id", String(100)),
     # Whether all of its recipients are in cpaas_deliveries.
     Column("tracked", Boolean, nullable=False),
-    Column("noted", UtcDateTime, nullable=False),
+    Column("recorded_at", UtcDateTime, nullable=False),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_message_id", "conn_id", "message_id"),
 )
@@ -155,7 +154,7 @@ request_counts = Table(
     Column("reference", String(100), primary_key=True),
     Column("recipients", Integer, nullable=False),
     # No index holds it, or PostgreSQL would write to all of them whenever it changes.
-    Column("touched", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -171,48 +170,57 @@ deliveries = Table(
     Column("recipient", String(255), primary_key=True),
     Column("message_id", String(100)),
     Column("kind", String(10)),
-    Column("state", Integer, nullable=False),
+    Column("delivery_status", Integer, nullable=False),
     Column("status", String(50), nullable=False),
     Column("reason", String(300)),
     Column("delivered", Boolean, nullable=False),
     Column("failed", Boolean, nullable=False),
     Column("clicked", Boolean, nullable=False),
-    Column("reported", UtcDateTime, nullable=False),
-    Column("touched", UtcDateTime, nullable=False),
+    Column("reported_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
     # In which batch DAGs were told of it, by what they were told; 0 where nobody was to be.
-    Column("failed_in", BigInteger),
-    Column("clicked_in", BigInteger),
-    Column("topped_up_in", BigInteger),
-    Index("cpaas_deliveries_touched", "touched"),
+    Column("failed_batch", BigInteger),
+    Column("clicked_batch", BigInteger),
+    Column("topped_up_batch", BigInteger),
+    Index("cpaas_deliveries_updated_at", "updated_at"),
     # Counting a campaign reads this alone.
-    Index("cpaas_deliveries_state", "campaign", "conn_id", "reference", "state", "touched"),
+    Index("cpaas_deliveries_delivery_status", "campaign", "conn_id", "reference", "delivery_status", "updated_at"),
     sqlite_with_rowid=False,
 )
 
-# Who DAGs are told of. The states are written out, or SQLite would not see that an index holds them.
-has_failed = deliveries.c.state.in_((literal_column("10"), literal_column("30")))
-has_clicked = deliveries.c.clicked.is_(true())
-is_topped_up = and_(deliveries.c.kind == literal_column("'airtime'"), deliveries.c.state == literal_column("20"))
-for _column, _who in (("failed_in", has_failed), ("clicked_in", has_clicked), ("topped_up_in", is_topped_up)):
-    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_who, postgresql_where=_who)
+# Who belongs to no batch yet is found by one of these, in whichever batch by its number. A query repeats the condition.
+may_have_failed = deliveries.c.failed.is_(true())
+may_have_clicked = deliveries.c.clicked.is_(true())
+may_be_topped_up = and_(deliveries.c.kind == literal_column("'airtime'"), deliveries.c.delivered.is_(true()))
+for _column, _rows in (
+    ("failed_batch", may_have_failed),
+    ("clicked_batch", may_have_clicked),
+    ("topped_up_batch", may_be_topped_up),
+):
+    Index(f"cpaas_deliveries_{_column}", deliveries.c[_column], sqlite_where=_rows, postgresql_where=_rows)
 
 # What DAGs are started on, each once: a campaign, or what happened in one since the last batch.
 events = Table(
     "cpaas_events",
     metadata,
-    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("kind", String(20), nullable=False),
     Column("campaign", String(CAMPAIGN_LENGTH), nullable=False),
     # A campaign that finished is in none.
     Column("batch", BigInteger, nullable=False),
     Column("conn_id", String(250), nullable=False),
     Column("facts", Text, nullable=False),
-    Column("made", UtcDateTime, nullable=False),
-    Column("told", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("published_at", UtcDateTime),
     Index("cpaas_events_once", "kind", "campaign", "batch", unique=True),
     Index("cpaas_events_batch", "batch"),
     Index("cpaas_events_newest", "kind", "conn_id", "batch"),
-    Index("cpaas_events_untold", "seq", sqlite_where=text("told IS NULL"), postgresql_where=text("told IS NULL")),
+    Index(
+        "cpaas_events_unpublished",
+        "id",
+        sqlite_where=text("published_at IS NULL"),
+        postgresql_where=text("published_at IS NULL"),
+    ),
     sqlite_autoincrement=True,
 )
 
@@ -221,14 +229,14 @@ reports = Table(
     "cpaas_reports",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
-    Column("received", UtcDateTime, nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
     Column("conn_id", String(250), nullable=False),
-    Column("door", String(10), nullable=False),
+    Column("source", String(10), nullable=False),
     Column("campaign", String(CAMPAIGN_LENGTH)),
     Column("recipient", String(255), nullable=False),
     Column("body", Text, nullable=False),
-    Column("times", Integer, nullable=False),
-    Index("cpaas_reports_received", "received"),
+    Column("received_count", Integer, nullable=False),
+    Index("cpaas_reports_received_at", "received_at"),
 )
 
 # Which row of a contact list belongs to which key of a source: one map a connection and name.
@@ -305,86 +313,16 @@ contact_rows = Table(
 )
 
 
-def _first(connection: Connection) -> None:
-    for table in (campaigns, campaign_values, lookups):
-        table.create(connection, checkfirst=True)
-
-
-def _deliveries(connection: Connection) -> None:
-    # Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
-    if connection.dialect.name not in REPORT_DIALECTS:
-        return
-    for table in (identities, *earlier.SECOND, events, reports):
-        table.create(connection, checkfirst=True)
-    connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
-
-
-def _keyed_campaigns(connection: Connection) -> None:
-    keyed_campaigns.create(connection, checkfirst=True)
-    # Where no delivery reports are kept, campaigns are, and their database is told from others, too.
-    identities.create(connection, checkfirst=True)
-    if connection.execute(select(identities.c.value)).first() is None:
-        connection.execute(insert(identities).values(name="store", value=secrets.token_hex(16)))
-
-
-def _by_connection(connection: Connection) -> None:
-    # What a report names is looked for on its own connection alone, and each request has recipients of its own.
-    if connection.dialect.name not in REPORT_DIALECTS:
-        return
-    connection.execute(text(f"ALTER TABLE {sends.name} ADD COLUMN unknown INTEGER"))
-    # One without a connection is found by no report, as nobody knows any more whose it is.
-    conn_id = "COALESCE((SELECT conn_id FROM cpaas_sends WHERE campaign = earlier.campaign), '')"
-    earlier.replace(connection, requests, earlier.requests, {"conn_id": conn_id, "tracked": "FALSE"})
-    earlier.replace(connection, deliveries, earlier.deliveries, {"reference": "COALESCE(earlier.reference, '')"})
-
-
-def _request_counts(connection: Connection) -> None:
-    if connection.dialect.name in REPORT_DIALECTS:
-        request_counts.create(connection, checkfirst=True)
-
-
-def _contact_maps(connection: Connection) -> None:
-    for table in (contact_maps, contact_leases, contact_map_values, contact_rows):
-        table.create(connection, checkfirst=True)
-
-
 REPORT_DIALECTS = ("sqlite", "postgresql")
-"""The databases that delivery reports can be kept in."""
+"""The databases that can store delivery reports."""
 
-MIGRATIONS: list[Callable[[Connection], None]] = [
-    _first,
-    _deliveries,
-    _keyed_campaigns,
-    _by_connection,
-    _request_counts,
-    _contact_maps,
-]
-"""What makes version n of version n-1, in order."""
+# Elsewhere what becomes of a recipient cannot be written in one statement that no other process comes between.
+_ONLY_THERE = (sends, requests, request_counts, deliveries, events, reports)
 
 
-def read_version(connection: Connection) -> int:
-    """Return the version the database has, 0 when it has none of our tables.
-
-    :raises DatabaseError: when it is newer than this version of the provider knows
-    """
-    if not inspect(connection).has_table(versions.name):
-        return 0
-    version = connection.execute(select(func.max(versions.c.version))).scalar() or 0
-    if version > len(MIGRATIONS):
-        raise DatabaseError(
-            "A newer version of airflow-provider-cpaas created the tables of this database (table version "
-            f"{version}, supported here up to {len(MIGRATIONS)}). Nothing was read or changed. Install the newer "
-            "version wherever tasks run."
-        )
-    return version
-
-
-def migrate(connection: Connection) -> None:
-    """Bring the tables up to date within a transaction, also where another process does the same now."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-    version = read_version(connection)
-    versions.create(connection, checkfirst=True)
-    for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
-        migration(connection)
-        connection.execute(insert(versions).values(version=number, since=datetime.now(UTC)))
+def create_all(connection: Connection) -> None:
+    """Create all tables that the database can have."""
+    tables = metadata.sorted_tables
+    if connection.dialect.name not in REPORT_DIALECTS:
+        tables = [one for one in tables if one not in _ONLY_THERE]
+    metadata.create_all(connection, tables)

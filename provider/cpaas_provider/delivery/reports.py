@@ -69,7 +69,7 @@ Fields = tuple[dict[str, Any], ...]
 class Report(NamedTuple):
     """One report, as far as it can be read.
 
-    :param state: ``None`` where shape or status are unknown
+    :param delivery_status: ``None`` where shape or status are unknown
     :param status: the service's word, lower case, up to 50 characters
     :param recipient: digits of a number without ``+``, or an address in lower case; empty where not told
     :param message_id: the service's id, up to 100 characters
@@ -78,7 +78,7 @@ class Report(NamedTuple):
     :param kind: ``sms``, ``email`` or ``airtime``, where told
     """
 
-    state: DeliveryStatus | None
+    delivery_status: DeliveryStatus | None
     status: str = ""
     recipient: str = ""
     message_id: str | None = None
@@ -94,7 +94,7 @@ def read_report(body: Any) -> Report:
     status = _first(_with_status(fields), ("status",), _status)
     told = happened if happened in STATUS_WORDS else status or happened
     return Report(
-        state=STATUS_WORDS.get(told),
+        delivery_status=STATUS_WORDS.get(told),
         status=told,
         recipient=_first(fields, _RECIPIENTS, normalise_recipient) or "",
         message_id=_first(fields, _IDS, _identifier),

@@ -346,7 +346,7 @@ class TestACampaign:
         stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
         run = campaigns.sms(stage, rows(4, 300))
         assert run.once().state == "up_for_retry"
-        assert [one.ended for one in received.rows(sends)] == [None]
+        assert [one.ended_at for one in received.rows(sends)] == [None]
         campaigns.accept_all(stage)
         done = run.once()
         assert done.state == "success"

@@ -481,7 +481,7 @@ class TestQueries:
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with queries_with("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
-        assert len([query for query in queries if "cpaas_schema" not in query]) == 1
+        assert len([query for query in queries if "cpaas_alembic_version" not in query]) == 1
 
 
 class TestTriggerer:

@@ -63,7 +63,7 @@ class Place:
     def stored(self) -> int:
         """Return how many reports are in the store, repeats among them."""
         with open_database(self.store) as database, database.connect() as reading:
-            return int(reading.execute(sqlalchemy.select(sqlalchemy.func.sum(reports.c.times))).scalar() or 0)
+            return int(reading.execute(sqlalchemy.select(sqlalchemy.func.sum(reports.c.received_count))).scalar() or 0)
 
 
 @contextlib.contextmanager

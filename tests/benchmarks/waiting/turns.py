@@ -106,7 +106,7 @@ async def _take(turn: Turn, seconds: float, poke_interval: float, home: Path, st
     return Found(
         turn,
         cost,
-        requests=sum(began <= arrival < began + seconds for arrival in service.notes.incoming) / seconds,
+        requests=sum(began <= arrival < began + seconds for arrival in service.notes.arrivals) / seconds,
         connections=service.notes.connections,
         delays=[told[name] - arrived for name, arrived in came.items() if name in told],
         untold=len(came.keys() - told.keys()),

@@ -56,8 +56,8 @@ class Stored:
     def reports(self) -> Counter[str]:
         """Return how often each report was kept, by its body."""
         with self._database.connect() as connection:
-            rows = connection.execute(sqlalchemy.select(reports.c.body, reports.c.times))
-            return Counter({as_key(json.loads(row.body)): row.times for row in rows})
+            rows = connection.execute(sqlalchemy.select(reports.c.body, reports.c.received_count))
+            return Counter({as_key(json.loads(row.body)): row.received_count for row in rows})
 
     def words(self) -> set[tuple[str, str]]:
         """Return which recipients what was reported of."""

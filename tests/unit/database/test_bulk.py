@@ -22,13 +22,13 @@ WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 def row(number: int, **others: Any) -> dict[str, Any]:
     return {
         "digest": number.to_bytes(32, "big"),
-        "received": WHEN + timedelta(seconds=number % 7),
+        "received_at": WHEN + timedelta(seconds=number % 7),
         "conn_id": "shop's",
-        "door": "callback",
+        "source": "callback",
         "campaign": None if number % 3 else "50 % off (VALUES)",
         "recipient": f"{number}",
         "body": '{"said": "Grüße, %s and %(name)s?"}',
-        "times": 1,
+        "received_count": 1,
         **others,
     }
 
@@ -36,8 +36,9 @@ def row(number: int, **others: Any) -> dict[str, Any]:
 def adding_up(database: Database) -> Any:
     insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[database.engine.dialect.name](reports)
     return insert.on_conflict_do_update(
-        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
-    ).returning(reports.c.recipient, reports.c.times)
+        index_elements=[reports.c.digest],
+        set_={"received_count": reports.c.received_count + insert.excluded.received_count},
+    ).returning(reports.c.recipient, reports.c.received_count)
 
 
 def stored(database: Database) -> list[dict[str, Any]]:
@@ -68,10 +69,10 @@ def test_every_row_is_stored_as_sqlalchemy_would_store_it(database: Database, co
 
 def test_what_is_there_already_is_met_by_the_conflict(database: Database) -> None:
     insertion = adding_up(database)
-    database.write(lambda connection: insert_many(connection, insertion, [row(1), row(2, times=5)]))
-    told = database.write(lambda connection: insert_many(connection, insertion, [row(2, times=2), row(3)]))
+    database.write(lambda connection: insert_many(connection, insertion, [row(1), row(2, received_count=5)]))
+    told = database.write(lambda connection: insert_many(connection, insertion, [row(2, received_count=2), row(3)]))
     assert sorted(told) == [("2", 7), ("3", 1)]
-    assert [one["times"] for one in stored(database)] == [1, 7, 1]
+    assert [one["received_count"] for one in stored(database)] == [1, 7, 1]
 
 
 def test_few_statements_carry_many_rows(database: Database) -> None:
@@ -85,7 +86,7 @@ def test_few_statements_carry_many_rows(database: Database) -> None:
 @pytest.mark.parametrize("there", [set(), {0}, {5, 17, 100}, {MAX_ROWS - 1, MAX_ROWS}, set(range(150))])
 def test_rows_that_were_there_are_told_from_new_ones_on_sqlite(sqlite_url: str, there: set[int]) -> None:
     ignoring = sqlite.insert(reports).on_conflict_do_nothing(index_elements=[reports.c.digest])
-    before, rows = [row(number) for number in sorted(there)], [row(number, times=7) for number in range(150)]
+    before, rows = [row(number) for number in sorted(there)], [row(number, received_count=7) for number in range(150)]
     # More lie before and after them.
     others = [row(1000), row(2000)]
     with open_database(sqlite_url) as database:
@@ -116,4 +117,6 @@ def test_nothing_for_no_rows(database: Database) -> None:
 
 def test_an_insertion_that_is_no_such_thing(database: Database) -> None:
     with pytest.raises(TypeError, match="has an ON CONFLICT"):
-        database.write(lambda connection: insert_many(connection, campaigns.insert(), [{"campaign": "a", "term": 1}]))
+        database.write(
+            lambda connection: insert_many(connection, campaigns.insert(), [{"campaign": "a", "fencing_token": 1}])
+        )

@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +16,12 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database import earlier, schema
+from cpaas_provider.database import schema
 from cpaas_provider.database._engine import sqlite_file
 from cpaas_provider.database._engine.transactions import HAS_LOG
 from cpaas_provider.database.database import Database, open_database, set_up_sqlite
 from cpaas_provider.database.errors import DatabaseError
-from tests.unit.database.table_versions import all_of_them, remove, versions
+from tests.unit.database.table_versions import is_newest
 
 
 def _mode(path: Path) -> int:
@@ -127,7 +126,7 @@ class TestTheDiskUnderSqlite:
 
 
 def add(connection: sqlalchemy.Connection, campaign: str) -> None:
-    connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign=campaign, term=1))
+    connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign=campaign, fencing_token=1))
 
 
 def names(database: Database) -> set[str]:
@@ -148,12 +147,12 @@ class TestATransactionInTwoSteps:
 def test_opening_again_changes_nothing(url: str) -> None:
     for _ in range(2):
         with open_database(url) as database:
-            assert versions(database) == all_of_them()
+            assert is_newest(database)
 
 
 def test_a_transaction_is_all_or_nothing(database: Database) -> None:
     def work(connection: sqlalchemy.Connection) -> None:
-        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", term=1))
+        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", fencing_token=1))
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -165,16 +164,16 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
 def test_what_clashes_is_done_again(database: Database) -> None:
     """Two find a row missing and write it; the slower one finds it then."""
     both = threading.Barrier(2)
-    terms = schema.campaigns.c.term
+    terms = schema.campaigns.c.fencing_token
 
     def work(connection: sqlalchemy.Connection) -> None:
         found = connection.execute(sqlalchemy.select(terms)).scalar_one_or_none()
         if found is not None:
-            connection.execute(sqlalchemy.update(schema.campaigns).values(term=found + 1))
+            connection.execute(sqlalchemy.update(schema.campaigns).values(fencing_token=found + 1))
             return
         if database.engine.dialect.name != "sqlite":  # which lets in one after the other
             both.wait(30)
-        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", term=1))
+        connection.execute(sqlalchemy.insert(schema.campaigns).values(campaign="one", fencing_token=1))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: database.write(work), range(2)))
@@ -185,59 +184,9 @@ def test_what_clashes_is_done_again(database: Database) -> None:
 def test_threads_that_create_it_at_once_find_one_database(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(lambda _: open_database(url), range(8)))
-    assert versions(opened[0]) == all_of_them()
+    assert is_newest(opened[0])
     for database in opened:
         database.close()
-
-
-def test_migrations_are_made_in_order_and_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_database(url).close()
-    made: list[str] = []
-    further = [lambda _: made.append("one"), lambda _: made.append("two")]
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, *further])
-    for _ in range(2):
-        with open_database(url) as database:
-            assert versions(database) == all_of_them()
-    assert made == ["one", "two"]
-
-
-def test_a_database_of_every_earlier_version_comes_to_have_all_tables(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for version in range(1, len(schema.MIGRATIONS)):
-        with monkeypatch.context() as patched:
-            patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:version])
-            open_database(url).close()
-        with open_database(url) as database:
-            assert versions(database) == all_of_them()
-            there = sqlalchemy.inspect(database.engine).get_table_names()
-            assert set(there) >= set(schema.metadata.tables)
-            remove(database)
-
-
-def test_a_migration_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_database(url).close()
-
-    def half(connection: sqlalchemy.Connection) -> None:
-        connection.execute(sqlalchemy.text("CREATE TABLE half (a INTEGER)"))
-        connection.execute(sqlalchemy.text("CREATE TABLE half (a INTEGER)"))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
-        with pytest.raises(DatabaseError, match="half"):
-            open_database(url)
-    with open_database(url) as database:
-        assert versions(database) == all_of_them()
-        assert not sqlalchemy.inspect(database.engine).has_table("half")
-
-
-def test_a_newer_database_is_refused_in_words(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda _: None])
-        open_database(url).close()
-    with pytest.raises(DatabaseError, match=r"newer version .* \(table version (\d+), supported here up to") as found:
-        open_database(url)
-    assert f"version {len(schema.MIGRATIONS) + 1}," in str(found.value)
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
@@ -274,37 +223,3 @@ def test_it_says_where_it_is_without_the_password(postgres_url: str) -> None:
 def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(DatabaseError, match="needs the Python package 'oracledb'"):
         open_database("oracle+oracledb://ada:hunter2@127.0.0.1/test")
-
-
-def test_what_was_sent_and_reported_before_keeps_its_place(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:3])
-        open_database(url).close()
-    engine = sqlalchemy.create_engine(url)
-    then = datetime(2026, 1, 1, tzinfo=UTC)
-    send = {"campaign": "spring", "operation": "send_sms", "conn_id": "shop", "dag_id": "d", "run_id": "r"}
-    request = {"recipients": 1, "message_id": "m1", "noted": then}
-    report = {"campaign": "spring", "conn_id": "shop", "state": 10, "status": "failed", "failed_in": 7}
-    flags = {"delivered": False, "failed": True, "clicked": False, "reported": then, "touched": then}
-    with engine.begin() as connection:
-        connection.execute(earlier.sends.insert(), {**send, "task_id": "t", "map_index": -1, "began": then})
-        for reference, campaign in (("pack", "spring"), ("stray", "autumn")):
-            row = {**request, "reference": reference, "campaign": campaign}
-            connection.execute(earlier.requests.insert(), row)
-        for recipient, reference in (("1", "pack"), ("2", None)):
-            row = {**report, **flags, "recipient": recipient, "reference": reference}
-            connection.execute(earlier.deliveries.insert(), row)
-    engine.dispose()
-    with open_database(url) as database, database.connect() as connection:
-        found = {row.reference: row for row in connection.execute(sqlalchemy.select(schema.requests))}
-        assert {name: (row.conn_id, row.message_id) for name, row in found.items()} == {
-            "pack": ("shop", "m1"),
-            "stray": ("", "m1"),
-        }
-        rows = connection.execute(sqlalchemy.select(schema.deliveries)).all()
-        assert {(row.recipient, row.reference, row.failed_in) for row in rows} == {("1", "pack", 7), ("2", "", 7)}
-        assert {row.touched for row in rows} == {then}
-        (one,) = connection.execute(sqlalchemy.select(schema.sends)).all()
-        assert (one.conn_id, one.unknown) == ("shop", None)
-        there = {index["name"] for index in sqlalchemy.inspect(database.engine).get_indexes("cpaas_deliveries")}
-        assert there == {index.name for index in schema.deliveries.indexes}

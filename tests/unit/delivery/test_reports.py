@@ -105,18 +105,18 @@ class TestStatus:
         ],
     )
     def test_words(self, word: Any, state: DeliveryStatus | None) -> None:
-        assert read_report({"id": "1", "status": word}).state is state
+        assert read_report({"id": "1", "status": word}).delivery_status is state
 
     def test_a_status_with_text_and_description(self) -> None:
         report = read_report({"status": {"text": "FAILED", "description": "absent subscriber"}})
-        assert (report.state, report.status, report.reason) == (
+        assert (report.delivery_status, report.status, report.reason) == (
             DeliveryStatus.UNDELIVERED,
             "failed",
             "absent subscriber",
         )
 
     def test_a_status_with_a_description_alone(self) -> None:
-        assert read_report({"status": {"description": "Delivered"}}).state is DeliveryStatus.DELIVERED
+        assert read_report({"status": {"description": "Delivered"}}).delivery_status is DeliveryStatus.DELIVERED
 
     @pytest.mark.parametrize(
         ("event", "kind", "state"),
@@ -138,13 +138,13 @@ class TestStatus:
     )
     def test_an_event(self, event: str, kind: str | None, state: DeliveryStatus | None) -> None:
         report = read_report({"event": event, "data": {"id": "1"}})
-        assert (report.kind, report.state) == (kind, state)
+        assert (report.kind, report.delivery_status) == (kind, state)
 
     def test_an_event_that_is_known_says_more_than_the_status(self) -> None:
-        assert read_report({"event": "text.clicked", "status": "delivered"}).state is DeliveryStatus.CLICKED
+        assert read_report({"event": "text.clicked", "status": "delivered"}).delivery_status is DeliveryStatus.CLICKED
 
     def test_one_that_is_not_leaves_it_to_the_status(self) -> None:
-        assert read_report({"event": "text.report", "status": "failed"}).state is DeliveryStatus.UNDELIVERED
+        assert read_report({"event": "text.report", "status": "failed"}).delivery_status is DeliveryStatus.UNDELIVERED
 
     def test_an_unknown_word_is_kept_in_bounds(self) -> None:
         assert read_report({"status": "X" * 1000}).status == "x" * MAX_STATUS
@@ -214,7 +214,7 @@ class TestFields:
     )
     def test_an_envelope_s_own_status_is_not_the_message_s(self, status: Any, inner: Any) -> None:
         for more in ({}, {"message": "Delivered", "type": "object"}, {"id": "event-1"}):
-            assert read_report({"status": status, "data": inner, **more}).state is None
+            assert read_report({"status": status, "data": inner, **more}).delivery_status is None
 
     @pytest.mark.parametrize(
         ("body", "state"),
@@ -227,7 +227,7 @@ class TestFields:
         ],
     )
     def test_a_status_that_is_no_envelope_s_counts_wherever_it_is(self, body: Any, state: DeliveryStatus) -> None:
-        assert read_report(body).state is state
+        assert read_report(body).delivery_status is state
 
     def test_an_id_that_is_too_long_is_nobody_s(self) -> None:
         assert read_report({"id": "m" * MAX_ID}).message_id == "m" * MAX_ID
@@ -299,7 +299,7 @@ class TestAnything:
     def test_no_json_value_breaks_it_and_all_it_returns_is_bounded(self, body: Any) -> None:
         report = read_report(body)
         reported_at(body)
-        assert report.state is None or isinstance(report.state, DeliveryStatus)
+        assert report.delivery_status is None or isinstance(report.delivery_status, DeliveryStatus)
         bounds = {"status": MAX_STATUS, "recipient": MAX_RECIPIENT, "message_id": MAX_ID, "reference": MAX_ID}
         for name, bound in {**bounds, "reason": MAX_REASON, "kind": 10}.items():
             text = getattr(report, name)

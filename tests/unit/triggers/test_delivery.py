@@ -66,7 +66,7 @@ def queries_with(*words: str) -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", collect)
 
 
-FULL_READS, ROUNDS = ("count(CASE", "campaign IN (?"), ("touched >=",)
+FULL_READS, ROUNDS = ("count(CASE", "campaign IN (?"), ("updated_at >=",)
 
 
 def in_(seconds: float) -> str:
@@ -292,7 +292,7 @@ class TestOnePoller:
             await until(lambda: rounds)
             save_reports(store, report(ADA, "delivered", token=to(ADA)))
             with store.engine.begin() as connection:
-                connection.exec_driver_sql("UPDATE cpaas_deliveries SET touched = '2020-01-01 00:00:00.000000'")
+                connection.exec_driver_sql("UPDATE cpaas_deliveries SET updated_at = '2020-01-01 00:00:00.000000'")
             assert (await waiting)["outcome"] == "done"
 
 

@@ -119,7 +119,7 @@ def _task(send: Any) -> str:
 def _state(send: Any, missing: int) -> str:
     if send is None:
         return "not found in this database"
-    if send.ended is None:
+    if send.ended_at is None:
         return "sending"
     return "waiting for reports" if missing else "all reported"
 

@@ -19,7 +19,7 @@ COMMIT_LAG = timedelta(seconds=60)
 
 
 def _number(states: Iterable[DeliveryStatus]) -> ColumnElement[int]:
-    return func.count(case((deliveries.c.state.in_([int(state) for state in states]), 1)))
+    return func.count(case((deliveries.c.delivery_status.in_([int(state) for state in states]), 1)))
 
 
 _BY_REQUEST = select(
@@ -29,7 +29,7 @@ _BY_REQUEST = select(
     _number(state for state in DeliveryStatus if state.delivered).label("delivered"),
     _number(state for state in DeliveryStatus if state.final and not state.delivered).label("undelivered"),
     _number(state for state in DeliveryStatus if not state.final).label("in_flight"),
-    func.max(deliveries.c.touched).label("touched"),
+    func.max(deliveries.c.updated_at).label("updated_at"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
 IS_ACCEPTED = exists().where(
@@ -65,7 +65,7 @@ _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
 class DeliveryCounts:
     """Of how many recipients what is known.
 
-    :param touched: when that last changed
+    :param updated_at: when that last changed
     :param unknown: how many of them are of requests that the service is not known to have accepted; they are reported
         on, and so they count beside those it accepted, never in the place of one
     """
@@ -73,7 +73,7 @@ class DeliveryCounts:
     delivered: int = 0
     undelivered: int = 0
     in_flight: int = 0
-    touched: datetime | None = None
+    updated_at: datetime | None = None
     unknown: int = 0
 
     @property
@@ -103,7 +103,7 @@ class DeliveryCounts:
             self.delivered + other.delivered,
             self.undelivered + other.undelivered,
             self.in_flight + other.in_flight,
-            max((one for one in (self.touched, other.touched) if one), default=None),
+            max((one for one in (self.updated_at, other.updated_at) if one), default=None),
             self.unknown + other.unknown,
         )
 
@@ -130,10 +130,10 @@ def counts_changed_since(connection: Connection, since: datetime, wanted: Iterab
     """
     # Named to the database: rows that are read only to be passed over take a thread long where the others are busy.
     names: Any = _NAMES[connection.dialect.name](literal(json.dumps(list(wanted)))).table_valued("value")
-    recently = select(deliveries.c.campaign).where(deliveries.c.touched >= since - COMMIT_LAG)
+    recently = select(deliveries.c.campaign).where(deliveries.c.updated_at >= since - COMMIT_LAG)
     fresh = recently.where(deliveries.c.campaign.in_(select(names.c.value)))
     counted = _counted(connection, deliveries.c.campaign.in_(fresh))
-    return {campaign: replace(counts, touched=None) for campaign, counts in counted.items()}
+    return {campaign: replace(counts, updated_at=None) for campaign, counts in counted.items()}
 
 
 def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, DeliveryCounts]:
@@ -141,7 +141,9 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, De
     accepted = requests.c.reference.is_not(None)
     sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight"))
     query = (
-        select(by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted, *sums, func.max(by.c.touched))
+        select(
+            by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, accepted, *sums, func.max(by.c.updated_at)
+        )
         .outerjoin(sends, sends.c.campaign == by.c.campaign)
         .outerjoin(
             requests,
@@ -157,13 +159,13 @@ def _counted(connection: Connection, which: ColumnElement[bool]) -> dict[str, De
     found: dict[str, DeliveryCounts] = {}
     places: dict[str, str] = {}
     ambiguous: set[str] = set()
-    for campaign, conn_id, noted, unknown, is_accepted, *numbers, touched in connection.execute(query):
+    for campaign, conn_id, noted, unknown, is_accepted, *numbers, updated_at in connection.execute(query):
         if noted is None and places.setdefault(campaign, conn_id) != conn_id:
             ambiguous.add(campaign)
         if noted is not None and unknown == 0 and not is_accepted:
             continue
         delivered, undelivered, in_flight = map(int, numbers)
-        counts = DeliveryCounts(delivered, undelivered, in_flight, touched)
+        counts = DeliveryCounts(delivered, undelivered, in_flight, updated_at)
         if noted is not None and not is_accepted:
             counts = counts.as_unknown()
         found[campaign] = found.get(campaign, DeliveryCounts()) + counts
@@ -182,11 +184,11 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
             yield {
                 "campaign": row.campaign,
                 "recipient": "" if row.recipient.startswith("#") else row.recipient,
-                "outcome": DeliveryStatus(row.state).name.lower(),
+                "outcome": DeliveryStatus(row.delivery_status).name.lower(),
                 "status": row.status,
                 "reason": row.reason,
                 "conflict": row.delivered and row.failed,
-                "reported": row.reported.isoformat(),
+                "reported": row.reported_at.isoformat(),
                 "reference": row.reference,
                 "message_id": row.message_id,
             }
@@ -206,11 +208,13 @@ class StrongestReport:
 
 def strongest_report(connection: Connection, conn_id: str, reference: str) -> StrongestReport | None:
     """Return what is reported of a request that is a campaign by itself, ``None`` where nothing is."""
-    columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported
+    columns = deliveries.c.status, deliveries.c.message_id, deliveries.c.reported_at
     theirs = and_(deliveries.c.campaign == reference, deliveries.c.conn_id == conn_id, deliveries.c.status != "")
     query = select(*columns).where(theirs)
-    row = connection.execute(query.order_by(deliveries.c.state.desc(), deliveries.c.reported).limit(1)).first()
-    return None if row is None else StrongestReport(row.status, row.message_id, row.reported)
+    row = connection.execute(
+        query.order_by(deliveries.c.delivery_status.desc(), deliveries.c.reported_at).limit(1)
+    ).first()
+    return None if row is None else StrongestReport(row.status, row.message_id, row.reported_at)
 
 
 def confirmed_requests(connection: Connection, conn_id: str, names: Iterable[str]) -> dict[str, str | None]:

@@ -76,11 +76,11 @@ def _make_anonymous(connection: Connection, wanted: Wanted, row: Row[Any]) -> in
     changed = _without_name(wanted, row)
     if _is_about(wanted, row):
         changed |= {"recipient": _new_name(connection, row), "reason": None}
-        if row.state == DeliveryStatus.IN_FLIGHT:
+        if row.delivery_status == DeliveryStatus.IN_FLIGHT:
             changed |= {
-                "state": int(DeliveryStatus.UNDELIVERED),
-                "failed_in": _NOT_PUBLISHED,
-                "touched": datetime.now(UTC),
+                "delivery_status": int(DeliveryStatus.UNDELIVERED),
+                "failed_batch": _NOT_PUBLISHED,
+                "updated_at": datetime.now(UTC),
             }
             # A word of the service's is proof that the request was carried out, so it stays.
             changed["status"] = changed.get("status", row.status) or ERASED
@@ -91,7 +91,7 @@ def _new_name(connection: Connection, row: Row[Any]) -> str:
     """Return a name that says nothing: of the only recipient of a request, that of reports which name nobody."""
     nameless = unnamed_recipient(row.reference)
     alone = select(requests.c.recipients).where(*_is(requests, row), requests.c.recipients == 1)
-    taken = select(deliveries.c.state).where(*_is(deliveries, row, recipient=nameless))
+    taken = select(deliveries.c.delivery_status).where(*_is(deliveries, row, recipient=nameless))
     if connection.execute(alone).first() is not None and connection.execute(taken).first() is None:
         return nameless
     return f"{UNNAMED_PREFIX}erased-{secrets.token_hex(8)}"

@@ -103,7 +103,7 @@ def _plain(found: Any) -> dict[str, Any]:
     return {
         "recipient": found.recipient,
         "campaign": found.campaign,
-        "outcome": DeliveryStatus(found.state).name.lower(),
+        "outcome": DeliveryStatus(found.delivery_status).name.lower(),
         "status": found.status,
         "reason": found.reason,
     }
@@ -117,9 +117,9 @@ def _query(key: str) -> Select[Any]:
     """Return what finds whom a key concerns."""
     from sqlalchemy import and_, or_, select
 
-    from cpaas_provider.database.schema import deliveries, has_failed
+    from cpaas_provider.database.schema import deliveries
     from cpaas_provider.delivery.tracking.counts import IS_COUNTED
-    from cpaas_provider.delivery.tracking.events import BATCHED
+    from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
 
     if found := _BATCH.fullmatch(key):
         campaign, batch = found[1], int(found[2])
@@ -127,7 +127,7 @@ def _query(key: str) -> Select[Any]:
         if campaign:
             who = and_(who, deliveries.c.campaign == campaign)
     elif _CAMPAIGN.fullmatch(key):
-        who = and_(deliveries.c.campaign == key, has_failed, IS_COUNTED)
+        who = and_(deliveries.c.campaign == key, HAS_FAILED, IS_COUNTED)
     else:
         raise SourceError(
             "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."

@@ -29,7 +29,16 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.schema import deliveries, events, has_clicked, has_failed, is_topped_up, requests, sends
+from cpaas_provider.database.schema import (
+    deliveries,
+    events,
+    may_be_topped_up,
+    may_have_clicked,
+    may_have_failed,
+    requests,
+    sends,
+)
+from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, DeliveryCounts, read_counts
 from cpaas_provider.delivery.tracking.report_store import UNTRACKED_PREFIX
 
@@ -65,6 +74,12 @@ _DETECTION_LOCK = 0x6370616174
 """What several processes that detect_events at once wait for; any number will do."""
 
 
+HAS_FAILED = and_(
+    may_have_failed, deliveries.c.delivery_status.in_([int(DeliveryStatus.UNDELIVERED), int(DeliveryStatus.BOUNCED)])
+)
+_IS_TOPPED_UP = and_(may_be_topped_up, deliveries.c.delivery_status == int(DeliveryStatus.DELIVERED))
+
+
 @dataclass(frozen=True, slots=True)
 class _Batched:
     """What happens to single recipients, and is told in batches."""
@@ -74,9 +89,9 @@ class _Batched:
 
 
 BATCHED: dict[str, _Batched] = {
-    MESSAGES_FAILED: _Batched(has_failed, deliveries.c.failed_in),
-    AIRTIME_SUCCEEDED: _Batched(is_topped_up, deliveries.c.topped_up_in),
-    LINK_CLICKED: _Batched(has_clicked, deliveries.c.clicked_in),
+    MESSAGES_FAILED: _Batched(HAS_FAILED, deliveries.c.failed_batch),
+    AIRTIME_SUCCEEDED: _Batched(_IS_TOPPED_UP, deliveries.c.topped_up_batch),
+    LINK_CLICKED: _Batched(may_have_clicked, deliveries.c.clicked_batch),
 }
 
 KINDS = (CAMPAIGN_FINISHED, *BATCHED)
@@ -91,12 +106,12 @@ class DeliveryEvent:
     :param facts: counts and references, never a number or an address
     """
 
-    seq: int
+    id: int
     kind: str
     campaign: str
     batch: int
     conn_id: str
-    made: datetime
+    created_at: datetime
     facts: Mapping[str, Any]
 
     @property
@@ -134,25 +149,25 @@ def _detect_finished(database: Database, since: datetime, now: datetime, looked:
 
 def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]:
     """Return what nobody was told of yet, first what was found first; batches are never torn apart."""
-    first = select(events.c.seq).where(events.c.told.is_(None)).order_by(events.c.seq).limit(limit).subquery()
-    batches = select(events.c.batch).where(events.c.seq.in_(select(first)), events.c.batch != NO_BATCH)
+    first = select(events.c.id).where(events.c.published_at.is_(None)).order_by(events.c.id).limit(limit).subquery()
+    batches = select(events.c.batch).where(events.c.id.in_(select(first)), events.c.batch != NO_BATCH)
     query = select(events).where(
-        events.c.told.is_(None), or_(events.c.seq.in_(select(first)), events.c.batch.in_(batches))
+        events.c.published_at.is_(None), or_(events.c.id.in_(select(first)), events.c.batch.in_(batches))
     )
-    return [_event_of(row) for row in connection.execute(query.order_by(events.c.seq))]
+    return [_event_of(row) for row in connection.execute(query.order_by(events.c.id))]
 
 
-def mark_published(connection: Connection, told: Iterable[DeliveryEvent]) -> None:
+def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -> None:
     """Note that whoever wants to know of these was told."""
-    values = [{"seq_told": one.seq, "at": datetime.now(UTC)} for one in told]
+    values = [{"event_id": one.id, "at": datetime.now(UTC)} for one in published]
     if values:
         connection.execute(
-            update(events).where(events.c.seq == bindparam("seq_told")).values(told=bindparam("at")), values
+            update(events).where(events.c.id == bindparam("event_id")).values(published_at=bindparam("at")), values
         )
 
 
 def _event_of(row: Row[Any]) -> DeliveryEvent:
-    return DeliveryEvent(row.seq, row.kind, row.campaign, row.batch, row.conn_id, row.made, json.loads(row.facts))
+    return DeliveryEvent(row.id, row.kind, row.campaign, row.batch, row.conn_id, row.created_at, json.loads(row.facts))
 
 
 def _number(*which: ColumnElement[bool]) -> ColumnElement[int]:
@@ -161,9 +176,9 @@ def _number(*which: ColumnElement[bool]) -> ColumnElement[int]:
     return select(func.count()).select_from(deliveries).where(theirs, *which).correlate(sends).scalar_subquery()
 
 
-_IS_FINAL = deliveries.c.state > 0
+_IS_FINAL = deliveries.c.delivery_status > int(DeliveryStatus.IN_FLIGHT)
 _IS_COMPLETE = and_(
-    sends.c.ended.is_not(None),
+    sends.c.ended_at.is_not(None),
     # The first is told by an index alone, and true rarely; the rest goes through all of a campaign.
     case(
         (sends.c.expected > _number(_IS_FINAL), false()),
@@ -178,16 +193,16 @@ _IS_COMPLETE = and_(
 def _finished(connection: Connection, now: datetime, looked: datetime | None) -> list[Row[Any]]:
     """Return the sends that have come to their end, though nobody has noted it yet."""
     overdue = [
-        sends.c.ended < now - MAX_REPORT_WAIT,
-        and_(sends.c.ended.is_(None), sends.c.began < now - MAX_SEND_DURATION),
+        sends.c.ended_at < now - MAX_REPORT_WAIT,
+        and_(sends.c.ended_at.is_(None), sends.c.started_at < now - MAX_SEND_DURATION),
     ]
-    query = select(sends).where(sends.c.finished.is_(None), or_(_IS_COMPLETE, *overdue)).limit(MAX_FINISHED)
+    query = select(sends).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *overdue)).limit(MAX_FINISHED)
     if looked is not None:
         # One by one, as each has an index: counting all that are open takes long.
-        unfinished = select(sends.c.campaign).where(sends.c.finished.is_(None))
-        touched = select(deliveries.c.campaign).where(deliveries.c.touched >= looked - COMMIT_LAG)
-        some = (unfinished.where(one) for one in (sends.c.ended >= looked - COMMIT_LAG, *overdue))
-        query = query.where(sends.c.campaign.in_(union_all(touched, *some)))
+        unfinished = select(sends.c.campaign).where(sends.c.finished_at.is_(None))
+        updated_at = select(deliveries.c.campaign).where(deliveries.c.updated_at >= looked - COMMIT_LAG)
+        some = (unfinished.where(one) for one in (sends.c.ended_at >= looked - COMMIT_LAG, *overdue))
+        query = query.where(sends.c.campaign.in_(union_all(updated_at, *some)))
     return list(connection.execute(query))
 
 
@@ -201,10 +216,10 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
     known = set(connection.execute(kept).scalars())
     rows = []
     for row in finished:
-        ended = sends.c.ended.is_(None) if row.ended is None else sends.c.ended == row.ended
-        mine = update(sends).where(sends.c.campaign == row.campaign, sends.c.finished.is_(None), ended)
+        ended = sends.c.ended_at.is_(None) if row.ended_at is None else sends.c.ended_at == row.ended_at
+        mine = update(sends).where(sends.c.campaign == row.campaign, sends.c.finished_at.is_(None), ended)
         # A later try of it may have gone on meanwhile, or another process been quicker.
-        if not connection.execute(mine.values(finished=now)).rowcount:
+        if not connection.execute(mine.values(finished_at=now)).rowcount:
             continue
         count = counts.get(row.campaign, DeliveryCounts())
         if _finished_at(row, count) >= since and row.campaign not in known:
@@ -214,13 +229,13 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
 
 
 def _finished_at(row: Row[Any], count: DeliveryCounts) -> datetime:
-    began: datetime = row.began
-    ended: datetime | None = row.ended
+    started_at: datetime = row.started_at
+    ended: datetime | None = row.ended_at
     if ended is None:
-        return began + MAX_SEND_DURATION
+        return started_at + MAX_SEND_DURATION
     if count.final < count.expected(row.expected):
         return ended + MAX_REPORT_WAIT
-    return max(ended, count.touched or ended)
+    return max(ended, count.updated_at or ended)
 
 
 def _facts_of(row: Row[Any], count: DeliveryCounts) -> dict[str, Any]:
@@ -244,7 +259,7 @@ def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     batched = BATCHED[kind]
     named = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
     noted = exists().where(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-    theirs = or_(~named, noted, deliveries.c.touched < now - UNTRACKED_GRACE)
+    theirs = or_(~named, noted, deliveries.c.updated_at < now - UNTRACKED_GRACE)
     return and_(batched.who, batched.published_batch.is_(None), theirs)
 
 
@@ -271,8 +286,8 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     newest = connection.execute(select(func.max(events.c.batch))).scalar() or 0
     batch, published_batch = max(_batch_of(now), newest + 1), BATCHED[kind].published_batch
     waiting = and_(_waiting(kind, now), deliveries.c.conn_id == conn_id)
-    _assign_batch(connection, published_batch, NO_BATCH, and_(waiting, deliveries.c.touched < since))
-    _assign_batch(connection, published_batch, batch, and_(waiting, deliveries.c.touched >= since))
+    _assign_batch(connection, published_batch, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
+    _assign_batch(connection, published_batch, batch, and_(waiting, deliveries.c.updated_at >= since))
     members = (
         select(deliveries.c.campaign, func.count().label("recipients"))
         .where(BATCHED[kind].who, published_batch == batch)
@@ -298,7 +313,7 @@ def _assign_batch(connection: Connection, published_batch: Column[int], batch: i
 def _event(
     kind: str, campaign: str, batch: int, conn_id: str, facts: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    values = {"kind": kind, "campaign": campaign, "batch": batch, "conn_id": conn_id, "made": now}
+    values = {"kind": kind, "campaign": campaign, "batch": batch, "conn_id": conn_id, "created_at": now}
     return {**values, "facts": json.dumps(facts)}
 
 

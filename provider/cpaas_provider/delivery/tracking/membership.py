@@ -153,7 +153,7 @@ def _add(
     :param anew: they are 0 from now on, so that the rows are counted
     """
     now = datetime.now(UTC)
-    columns = ("campaign", "conn_id", "reference", "recipients", "touched")
+    columns = ("campaign", "conn_id", "reference", "recipients", "updated_at")
     # In one order, or two processes could wait for each other.
     rows = [dict(zip(columns, (*request, added[request], now), strict=True)) for request in sorted(added)]
     told = insert_many(connection, _counting(connection.dialect.name, anew), rows)
@@ -168,7 +168,7 @@ def _counting(dialect: str, anew: bool) -> Any:
     there, more = request_counts.c, insert.excluded
     changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
     key = list(request_counts.primary_key.columns)
-    counting = insert.on_conflict_do_update(index_elements=key, set_={**changed, "touched": more.touched})
+    counting = insert.on_conflict_do_update(index_elements=key, set_={**changed, "updated_at": more.updated_at})
     return counting if dialect == "sqlite" else counting.returning(*key, there.recipients)
 
 
@@ -246,7 +246,7 @@ def merge_recipients(
             deliveries.c.reference.in_(references),
         )
         first = select(deliveries.c.reference, deliveries.c.recipient).where(theirs)
-        for row in connection.execute(first.order_by(deliveries.c.reported, deliveries.c.recipient)):
+        for row in connection.execute(first.order_by(deliveries.c.reported_at, deliveries.c.recipient)):
             there.setdefault(row.reference, []).append(row.recipient)
     for reference, recipients in there.items():
         _merge_recipients(connection, (campaign, conn_id, reference), recipients, made[reference], known)
@@ -279,7 +279,7 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
         taken = delete(deliveries).where(_is(request), deliveries.c.recipient.in_(others)).returning(deliveries)
         now = datetime.now(UTC)
         for row in connection.execute(taken).mappings().all():
-            upsert_statuses(connection, merge_rows([{**row, "recipient": name, "touched": now}]))
+            upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
 
 
 def lock(connection: Connection, changing: Iterable[Request]) -> None:

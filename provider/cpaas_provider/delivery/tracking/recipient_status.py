@@ -17,7 +17,7 @@ _NOTHING: Any = literal_column("''")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 _FLAGS = ("delivered", "failed", "clicked")
-_OF_THE_STRONGEST = ("state", "status", "reason", "reported")
+_OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
 _IF_TOLD = ("message_id", "kind")
 
 Key = tuple[str, str, str, str]
@@ -31,7 +31,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return what two reports come to for the same recipient: the stronger, of equals the one that came first."""
-    strong, weak = (other, one) if other["state"] > one["state"] else (one, other)
+    strong, weak = (other, one) if other["delivery_status"] > one["delivery_status"] else (one, other)
     return {
         **strong,
         **{flag: one[flag] or other[flag] for flag in _FLAGS},
@@ -71,14 +71,14 @@ def _status_upsert(dialect: str) -> Any:
     insert = insert_into(dialect, deliveries)
     there, new = deliveries.c, insert.excluded
     # Of whom was only noted that he was sent to, any report says more.
-    stronger = or_(new.state > there.state, and_(there.status == _NOTHING, new.status != _NOTHING))
+    stronger = or_(new.delivery_status > there.delivery_status, and_(there.status == _NOTHING, new.status != _NOTHING))
     return insert.on_conflict_do_update(
         index_elements=list(deliveries.primary_key.columns),
         set_={
             **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
             **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
             **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
-            "touched": new.touched,
+            "updated_at": new.updated_at,
         },
         where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),
     )

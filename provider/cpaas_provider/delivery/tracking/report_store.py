@@ -221,17 +221,17 @@ def _insert_raw(
     rows: dict[bytes, dict[str, Any]] = {}
     for received, place, digest in zip(incoming, places, digests, strict=True):
         if digest in rows:
-            rows[digest]["times"] += 1
+            rows[digest]["received_count"] += 1
             continue
         rows[digest] = {
             "digest": digest,
-            "received": received.at,
+            "received_at": received.at,
             "conn_id": received.conn_id,
-            "door": received.source,
+            "source": received.source,
             "campaign": place.campaign,
             "recipient": received.report.recipient,
             "body": received.body,
-            "times": 1,
+            "received_count": 1,
         }
     # In one order, or two processes could wait for each other.
     ordered = [rows[digest] for digest in sorted(rows)]
@@ -240,7 +240,11 @@ def _insert_raw(
         insert_many(connection, _raw_upsert("sqlite"), [row for row in ordered if row["digest"] in known])
         return rows.keys() - known
     results = insert_many(connection, _raw_upsert(connection.dialect.name), ordered)
-    return {digest for digest, times in ((bytes(row[0]), row[1]) for row in results) if times == rows[digest]["times"]}
+    return {
+        digest
+        for digest, times in ((bytes(row[0]), row[1]) for row in results)
+        if times == rows[digest]["received_count"]
+    }
 
 
 def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
@@ -263,7 +267,7 @@ def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetim
     report = received.report
     # Where a request has one recipient, he need not be named; of one that is not noted yet, that is not known.
     may_be_nameless = place.recipients in (1, None)
-    if report.state is None or place.campaign is None or not (report.recipient or may_be_nameless):
+    if report.delivery_status is None or place.campaign is None or not (report.recipient or may_be_nameless):
         return None
     return {
         "campaign": place.campaign,
@@ -273,12 +277,12 @@ def _row(received: ReceivedReport, place: _Owner, kind: str | None, now: datetim
         "message_id": report.message_id,
         "conn_id": received.conn_id,
         "kind": report.kind or kind,
-        "state": int(report.state),
+        "delivery_status": int(report.delivery_status),
         "status": report.status,
         "reason": report.reason,
-        **_FLAGS[report.state],
-        "reported": received.at,
-        "touched": now,
+        **_FLAGS[report.delivery_status],
+        "reported_at": received.at,
+        "updated_at": now,
     }
 
 
@@ -297,9 +301,10 @@ _FLAGS = {
 def _raw_upsert(dialect: str) -> Any:
     insert = insert_into(dialect, reports)
     noting = insert.on_conflict_do_update(
-        index_elements=[reports.c.digest], set_={"times": reports.c.times + insert.excluded.times}
+        index_elements=[reports.c.digest],
+        set_={"received_count": reports.c.received_count + insert.excluded.received_count},
     )
-    return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.times)
+    return noting if dialect == "sqlite" else noting.returning(reports.c.digest, reports.c.received_count)
 
 
 @functools.cache

@@ -26,19 +26,19 @@ BATCH_ROWS = 5_000
 """Rows that are deleted in one transaction: the receiver waits for no longer than that."""
 
 _AGES: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
-    (reports, reports.c.received),
-    (deliveries, deliveries.c.touched),
-    (requests, requests.c.noted),
-    (request_counts, request_counts.c.touched),
-    (sends, sends.c.began),
+    (reports, reports.c.received_at),
+    (deliveries, deliveries.c.updated_at),
+    (requests, requests.c.recorded_at),
+    (request_counts, request_counts.c.updated_at),
+    (sends, sends.c.started_at),
     # What DAGs have not been told yet stays, however old.
-    (events, events.c.told),
+    (events, events.c.published_at),
 )
 MIN_RETENTION = timedelta(days=1)
 """What is younger is never pruned by the command."""
 
 _PRUNED = "pruned"
-_LOOKUPS = (lookups, lookups.c.at)
+_LOOKUPS = (lookups, lookups.c.looked_up_at)
 
 
 def prune(database: Database, before: datetime, lookups_before: datetime) -> Iterator[tuple[str, int]]:

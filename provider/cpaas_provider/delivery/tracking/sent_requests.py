@@ -49,7 +49,7 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
     """Note that something is about to be sent; a later try of the same goes on with it."""
     connection.execute(
         insert_for(connection, sends).on_conflict_do_nothing(index_elements=[sends.c.campaign]),
-        [{**asdict(send), "began": datetime.now(UTC)}],
+        [{**asdict(send), "started_at": datetime.now(UTC)}],
     )
 
 
@@ -63,7 +63,7 @@ def record_requests(connection: Connection, campaign: str, conn_id: str, made: S
     now = datetime.now(UTC)
     insert = insert_for(connection, requests)
     known = requests.c.message_id
-    common = {"campaign": campaign, "conn_id": conn_id, "noted": now, "tracked": False}
+    common = {"campaign": campaign, "conn_id": conn_id, "recorded_at": now, "tracked": False}
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[requests.c.conn_id, requests.c.reference],
@@ -89,13 +89,15 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
     """
     now = datetime.now(UTC)
     same = sends.c.expected.is_not_distinct_from(expected)
-    finished = case((same, sends.c.finished))
-    ended = {"expected": expected, "unknown": unknown, "ended": now, "finished": finished}
+    finished = case((same, sends.c.finished_at))
+    ended = {"expected": expected, "unknown": unknown, "ended_at": now, "finished_at": finished}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
     # Who was storing a report of a request while that was noted did not see it.
     columns = select(requests.c.conn_id, requests.c.reference, requests.c.recipients, requests.c.message_id)
     lately: dict[str, list[SentRequest]] = {}
-    for row in connection.execute(columns.where(requests.c.campaign == campaign, requests.c.noted >= now - COMMIT_LAG)):
+    for row in connection.execute(
+        columns.where(requests.c.campaign == campaign, requests.c.recorded_at >= now - COMMIT_LAG)
+    ):
         lately.setdefault(row.conn_id, []).append(SentRequest(*row[1:]))
     for conn_id, made in lately.items():
         _attach_untracked_reports(connection, campaign, conn_id, made, now)
@@ -116,7 +118,7 @@ def _attach_untracked_reports(
         taken = delete(deliveries).where(theirs).returning(deliveries)
         found = [(row, waiting[row["campaign"]]) for row in connection.execute(taken).mappings()]
         rows = merge_rows(
-            {**row, "campaign": campaign, "reference": request.reference, "touched": now}
+            {**row, "campaign": campaign, "reference": request.reference, "updated_at": now}
             for row, request in found
             if row["recipient"] or request.recipients == 1
         )
@@ -146,12 +148,12 @@ def record_recipients(
         "message_id": None,
         "conn_id": conn_id,
         "kind": None,
-        "state": int(DeliveryStatus.IN_FLIGHT),
+        "delivery_status": int(DeliveryStatus.IN_FLIGHT),
         "status": "",
         "reason": None,
         **dict.fromkeys(("delivered", "failed", "clicked"), False),
-        "reported": now,
-        "touched": now,
+        "reported_at": now,
+        "updated_at": now,
     }
     insert = insert_for(connection, deliveries)
     there = list(deliveries.primary_key.columns)
@@ -161,5 +163,5 @@ def record_recipients(
 
 def sending_connections(connection: Connection) -> set[str]:
     """Return the ids of the connections that the newest of what was sent with callbacks went by."""
-    newest = select(sends.c.conn_id).order_by(sends.c.began.desc()).limit(_NEWEST).subquery()
+    newest = select(sends.c.conn_id).order_by(sends.c.started_at.desc()).limit(_NEWEST).subquery()
     return set(connection.execute(select(newest.c.conn_id).distinct()).scalars())

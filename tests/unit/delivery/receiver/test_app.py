@@ -59,7 +59,7 @@ class TestKept:
         answer = send(served, door, raw)
         assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
         (row,) = [row for row in served.stored() if row.body == raw.decode()]
-        assert (row.conn_id, row.door, row.recipient, row.times) == ("shop", door, "2348030000001", 1)
+        assert (row.conn_id, row.source, row.recipient, row.received_count) == ("shop", door, "2348030000001", 1)
 
     def test_a_repeat_changes_nothing_and_is_counted(self, served: Served, door: str) -> None:
         body = {**REPORT, "note": f"repeated at {door}"}

@@ -107,7 +107,7 @@ class TestExpiry:
             old, young = served.callback(self.old(10)), served.callback(self.old(2, "spring-young"))
             assert [served.post(url, failed).status_code for url in (old, young)] == [200, 200]
             with database.engine.begin() as connection:
-                for column in (reports.c.received, deliveries.c.touched):
+                for column in (reports.c.received_at, deliveries.c.updated_at):
                     connection.execute(
                         update(column.table).values({column.name: datetime.now(UTC) - timedelta(days=8)})
                     )

@@ -107,7 +107,7 @@ def test_no_body_makes_it_stumble(database: Database, caplog: pytest.LogCaptureF
         counted = served.counted()
     assert counted["received"] == statuses[200] > 0
     assert min(statuses[415], statuses[422]) > 0
-    assert sum(row.times for row in served.stored()) == statuses[200]
+    assert sum(row.received_count for row in served.stored()) == statuses[200]
     assert [one.message for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 

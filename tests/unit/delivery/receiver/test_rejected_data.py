@@ -74,8 +74,8 @@ async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(
     assert counts(strict) == (20, 0, 0)
     assert outcomes(strict).keys() == {one.report.recipient for one in honest}
     with strict.connect() as connection:
-        rows = connection.execute(text("SELECT body, times FROM cpaas_reports"))
-        stored = {row.body: row.times for row in rows}
+        rows = connection.execute(text("SELECT body, received_count FROM cpaas_reports"))
+        stored = {row.body: row.received_count for row in rows}
     assert len(stored) == 21
     assert stored[guilty.body] == 2
 

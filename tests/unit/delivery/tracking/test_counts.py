@@ -44,7 +44,7 @@ def test_thousands_of_waiters_are_counted_in_few_queries(told: Database) -> None
 def test_whatever_changed_is_found_by_one_query(told: Database) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     with told.engine.begin() as connection:
-        connection.execute(update(deliveries).values(touched=long_ago))
+        connection.execute(update(deliveries).values(updated_at=long_ago))
     save_reports(told, report(UMA, "delivered", token=to(ADA, OBI, UMA)))
     asked = []
     event.listen(told.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))

@@ -214,7 +214,7 @@ class TestInFlight:
         erase(database, ADA)
         with database.connect() as connection:
             row = connection.execute(select(deliveries)).one()
-        assert (row.state, row.status, row.failed) == (DeliveryStatus.UNDELIVERED, "pending", False)
+        assert (row.delivery_status, row.status, row.failed) == (DeliveryStatus.UNDELIVERED, "pending", False)
 
     def test_a_late_report_of_the_same_message_is_counted_once(self, database: Database) -> None:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)

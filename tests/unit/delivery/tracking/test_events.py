@@ -71,7 +71,7 @@ def told(database):
 
 def an_age_passes(database, column=None, by=timedelta(hours=73)):
     """Have everything noted so far be older."""
-    for table, name in ((sends, "began"), (sends, "ended"), (deliveries, "touched")):
+    for table, name in ((sends, "started_at"), (sends, "ended_at"), (deliveries, "updated_at")):
         moment = table.c[name]
         if column not in (None, name):
             continue
@@ -253,7 +253,7 @@ class TestBatches:
         assert [one.campaign for one in found(database)] == ["spring"]
         told(database)
         save_reports(database, report(OBI, "failed", external_ref="cpaas-" + "b" * 24))
-        an_age_passes(database, "touched")
+        an_age_passes(database, "updated_at")
         assert [one.campaign for one in found(database)] == ["cpaas-" + "b" * 24]
 
     def test_tell_at_once_of_a_request_that_is_one_by_itself(self, database):

@@ -106,7 +106,7 @@ class TestTheOneRecipientOfARequest:
         save_reports(database, report(ADA, "rejected", token=ONE))
         with database.connect() as connection:
             assert len(unpublished(connection)) == 1
-            assert connection.execute(select(deliveries.c.failed_in)).scalar_one()
+            assert connection.execute(select(deliveries.c.failed_batch)).scalar_one()
         assert outcomes(database) == {ADA: "undelivered"}
 
 

@@ -44,7 +44,7 @@ class TestWhatIsKept:
         assert save_reports(database, one, one) == [StoreResult.REPEATED, StoreResult.REPEATED]
         assert counts(database) == (1, 0, 0)
         with database.connect() as connection:
-            assert connection.execute(select(reports.c.times)).scalars().all() == [3]
+            assert connection.execute(select(reports.c.received_count)).scalars().all() == [3]
 
     def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
         one = report(ADA, "delivered", token=PACK)

@@ -54,7 +54,7 @@ class TestPruning:
         assert number_of(filled) == [0, 3, 1, 1, 2]
         with filled.engine.begin() as connection:
             connection.execute(
-                update(deliveries).where(deliveries.c.campaign == "spring").values(touched=now - timedelta(days=100))
+                update(deliveries).where(deliveries.c.campaign == "spring").values(updated_at=now - timedelta(days=100))
             )
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
         assert number_of(filled) == [0, 1, 1, 1, 2]
@@ -63,10 +63,18 @@ class TestPruning:
 
     def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
         now = datetime.now(UTC)
-        facts = {"kind": "finished", "batch": 0, "conn_id": "shop", "facts": "{}", "made": now - timedelta(days=200)}
-        told = {"campaign": "told", "told": now - timedelta(days=100)}
+        facts = {
+            "kind": "finished",
+            "batch": 0,
+            "conn_id": "shop",
+            "facts": "{}",
+            "created_at": now - timedelta(days=200),
+        }
+        told = {"campaign": "told", "published_at": now - timedelta(days=100)}
         with filled.engine.begin() as connection:
-            connection.execute(insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "told": None}])
+            connection.execute(
+                insert(events), [{**facts, **told}, {**facts, "campaign": "waits", "published_at": None}]
+            )
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
         with filled.connect() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]

@@ -56,7 +56,7 @@ class TestWhatSendersNote:
         with database.connect() as connection:
             (row,) = connection.execute(select(sends)).all()
         assert (row.campaign, row.task_id, row.expected) == ("spring", "send", 12)
-        assert row.ended >= row.began
+        assert row.ended_at >= row.started_at
 
     def test_a_request_is_noted_once_and_its_id_when_it_is_known(self, database: Database) -> None:
         note(database, SentRequest("pack", 2))

@@ -1,0 +1,15 @@
+"""What Alembic runs: our migrations, on the connection and within the transaction it is given."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from cpaas_provider.database.schema import alembic_version, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=alembic_version.name,
+    render_as_batch=True,
+)
+context.run_migrations()
