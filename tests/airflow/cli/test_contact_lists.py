@@ -12,7 +12,9 @@ import pytest
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.cli.contacts import files
 from cpaas_provider.cli.contacts.checks import ChecksLeft
-from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, find_map, open_map
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import find_map, open_map
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database, open_database
 from tests.airflow.harness.command_line import CommandLine

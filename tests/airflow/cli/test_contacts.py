@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import buckets_of
-from cpaas_provider.contacts.key_map.key_map import (
-    IMPORTING,
-    LEASE,
-    Change,
-    KeyMap,
-    MapEntry,
-    RowState,
-    find_map,
-    open_map,
-)
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap
+from cpaas_provider.contacts.key_map.maps import find_map, open_map
 from cpaas_provider.database.database import Database, open_database
 from tests.airflow.harness.command_line import CommandLine
 

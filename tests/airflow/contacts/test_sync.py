@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cpaas_provider.contacts.key_map.key_map import find_map
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.base_campaign import partitions

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.contacts.key_map.key_map import RowState, find_map
+from cpaas_provider.contacts.key_map.entries import RowState
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from tests.airflow.contacts.test_row_by_key import upsert
 from tests.airflow.contacts.test_sync import CREATE, DELETE, UPDATE, at_once, names, people, sync

@@ -11,7 +11,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete
 
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, find_map
+from cpaas_provider.contacts.key_map.key_map import IMPORTING
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from tests.airflow.contacts.test_sync import CREATE, at_once, names, people, sync
 from tests.airflow.harness.command_line import CommandLine

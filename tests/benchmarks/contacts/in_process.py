@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-from cpaas_provider.contacts.key_map.key_map import Change, MapEntry, open_map
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry
+from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.mapping.rows import RowMapping, parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules, in_step
 from cpaas_provider.contacts.sync.spool import WorkItem

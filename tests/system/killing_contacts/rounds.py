@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from cpaas_provider.contacts.key_map.key_map import RowState, find_map
+from cpaas_provider.contacts.key_map.entries import RowState
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from tests.sandbox import Sandbox, connection_json
 from tests.system.killing.parts import AirflowInParts

@@ -20,7 +20,8 @@ from cpaas_provider.cli.contacts.status import connection_of, opened_database, u
 from cpaas_provider.cli.terminal import aside, confirm, print_lines, say
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
-from cpaas_provider.contacts.key_map.key_map import KeyMap, MapEntry
+from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.resolution import (
     find_by_key,
     find_by_row_number,

@@ -16,8 +16,8 @@ from cpaas_provider.api.counting import counted
 from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
-from cpaas_provider.contacts.key_map.key_map import find_map
 from cpaas_provider.contacts.key_map.map_files import export_map, is_export
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import Database
 from cpaas_provider.sources.csv_file import CsvSource
 

@@ -18,7 +18,8 @@ from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.contacts.key_map import overview
-from cpaas_provider.contacts.key_map.key_map import KeyMap, all_maps, find_map, forget_map
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection

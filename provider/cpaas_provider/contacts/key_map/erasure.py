@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.contacts.key_map.entries import REQUESTED, Change, MapEntry
 from cpaas_provider.contacts.key_map.hashes import column_tag
-from cpaas_provider.contacts.key_map.key_map import REQUESTED, Change, KeyMap, MapEntry, all_maps
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import all_maps
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS, owner_of, released
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database

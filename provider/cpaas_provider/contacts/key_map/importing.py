@@ -18,10 +18,12 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from cpaas_provider.api.counting import counted
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
+from cpaas_provider.contacts.key_map.entries import REQUESTED, Change, MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, REQUESTED, Change, KeyMap, Lease, MapEntry, find_map
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.list_files import Faults, read_list
 from cpaas_provider.contacts.key_map.map_files import Progress, RenewedLease, open_export
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.staging import Staging
 from cpaas_provider.database.batches import batched

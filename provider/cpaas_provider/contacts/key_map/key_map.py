@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import functools
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from cpaas_provider.contacts.errors import (
-    LeaseLostError,
-    LeaseTakenError,
-    MapMismatchError,
-    NoMapError,
-    UnfinishedImportError,
-)
+from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, NoMapError, UnfinishedImportError
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database
@@ -33,8 +26,6 @@ from cpaas_provider.database.schema import contact_leases, contact_map_values, c
 LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""
 
-DEFAULT_MAP = "default"
-
 IMPORTING = "importing"
 """The stored value of a map that holds a part of an import: a sync would create the rows of the rest once more."""
 
@@ -42,80 +33,6 @@ _PAGE = 2_000
 _NO_BUCKETS = (0, 0)
 
 Clock = Callable[[], datetime]
-
-
-class RowState(IntEnum):
-    """Where a row of the list stands, as far as this provider knows."""
-
-    SYNCED = 0
-    CREATING = 1
-    """A creation was requested, and no response is recorded."""
-    UNKNOWN = 2
-    """The outcome of a creation is unknown."""
-    REJECTED = 3
-    """The service rejected the creation; there is no row."""
-    UPDATING = 4
-    """An update was requested, and no response is recorded: the changed cells are not known."""
-    DELETING = 5
-    """A deletion was requested, and no response is recorded."""
-
-
-REQUESTED = frozenset({RowState.CREATING, RowState.UPDATING, RowState.DELETING})
-"""The states of a row that has a request under way, or had one when a try ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class MapEntry:
-    """What the map has for one key.
-
-    :param key_hash: the keyed hash of the key
-    :param row_id: the row of the list; ``None`` where there is none, or its id is not known
-    :param raw_hash: of the source's row as the list has it; ``None`` where the list may have something else
-    :param rejected_hash: of the source's row that the service rejected
-    :param missing_hash: of what was written when the row was gone from the source
-    :param cell_hashes: what the row holds, packed; see ``hashes.CellHashes``
-    :param version: counts the changes of the entry; 0 for one that is not stored yet
-    :param fencing_token: the lease under which a request is under way
-    :param source_row: where the source had the row whose creation was requested
-    :param requested: when that was
-    """
-
-    key_hash: bytes
-    state: RowState = RowState.SYNCED
-    row_id: str | None = None
-    raw_hash: bytes | None = None
-    rejected_hash: bytes | None = None
-    missing_hash: bytes | None = None
-    cell_hashes: bytes | None = None
-    version: int = 0
-    fencing_token: int | None = None
-    source_row: int | None = None
-    requested: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change of the map.
-
-    :param before: the entry as it was read; with version 0 where there was none
-    :param after: the entry as it is to be; ``None`` removes it
-    """
-
-    before: MapEntry
-    after: MapEntry | None
-
-
-@dataclass(frozen=True)
-class MapFacts:
-    """What a map is about."""
-
-    map_id: int
-    conn_id: str
-    name: str
-    base_url: str
-    table_id: str
-    secret: str
-    created: datetime
 
 
 class KeyMap:
@@ -172,7 +89,7 @@ class KeyMap:
         while True:
             further = [] if after is None else [contact_rows.c.key_hash > after]
             with self.database.connect() as connection:
-                page = [_entry(row) for row in connection.execute(query.where(*where, *further))]
+                page = [entry_of(row) for row in connection.execute(query.where(*where, *further))]
             if page:
                 yield page
             if len(page) < size:
@@ -289,7 +206,7 @@ class KeyMap:
         for some in batched(key_hashes):
             query = select(contact_rows).where(self._mine, contact_rows.c.key_hash.in_(some))
             query = query.order_by(contact_rows.c.key_hash).with_for_update() if lock else query
-            found.update((row.key_hash, _entry(row)) for row in connection.execute(query))
+            found.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
         return found
 
     def _value(self, connection: Connection, key: str) -> Any | None:
@@ -316,7 +233,7 @@ class KeyMap:
             elif change.after is None:
                 removed.append(key_hash)
             else:
-                values = _values(replace(change.after, version=change.before.version + 1))
+                values = columns_of(replace(change.after, version=change.before.version + 1))
                 (replaced if current else added).append(values)
         for some in batched(removed):
             connection.execute(delete(contact_rows).where(self._mine, contact_rows.c.key_hash.in_(some)))
@@ -415,108 +332,6 @@ class Lease:
             )
 
 
-def open_map(
-    database: Database,
-    *,
-    conn_id: str,
-    base_url: str,
-    table_id: str,
-    name: str = DEFAULT_MAP,
-    clock: Clock = lambda: datetime.now(UTC),
-) -> KeyMap:
-    """Return the key map of a contact list, made where there is none yet.
-
-    :param conn_id: the connection that leads to the list
-    :param base_url: where it leads now
-    :param table_id: the contact table it leads to
-    :param name: tells several maps of one list apart, such as those of two sources
-    :raises MapMismatchError: when the map belongs to another service or table
-    :raises DatabaseError: when the database cannot be used
-    """
-
-    def work(connection: Connection) -> MapFacts:
-        query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
-        found = connection.execute(query).one_or_none()
-        if found is None:
-            connection.execute(
-                insert(contact_maps).values(
-                    conn_id=conn_id,
-                    name=name,
-                    base_url=base_url,
-                    table_id=table_id,
-                    secret=secrets.token_hex(16),
-                    fencing_token=0,
-                    created=clock(),
-                )
-            )
-            found = connection.execute(query).one()
-        return _facts(found)
-
-    facts = _found(database, conn_id, name) or database.write(work)
-    if (facts.base_url, facts.table_id) != (base_url, table_id):
-        what = "base URL" if facts.base_url != base_url else "contact table"
-        raise MapMismatchError(
-            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Its row ids mean nothing "
-            "there. Nothing was sent. Set map_name to start another map, or remove this one with: airflow cpaas "
-            f"contacts forget-map --conn-id {conn_id} --map {name}"
-        )
-    return KeyMap(database, facts, clock=clock)
-
-
-def find_map(
-    database: Database, *, conn_id: str, name: str = DEFAULT_MAP, clock: Clock = lambda: datetime.now(UTC)
-) -> KeyMap:
-    """Return the key map of a connection.
-
-    :raises NoMapError: when there is none
-    :raises DatabaseError: when the database cannot be read
-    """
-    if (facts := _found(database, conn_id, name)) is None:
-        raise NoMapError(f"Connection {conn_id!r} has no contact map {name!r}.")
-    return KeyMap(database, facts, clock=clock)
-
-
-def all_maps(database: Database, *, clock: Clock = lambda: datetime.now(UTC)) -> list[KeyMap]:
-    """Return all key maps, in the order of connection and name.
-
-    :raises DatabaseError: when the database cannot be read
-    """
-    query = select(contact_maps).order_by(contact_maps.c.conn_id, contact_maps.c.name)
-    with database.connect() as connection:
-        return [KeyMap(database, _facts(row), clock=clock) for row in connection.execute(query)]
-
-
-def forget_map(key_map: KeyMap) -> int:
-    """Remove a map with all its entries, and return how many those were. The contact list keeps its rows.
-
-    :raises LeaseTakenError: when a task works on the list now
-    :raises DatabaseError: when the database cannot be written
-    """
-    lease = key_map.lease("airflow cpaas contacts forget-map", while_importing=True)
-    map_id = key_map.facts.map_id
-
-    def work(connection: Connection) -> int:
-        lease._prove(connection)
-        removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
-        for table in (contact_map_values, contact_leases):
-            connection.execute(delete(table).where(table.c.map_id == map_id))
-        connection.execute(delete(contact_maps).where(contact_maps.c.id == map_id))
-        return removed
-
-    return key_map.database.write(work)
-
-
-def _found(database: Database, conn_id: str, name: str) -> MapFacts | None:
-    query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
-    with database.connect() as connection:
-        found = connection.execute(query).one_or_none()
-    return None if found is None else _facts(found)
-
-
-def _facts(row: Row[Any]) -> MapFacts:
-    return MapFacts(row.id, row.conn_id, row.name, row.base_url, row.table_id, row.secret, row.created)
-
-
 def _raw_hashes(connection: Connection, map_id: int, key_hashes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return keys that are in step, with their raw hashes; for a million of them each step counts."""
     query = _IN_STEP.where(contact_rows.c.map_id == map_id, contact_rows.c.key_hash.in_(key_hashes))
@@ -546,24 +361,3 @@ def _range(first: int, end: int) -> list[Any]:
         return [contact_rows.c.key_hash < b""]
     conditions = [contact_rows.c.key_hash >= first_hash(first)] if first else []
     return [*conditions, contact_rows.c.key_hash < first_hash(end)] if end < BUCKETS else conditions
-
-
-def _entry(row: Row[Any]) -> MapEntry:
-    return MapEntry(
-        key_hash=bytes(row.key_hash),
-        state=RowState(row.state),
-        row_id=row.row_id,
-        # A driver of PostgreSQL gives views of memory.
-        raw_hash=None if row.raw_hash is None else bytes(row.raw_hash),
-        rejected_hash=None if row.rejected_hash is None else bytes(row.rejected_hash),
-        missing_hash=None if row.missing_hash is None else bytes(row.missing_hash),
-        cell_hashes=None if row.cell_hashes is None else bytes(row.cell_hashes),
-        version=row.version,
-        fencing_token=row.fencing_token,
-        source_row=row.source_row,
-        requested=row.requested,
-    )
-
-
-def _values(entry: MapEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in MapEntry.__slots__} | {"state": int(entry.state)}

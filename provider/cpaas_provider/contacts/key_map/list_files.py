@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from cpaas_provider.api.counting import counted
 from cpaas_provider.contacts.errors import MapFileError
+from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
-from cpaas_provider.contacts.key_map.key_map import MapEntry
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.staging import Shared
 from cpaas_provider.contacts.mapping.keys import key_text

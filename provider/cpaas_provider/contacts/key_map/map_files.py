@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from cpaas_provider.contacts.errors import MapFileError
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import KEY_BYTES
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import is_alone, leases_of, owner_of, released, values_of
 from cpaas_provider.sources.files import FileSource
 

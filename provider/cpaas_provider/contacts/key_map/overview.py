@@ -13,8 +13,10 @@ from typing import Any
 
 from sqlalchemy import select
 
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import BUCKETS
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease, MapEntry, RowState, find_map, open_map
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
+from cpaas_provider.contacts.key_map.maps import find_map, open_map
 from cpaas_provider.database.batches import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError

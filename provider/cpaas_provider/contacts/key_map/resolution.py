@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasNotFoundError
 from cpaas_provider.contacts.errors import CannotResolveError
-from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import holders_of, is_unknown, owner_of, released, unknown_creations
 from cpaas_provider.contacts.mapping.keys import key_text

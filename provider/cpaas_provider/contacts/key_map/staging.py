@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from cpaas_provider.contacts.errors import MapFileError
-from cpaas_provider.contacts.key_map.key_map import MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.database.batches import batched
 
 _TABLE = """

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from cpaas_provider.contacts.key_map.entries import REQUESTED, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
-from cpaas_provider.contacts.key_map.key_map import REQUESTED, MapEntry, RowState
 from cpaas_provider.contacts.sync.spool import WorkItem
 
 

@@ -18,7 +18,8 @@ from cpaas_provider.contacts.errors import (
     StoppedError,
     TooManyFailuresError,
 )
-from cpaas_provider.contacts.key_map.key_map import Change, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import (
     Action,
     Decision,

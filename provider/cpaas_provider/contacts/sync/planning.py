@@ -14,8 +14,9 @@ from typing import Any
 from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.errors import TooManyChangesError
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
-from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.mapping.parsing.values import is_blank
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import errors
 from cpaas_provider.contacts.errors import ColumnsChangedError
-from cpaas_provider.contacts.key_map.key_map import MapEntry
+from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.sync.decisions import Action, Decision
 from cpaas_provider.contacts.sync.spool import WorkItem
 

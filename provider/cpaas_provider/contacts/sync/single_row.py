@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.contacts.errors import NotSyncedError, StoppedError, UnknownCreationsError
-from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, Lease, MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_text
 from cpaas_provider.contacts.sync.decisions import (

@@ -23,7 +23,8 @@ from cpaas_provider.contacts.errors import (
     UnknownCreationsError,
 )
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
-from cpaas_provider.contacts.key_map.key_map import DEFAULT_MAP, KeyMap, Lease, open_map
+from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
+from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import ColumnRule, RowMapping

@@ -18,8 +18,9 @@ from cpaas_provider.api.errors import (
 )
 from cpaas_provider.api.models.contacts import ContactTable
 from cpaas_provider.contacts.errors import ContactsError
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes
-from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.sync.comparing import RowComparer
 from cpaas_provider.database.batches import batched

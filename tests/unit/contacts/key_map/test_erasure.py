@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.erasure import ErasedEntries, erase_entries
 from cpaas_provider.contacts.key_map.hashes import CellHashes
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, open_map
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
+from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.mentions import find

@@ -16,17 +16,10 @@ from cpaas_provider.contacts.errors import (
     MapMismatchError,
     UnfinishedImportError,
 )
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows
-from cpaas_provider.contacts.key_map.key_map import (
-    IMPORTING,
-    Change,
-    KeyMap,
-    MapEntry,
-    RowState,
-    all_maps,
-    find_map,
-    open_map,
-)
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
+from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_reader
 from cpaas_provider.database.database import Database

@@ -13,17 +13,10 @@ from cpaas_provider.contacts.errors import (
     MapMismatchError,
     UnfinishedImportError,
 )
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, CellHashes, buckets_of
-from cpaas_provider.contacts.key_map.key_map import (
-    IMPORTING,
-    LEASE,
-    Change,
-    KeyMap,
-    MapEntry,
-    RowState,
-    forget_map,
-    open_map,
-)
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap
+from cpaas_provider.contacts.key_map.maps import forget_map, open_map
 from cpaas_provider.database.database import Database
 
 URL = "https://cpaas.example.com"

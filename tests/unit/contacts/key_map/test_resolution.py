@@ -9,7 +9,9 @@ import pytest
 
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.contacts.errors import CannotResolveError, UnfinishedImportError
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, Change, KeyMap, MapEntry, RowState, open_map
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
+from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.key_map.overview import unknown_creations
 from cpaas_provider.contacts.key_map.resolution import (
     find_by_key,

@@ -23,7 +23,9 @@ from cpaas_provider.contacts.errors import (
     TooManyFailuresError,
     UnknownCreationsError,
 )
-from cpaas_provider.contacts.key_map.key_map import KeyMap, MapEntry, RowState, find_map
+from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.spool import OutcomeLine
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec

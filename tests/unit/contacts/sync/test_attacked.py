@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy
 
 from cpaas_provider.contacts.errors import SpoolError, StoppedError, TooManyChangesError, TooManyFailuresError
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import buckets_of
-from cpaas_provider.contacts.key_map.key_map import Change, MapEntry, RowState, open_map
+from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.planning import Plan, refuse_too_many

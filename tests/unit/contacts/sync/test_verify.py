@@ -12,8 +12,10 @@ import pytest
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError
 from cpaas_provider.api.models.contacts import ContactTable
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
-from cpaas_provider.contacts.key_map.key_map import Change, KeyMap, MapEntry, RowState, open_map
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.sync.comparing import RowComparer
 from cpaas_provider.contacts.sync.verify import TooManyGoneError, Verification, VerifyReport
 from cpaas_provider.database.database import Database

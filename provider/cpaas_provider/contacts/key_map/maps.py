@@ -1,0 +1,119 @@
+"""The key maps of the database: open one, find one, list them, remove one."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from cpaas_provider.contacts.errors import MapMismatchError, NoMapError
+from cpaas_provider.contacts.key_map.entries import MapFacts
+from cpaas_provider.contacts.key_map.key_map import Clock, KeyMap
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
+
+DEFAULT_MAP = "default"
+
+
+def open_map(
+    database: Database,
+    *,
+    conn_id: str,
+    base_url: str,
+    table_id: str,
+    name: str = DEFAULT_MAP,
+    clock: Clock = lambda: datetime.now(UTC),
+) -> KeyMap:
+    """Return the key map of a contact list, made where there is none yet.
+
+    :param conn_id: the connection that leads to the list
+    :param base_url: where it leads now
+    :param table_id: the contact table it leads to
+    :param name: tells several maps of one list apart, such as those of two sources
+    :raises MapMismatchError: when the map belongs to another service or table
+    :raises DatabaseError: when the database cannot be used
+    """
+
+    def work(connection: Connection) -> MapFacts:
+        query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
+        found = connection.execute(query).one_or_none()
+        if found is None:
+            connection.execute(
+                insert(contact_maps).values(
+                    conn_id=conn_id,
+                    name=name,
+                    base_url=base_url,
+                    table_id=table_id,
+                    secret=secrets.token_hex(16),
+                    fencing_token=0,
+                    created=clock(),
+                )
+            )
+            found = connection.execute(query).one()
+        return _facts(found)
+
+    facts = _found(database, conn_id, name) or database.write(work)
+    if (facts.base_url, facts.table_id) != (base_url, table_id):
+        what = "base URL" if facts.base_url != base_url else "contact table"
+        raise MapMismatchError(
+            f"The contact map {name!r} of connection {conn_id!r} was made for another {what}. Its row ids mean nothing "
+            "there. Nothing was sent. Set map_name to start another map, or remove this one with: airflow cpaas "
+            f"contacts forget-map --conn-id {conn_id} --map {name}"
+        )
+    return KeyMap(database, facts, clock=clock)
+
+
+def find_map(
+    database: Database, *, conn_id: str, name: str = DEFAULT_MAP, clock: Clock = lambda: datetime.now(UTC)
+) -> KeyMap:
+    """Return the key map of a connection.
+
+    :raises NoMapError: when there is none
+    :raises DatabaseError: when the database cannot be read
+    """
+    if (facts := _found(database, conn_id, name)) is None:
+        raise NoMapError(f"Connection {conn_id!r} has no contact map {name!r}.")
+    return KeyMap(database, facts, clock=clock)
+
+
+def all_maps(database: Database, *, clock: Clock = lambda: datetime.now(UTC)) -> list[KeyMap]:
+    """Return all key maps, in the order of connection and name.
+
+    :raises DatabaseError: when the database cannot be read
+    """
+    query = select(contact_maps).order_by(contact_maps.c.conn_id, contact_maps.c.name)
+    with database.connect() as connection:
+        return [KeyMap(database, _facts(row), clock=clock) for row in connection.execute(query)]
+
+
+def forget_map(key_map: KeyMap) -> int:
+    """Remove a map with all its entries, and return how many those were. The contact list keeps its rows.
+
+    :raises LeaseTakenError: when a task works on the list now
+    :raises DatabaseError: when the database cannot be written
+    """
+    lease = key_map.lease("airflow cpaas contacts forget-map", while_importing=True)
+    map_id = key_map.facts.map_id
+
+    def work(connection: Connection) -> int:
+        lease._prove(connection)
+        removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
+        for table in (contact_map_values, contact_leases):
+            connection.execute(delete(table).where(table.c.map_id == map_id))
+        connection.execute(delete(contact_maps).where(contact_maps.c.id == map_id))
+        return removed
+
+    return key_map.database.write(work)
+
+
+def _found(database: Database, conn_id: str, name: str) -> MapFacts | None:
+    query = select(contact_maps).where(contact_maps.c.conn_id == conn_id, contact_maps.c.name == name)
+    with database.connect() as connection:
+        found = connection.execute(query).one_or_none()
+    return None if found is None else _facts(found)
+
+
+def _facts(row: Row[Any]) -> MapFacts:
+    return MapFacts(row.id, row.conn_id, row.name, row.base_url, row.table_id, row.secret, row.created)
