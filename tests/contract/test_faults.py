@@ -20,7 +20,7 @@ from cpaas_provider.api import (
     CpaasUnavailableError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sandbox.faults.rules import KINDS
+from cpaas_provider.sandbox.faults.kinds import KINDS
 from tests.contract.speaking import OPERATIONS, SENDER, Operation, Speaker
 
 BY_NAME = {one.name: one for one in OPERATIONS}

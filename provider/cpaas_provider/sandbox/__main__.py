@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from cpaas_provider.sandbox.core.account import MAX_MONEY
 from cpaas_provider.sandbox.core.context import Options
@@ -25,26 +27,24 @@ _WEBHOOK: dict[str, tuple[str, str | None]] = {
 }
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535, 0 picks a free one")
-    return int(text)
+def _reader(kind: Any, sentence: str) -> Callable[[str], Any]:
+    """Return what reads an option's text as a type, and says what it must be."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    def read(text: str) -> Any:
+        try:
+            return adapter.validate_strings(text)
+        except ValidationError:
+            raise argparse.ArgumentTypeError(sentence) from None
+
+    return read
 
 
-def _key(text: str) -> str:
-    if not text.isascii() or not text.isprintable() or not text.strip() or text != text.strip():
-        raise argparse.ArgumentTypeError("must be printable ASCII without spaces around it")
-    return text
-
-
-def _balance(text: str) -> float:
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount <= MAX_MONEY:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an amount: 0 to {MAX_MONEY:.0f}")
-    return amount
+_port = _reader(Annotated[int, Field(ge=0, le=65535)], "not a port: 0 to 65535, 0 picks a free one")
+_key = _reader(
+    Annotated[str, Field(pattern="^[!-~]([ -~]*[!-~])?$")], "must be printable ASCII without spaces around it"
+)
+_balance = _reader(Annotated[float, Field(ge=0, le=MAX_MONEY)], f"not an amount: 0 to {MAX_MONEY:.0f}")
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -11,8 +11,8 @@ from cpaas_provider.sandbox.control.app import control_app
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
-from cpaas_provider.sandbox.faults import effects
-from cpaas_provider.sandbox.faults.rules import KINDS, Rule, Stage
+from cpaas_provider.sandbox.faults.kinds import Stage
+from cpaas_provider.sandbox.faults.rules import Rule
 from cpaas_provider.sandbox.page import serve_page
 from cpaas_provider.sandbox.reports.dispatcher import Dispatcher
 from cpaas_provider.sandbox.service.http import Answer, DisconnectedError, Message, Receive, Scope, Send, Wire
@@ -106,18 +106,18 @@ class App:
         delays, fault = sandbox.faults.choose(name)
         for delay in delays:
             sandbox.counters.add("faults.latency")
-            await wire.pause(delay.params["ms"] / 1000)
+            await delay.effect.show(wire, delay.params, Answer(200), "")
         if wire.cut_off.is_set() and not sandbox.closing.is_set():
             # Reset meanwhile: whoever looks now must not see what was asked before.
             await wire.drop()
             return
-        if fault is not None and KINDS[fault.kind].stage is Stage.BEFORE:
+        if fault is not None and fault.effect.stage is Stage.BEFORE:
             sandbox.counters.add(f"requests.{name}", f"rejected.{name}", f"faults.{fault.kind}")
-            await effects.BEFORE[fault.kind](wire, fault.params)
+            await fault.effect.show(wire, fault.params, Answer(200), "")
             return
         answer, accepted = self._process(wire, operation, ids, raw, fault)
         if fault is not None and accepted:
-            await effects.AFTER[fault.kind](wire, fault.params, answer, operation.result)
+            await fault.effect.show(wire, fault.params, answer, operation.result)
         else:
             await wire.answer(answer)
 

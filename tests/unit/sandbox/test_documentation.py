@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.sandbox.core.settings import SETTINGS
-from cpaas_provider.sandbox.faults.rules import KINDS
+from cpaas_provider.sandbox.faults.kinds import KINDS, Stage
 
 DOC = (Path(__file__).parents[3] / "docs" / "getting-started" / "sandbox.md").read_text(encoding="utf-8")
 
@@ -26,6 +26,13 @@ def test_every_fault_is_documented() -> None:
 
 def test_every_setting_is_documented() -> None:
     assert table_names("### Settings") == set(SETTINGS)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"cut_before", "cut_after"}))
+def test_every_fault_says_when_it_occurs(kind: str) -> None:
+    row = next(line for line in DOC.splitlines() if line.startswith("|") and f"`{kind}`" in line)
+    stated = next((stage for stage in Stage if f"| {stage.value}: " in row), Stage.DELAY)
+    assert stated is KINDS[kind].stage
 
 
 @pytest.mark.parametrize("kind", KINDS)

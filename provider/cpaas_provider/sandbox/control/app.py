@@ -6,9 +6,9 @@ It asks for no key.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
@@ -24,8 +24,10 @@ from cpaas_provider.sandbox.control.reports import add_reporting
 from cpaas_provider.sandbox.core import state
 from cpaas_provider.sandbox.core.account import to_amount
 from cpaas_provider.sandbox.core.context import Sandbox
-from cpaas_provider.sandbox.core.validation import one_of
-from cpaas_provider.sandbox.faults.rules import KINDS, MAX_RULES, Rule
+from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
+from cpaas_provider.sandbox.core.validation import field_errors, one_of
+from cpaas_provider.sandbox.faults.kinds import KINDS
+from cpaas_provider.sandbox.faults.rules import MAX_RULES, Rule
 from cpaas_provider.sandbox.service.handlers import contacts
 from cpaas_provider.sandbox.service.http import dump
 from cpaas_provider.sandbox.service.operations import NAMES
@@ -52,45 +54,34 @@ class Scene(BaseModel):
     settings: dict[str, Any] = {}
 
 
-def _version() -> str:
-    try:
-        return version("airflow-provider-cpaas")
-    except PackageNotFoundError:
-        return "0"
+_VERSION = version("airflow-provider-cpaas")
 
 
-def _refusal(status: int, problems: list[dict[str, str]]) -> JSONResponse:
-    message = "; ".join(f"{one['field']}: {one['message']}" if one["field"] else one["message"] for one in problems)
-    return JSONResponse({"status": status, "message": message, "errors": problems}, status)
+def _refusal(status: int, *errors: FieldError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    message = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in errors)
+    return JSONResponse(ServiceError(status, message, errors).body(), status, headers)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    problems = error.errors() if isinstance(error, RequestValidationError) else []
-    shown = []
-    for one in problems:
-        field = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
-        shown.append(
-            {"field": field, "message": str(one["msg"]).removeprefix("Value error, "), "type": str(one["type"])}
-        )
-    return _refusal(400, shown)
+    details = error.errors() if isinstance(error, RequestValidationError) else []
+    inner = [one | {"loc": [part for part in one["loc"] if part not in ("body", "query", "path")]} for one in details]
+    return _refusal(400, *field_errors(inner, ""))
 
 
 async def _wrong_value(request: Request, error: Exception) -> JSONResponse:
-    return _refusal(400, [{"field": "", "message": str(error), "type": "value_error"}])
+    return _refusal(400, FieldError("", str(error), "value_error"))
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
-    answer = _refusal(error.status_code, [{"field": "", "message": str(error.detail), "type": "http"}])
-    answer.headers.update(error.headers or {})
-    return answer
+    return _refusal(error.status_code, FieldError("", str(error.detail), "http"), headers=error.headers)
 
 
 def control_app(sandbox: Sandbox) -> FastAPI:
     """Return the control API over a sandbox's state, with its own document at /_control/openapi.json."""
     app = FastAPI(
         title="Sandbox control",
-        version=_version(),
+        version=_VERSION,
         openapi_url="/_control/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -105,12 +96,8 @@ def control_app(sandbox: Sandbox) -> FastAPI:
         response.headers["cache-control"] = "no-store"
         return response
 
-    _watching(app, sandbox)
-    _faults(app, sandbox)
-    _scene(app, sandbox)
-    add_setting_up(app, sandbox)
-    add_time_and_money(app, sandbox)
-    add_reporting(app, sandbox)
+    for add in (_watching, _faults, _scene, add_setting_up, add_time_and_money, add_reporting):
+        add(app, sandbox)
     return app
 
 
@@ -122,13 +109,6 @@ def _unless_known(request: Request, body: dict[str, Any]) -> Response:
     return Response(None if known else raw, 304 if known else 200, {"etag": tag}, "application/json")
 
 
-def counters(sandbox: Sandbox) -> dict[str, Any]:
-    """Return what was really accepted, and the money."""
-    account = sandbox.account
-    money = {"charged": to_amount(account.charged), "balance": to_amount(account.balance)}
-    return sandbox.counters.snapshot(sandbox.clock.now()) | money
-
-
 def _watching(app: FastAPI, sandbox: Sandbox) -> None:
     """Add what only looks."""
 
@@ -136,7 +116,7 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
     async def health() -> dict[str, Any]:
         return {
             "status": "ok",
-            "version": _version(),
+            "version": _VERSION,
             "database": sandbox.options.database or "memory",
             "uptime_seconds": round(time.monotonic() - sandbox.started, 3),
             "clock": sandbox.clock.as_json(),
@@ -144,7 +124,8 @@ def _watching(app: FastAPI, sandbox: Sandbox) -> None:
 
     @app.get("/_control/counters")
     async def get_counters(request: Request) -> Response:
-        return _unless_known(request, counters(sandbox))
+        money = {"charged": to_amount(sandbox.account.charged), "balance": to_amount(sandbox.account.balance)}
+        return _unless_known(request, sandbox.counters.snapshot(sandbox.clock.now()) | money)
 
     @app.get("/_control/table")
     async def get_table() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import Body, FastAPI
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from cpaas_provider.sandbox import scheduler
@@ -36,18 +36,6 @@ class ClockChange(_Strict):
     now: dt.datetime | None = None
     frozen: bool | None = None
     real: bool = False
-
-
-class Advance(_Strict):
-    """Let time pass."""
-
-    seconds: Annotated[FiniteFloat, Field(ge=-1e9, le=1e9)]
-
-
-class Balance(_Strict):
-    """The money there is."""
-
-    balance: Money
 
 
 def add_setting_up(app: FastAPI, sandbox: Sandbox) -> None:
@@ -98,13 +86,13 @@ def add_time_and_money(app: FastAPI, sandbox: Sandbox) -> None:
         return _time_moved(sandbox)
 
     @app.post("/_control/clock/advance")
-    async def advance(advance: Advance) -> dict[str, Any]:
-        sandbox.clock.advance(advance.seconds)
+    async def advance(seconds: Annotated[FiniteFloat, Body(embed=True, ge=-1e9, le=1e9)]) -> dict[str, Any]:
+        sandbox.clock.advance(seconds)
         return _time_moved(sandbox)
 
     @app.put("/_control/balance")
-    async def put_balance(balance: Balance) -> dict[str, Any]:
-        sandbox.account.set_balance(balance.balance)
+    async def put_balance(balance: Annotated[Money, Body(embed=True)]) -> dict[str, Any]:
+        sandbox.account.set_balance(balance)
         return {"balance": to_amount(sandbox.account.balance)}
 
     @app.get("/_control/prices")

@@ -49,14 +49,13 @@ class _Selection:
     """The recipients of one kind, narrowed by what was asked for."""
 
     def __init__(self, sandbox: Sandbox, kind: str, recipient: str | None, external_ref: str | None) -> None:
+        message, one = ("a", "a") if kind == "airtime" else ("m", "d")
+        given = {f"{one}.recipient": recipient, f"{message}.external_ref": external_ref}
+        narrowed = {column: value for column, value in given.items() if value is not None}
         self._database = sandbox.database
         self._sql = _OF_AIRTIME if kind == "airtime" else _OF_MESSAGES
-        self._values: list[Any] = [kind]
-        table, owner = ("a", "a") if kind == "airtime" else ("d", "m")
-        for column, value in ((f"{table}.recipient", recipient), (f"{owner}.external_ref", external_ref)):
-            if value is not None:
-                self._sql += f" AND {column} = ?"
-                self._values.append(value)
+        self._sql += "".join(f" AND {column} = ?" for column in narrowed)
+        self._values = [kind, *narrowed.values()]
 
     def counts(self) -> dict[str, int]:
         sql = f"SELECT outcome, count(*) AS n FROM ({self._sql}) GROUP BY outcome"  # noqa: S608 - text of ours

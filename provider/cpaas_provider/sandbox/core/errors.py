@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -14,10 +14,6 @@ class FieldError:
     field: str
     message: str
     type: str
-
-    def as_json(self) -> dict[str, str]:
-        """Return the item as it goes on the wire."""
-        return {"field": self.field, "message": self.message, "type": self.type}
 
 
 @dataclass
@@ -31,11 +27,8 @@ class ServiceError(Exception):
 
     def body(self, status: int | None = None) -> dict[str, Any]:
         """Return the documented error body; ``status`` overrides the number it carries."""
-        return {
-            "status": self.status if status is None else status,
-            "message": self.message,
-            "errors": [error.as_json() for error in self.errors],
-        }
+        errors = [asdict(error) for error in self.errors]
+        return {"status": self.status if status is None else status, "message": self.message, "errors": errors}
 
 
 def invalid(errors: Sequence[FieldError]) -> ServiceError:

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cpaas_provider.sandbox.core.database import Database
-from cpaas_provider.sandbox.core.hosts import is_loopback
-from cpaas_provider.sandbox.core.validation import URL, in_words
+from cpaas_provider.sandbox.core.validation import URL, Written, in_words, is_loopback
 
 _MASK = "********"
 _DAY = 86_400
-_OWN_HEADERS = ("host", "connection", "user-agent", "expect", "upgrade", "te")
 
 
-def _check_marks(value: str) -> str:
-    if value.count("name") != 1 or not value.replace("name", "", 1).strip():
-        raise ValueError("must be the word name between marks, such as {name}")
-    if not all(value.split("name")) or len(value) > 20:
-        raise ValueError("must have a mark before and after the word name, at most 20 characters in all")
-    return value
-
-
-def _check_url(value: str) -> str:
-    if value and not re.fullmatch(URL, value):
-        raise ValueError("must be an absolute http or https URL, or empty for none")
-    return value
-
-
-def _check_secret(value: str) -> str:
-    if value and not re.fullmatch("[!-~]{8,200}", value):
-        raise ValueError("must be 8 to 200 printable ASCII characters without spaces, or empty for none")
-    if value and not value.strip("*"):
-        raise ValueError("must be the secret itself, not its mask of asterisks")
-    return value
-
-
-def _check_header(value: str) -> str:
-    if not re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,63}", value):
-        raise ValueError("must be a header's name: a letter, then letters, digits and dashes, at most 64 in all")
-    if value.lower() in _OWN_HEADERS or value.lower().startswith(("content-", "transfer-")):
-        raise ValueError("must be a header without another meaning")
-    return value
-
+_MARKS = Written(
+    r"(?=.{6,20}$)(?!.*name.*name)(?!\s*name\s*$).+name.+",
+    "must be the word name between marks, such as {name}, at most 20 characters in all",
+    "{name}",
+)
+_URL = Written(f"(?:{URL})?", "must be an absolute http or https URL, or empty for none", "http://127.0.0.1:8086/hook")
+_SECRET = Written(
+    r"(?:(?!\**$)[!-~]{8,200})?",
+    "must be 8 to 200 printable ASCII characters without spaces, not its mask of asterisks, or empty for none",
+    "whsec_of_the_sandbox",
+)
+_HEADER = Written(
+    r"(?i:(?!(?:host|connection|user-agent|expect|upgrade|te)$|content-|transfer-))[A-Za-z][A-Za-z0-9-]{0,63}",
+    "must be a header's name without another meaning: a letter, then letters, digits and dashes, at most 64 in all",
+    "X-Signature",
+)
 
 Seconds = Annotated[float, Field(ge=0, le=_DAY)]
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -77,7 +61,7 @@ class Settings(BaseModel):
     """a request rejected for some recipients names them in errors"""
     refused_recipients: Literal["reject", "leave_out"] = "reject"
     """a request with a refused recipient is rejected, or accepted for the others with errors beside the record"""
-    placeholder_format: Annotated[str, AfterValidator(_check_marks)] = "{name}"
+    placeholder_format: Annotated[str, _MARKS] = "{name}"
     """notation of a placeholder, with the word name in it"""
     max_recipients: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """maximum recipients in one request"""
@@ -89,13 +73,13 @@ class Settings(BaseModel):
     """seconds from the creation of a purchase until it is final"""
     callback_shape: Literal["status", "status_object", "event", "event_data"] = "status"
     """form of the reports to a request's callback"""
-    webhook_url: Annotated[str, AfterValidator(_check_url)] = ""
+    webhook_url: Annotated[str, _URL] = ""
     """the account's webhook, which gets every final report; empty: none"""
-    webhook_secret: Annotated[str, AfterValidator(_check_secret)] = ""
+    webhook_secret: Annotated[str, _SECRET] = ""
     """secret that signs reports to the webhook"""
     webhook_shape: Literal["event", "event_data"] = "event"
     """form of the reports to the webhook"""
-    signature_header: Annotated[str, AfterValidator(_check_header)] = "X-Signature"
+    signature_header: Annotated[str, _HEADER] = "X-Signature"
     """header that carries the webhook's signature"""
     report_delay_seconds: Seconds = 0.0
     """delay of final reports, in seconds"""

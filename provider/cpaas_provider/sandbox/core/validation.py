@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -61,6 +63,15 @@ Msisdn = Annotated[
 ]
 EmailAddress = Annotated[str, Written(EMAIL, "must be an email address", "ada@example.com")]
 WebAddress = Annotated[str, Written(URL, "must be an absolute http or https URL", "http://127.0.0.1:8086/reports")]
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL's host is this machine itself, by name or address; no name is resolved."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def one_of(names: Iterable[str]) -> AfterValidator:

@@ -1,127 +1,18 @@
-"""Faults to inject: what can go wrong, when it does, and with what figures; ``effects`` shows it on the wire."""
+"""The rules by which faults occur: in which operation, after how many requests, how often and how many times."""
 
 from __future__ import annotations
 
-import enum
 import random
 import uuid
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    PrivateAttr,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PrivateAttr, model_validator
 
-from cpaas_provider.sandbox.core.validation import in_words, one_of
+from cpaas_provider.sandbox.core.validation import one_of
+from cpaas_provider.sandbox.faults.kinds import KINDS, Kind, Stage
 
 MAX_RULES = 200
-
-OddForm = Literal[
-    "empty_errors",  # the record beside an empty list of errors
-    "queued",  # an envelope of another type than success
-    "status_beside",  # an envelope that names a failure's status, with the record in it
-    "status_alone",  # a body that names a failure's status, without the record
-    "message",  # a message and nothing else
-    "redirect",  # 302
-]
-_Text = Annotated[str, Field(min_length=1, max_length=2000, pattern="^[ -~]+$")]
-_Status = Annotated[int, Field(ge=100, le=599)]
-_RetryAfter = Annotated[float, Field(ge=0, le=86_400)] | None
-_RetryFormat = Literal["seconds", "http-date"]
-_How = Literal["reset", "close"]
-_Gateway = Literal[502, 504]
-
-
-class Stage(enum.Enum):
-    """Where in a request's life a fault occurs."""
-
-    DELAY = "delay"  # the request is served, late
-    BEFORE = "before"  # nothing is accepted
-    AFTER = "after"  # accepted, stored, charged and counted; then the answer goes wrong
-
-
-class Kind:
-    """One way to go wrong, with its parameters: type and default of each."""
-
-    def __init__(self, stage: Stage, means: str, **params: Any) -> None:
-        self.stage = stage
-        self.means = means
-        self.params = {name: default for name, (_, default) in params.items()}
-        self._model = create_model("Params", __config__=ConfigDict(extra="forbid", strict=True), **params)
-
-    def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return all parameters, defaults filled in; raise ValueError naming every one that is wrong."""
-        try:
-            params: dict[str, Any] = self._model.model_validate(given).model_dump()
-        except ValidationError as error:
-            raise ValueError(in_words(error.errors(include_url=False, include_input=False))) from None
-        return params
-
-
-KINDS: dict[str, Kind] = {
-    "latency": Kind(Stage.DELAY, "the response is late", ms=(Annotated[float, Field(ge=0, le=120_000)], 1000)),
-    "rate_limit": Kind(
-        Stage.BEFORE, "429 with Retry-After", retry_after=(_RetryAfter, 1), format=(_RetryFormat, "seconds")
-    ),
-    "unavailable": Kind(
-        Stage.BEFORE,
-        "503, with Retry-After if given",
-        retry_after=(_RetryAfter, None),
-        format=(_RetryFormat, "seconds"),
-    ),
-    "error_500": Kind(Stage.BEFORE, "500; nothing accepted"),
-    "bad_gateway": Kind(Stage.BEFORE, "a proxy's HTML error page; nothing accepted", status=(_Gateway, 502)),
-    "unauthorized": Kind(Stage.BEFORE, "401 although the key is right"),
-    "redirect": Kind(
-        Stage.BEFORE,
-        "a redirect; nothing accepted",
-        status=(Literal[301, 302, 303, 307, 308], 307),
-        location=(_Text, "http://127.0.0.1:9/elsewhere"),
-    ),
-    "error_under_200": Kind(
-        Stage.BEFORE, "the documented error body with HTTP 200; nothing accepted", body_status=(_Status, 200)
-    ),
-    "reject": Kind(
-        Stage.BEFORE,
-        "a 4xx with a message of your choice; nothing accepted",
-        status=(Literal[400, 402, 409, 422], 400),
-        message=(_Text, "Insufficient balance"),
-    ),
-    "cut_before": Kind(Stage.BEFORE, "the connection is dropped; nothing accepted", how=(_How, "reset")),
-    "cut_after": Kind(Stage.AFTER, "accepted, then the connection is dropped without a byte", how=(_How, "reset")),
-    "error_500_after": Kind(Stage.AFTER, "accepted, then 500"),
-    "bad_gateway_after": Kind(Stage.AFTER, "accepted, then a proxy's HTML error page", status=(_Gateway, 504)),
-    "stall_body": Kind(
-        Stage.AFTER,
-        "accepted; headers and part of the body, then silence",
-        seconds=(Annotated[float, Field(ge=0, le=300)], 30),
-    ),
-    "slow_drip": Kind(
-        Stage.AFTER, "accepted; the body byte by byte", seconds=(Annotated[float, Field(ge=0, le=120)], 5)
-    ),
-    "broken_json": Kind(Stage.AFTER, "accepted; 200 with truncated JSON"),
-    "no_charge": Kind(
-        Stage.AFTER,
-        "accepted; 200 without the charge, or also without the balance",
-        balance=(Literal["keep", "drop"], "keep"),
-    ),
-    "missing_field": Kind(Stage.AFTER, "accepted; 200 without a required field", field=(_Text | None, None)),
-    "unknown_enum": Kind(Stage.AFTER, "accepted; 200 with a value that no enumeration has", value=(_Text, "quantum")),
-    "extra_fields": Kind(Stage.AFTER, "accepted; 200 with fields that the interface document does not have"),
-    "odd_answer": Kind(
-        Stage.AFTER,
-        "accepted; a response that resembles a failure",
-        form=(OddForm, "empty_errors"),
-        body_status=(_Status, 500),
-    ),
-}
 
 
 class Rule(BaseModel):
@@ -144,7 +35,7 @@ class Rule(BaseModel):
 
     @model_validator(mode="after")
     def _read_params(self) -> Self:
-        self.params = KINDS[self.kind].read(self.params | (self.model_extra or {}))
+        self.params = self.effect.read(self.params | (self.model_extra or {}))
         self._random = random.Random(self.seed)  # noqa: S311 - for repeatable tests, not for secrets
         return self
 
@@ -152,6 +43,11 @@ class Rule(BaseModel):
     def id(self) -> str:
         """What the rule is deleted by."""
         return self._id
+
+    @property
+    def effect(self) -> Kind:
+        """What goes wrong."""
+        return KINDS[self.kind]
 
     @property
     def spent(self) -> bool:
@@ -212,7 +108,7 @@ class Faults:
         for rule in self.rules:
             if not rule.matches(operation):
                 continue
-            if KINDS[rule.kind].stage is not Stage.DELAY:
+            if rule.effect.stage is not Stage.DELAY:
                 return delays, rule
             delays.append(rule)
         return delays, None

@@ -16,7 +16,7 @@ import httpx
 
 from cpaas_provider.sandbox.core.context import Sandbox
 from cpaas_provider.sandbox.core.database import Row
-from cpaas_provider.sandbox.core.hosts import is_loopback
+from cpaas_provider.sandbox.core.validation import is_loopback
 from cpaas_provider.sandbox.reports.schedule import repeat
 
 ACKNOWLEDGING = (200, 201, 202)

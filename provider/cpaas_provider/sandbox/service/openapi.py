@@ -84,7 +84,7 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     """Return every answer an operation may give, faults of a healthy service included."""
     responses = _success(sandbox, operation)
-    takes_input = operation.has_body or operation.query is not None
+    takes_input = operation.body is not None or operation.query is not None
     if takes_input:
         responses["400"] = error_response("Fields that are missing or not valid, all of them named")
     responses["401"] = error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE})
@@ -93,7 +93,7 @@ def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     if operation.by_id or operation.name == "verify_otp":
         responses["404"] = error_response("No such thing, or a code that does not verify")
     responses["413"] = error_response("Body too large")
-    if operation.has_body:
+    if operation.body is not None:
         responses["415"] = error_response("Content-Type is not application/json")
     responses["429"] = error_response("Too many requests", **{"Retry-After": _RETRY_AFTER})
     responses["503"] = error_response("Unavailable for now", **{"Retry-After": _RETRY_AFTER})
@@ -124,17 +124,12 @@ def _described(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
         "parameters": _parameters(operation),
         "responses": _responses(sandbox, operation),
     }
-    if operation.has_body:
+    if operation.body is not None:
         content = {"application/json": {"schema": ref(_component(operation))}}
         described["requestBody"] = {"required": True, "content": content}
     if operation.deprecated:
         described["deprecated"] = True
     return described
-
-
-def _alias(operation: Operation, described: dict[str, Any]) -> dict[str, Any]:
-    description = f"The same as {operation.path}"
-    return described | {"operationId": f"{operation.name}_alias", "description": description}
 
 
 def document(service: Service) -> dict[str, Any]:
@@ -146,8 +141,9 @@ def document(service: Service) -> dict[str, Any]:
         described = _described(sandbox, operation)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
         if operation.alias:
-            paths.setdefault(operation.alias, {})[operation.method.lower()] = _alias(operation, described)
-        if operation.has_body:
+            alias = {"operationId": f"{operation.name}_alias", "description": f"The same as {operation.path}"}
+            paths.setdefault(operation.alias, {})[operation.method.lower()] = described | alias
+        if operation.body is not None:
             schemas |= _body(service, operation)
     scheme = _SECURITY["raw" if sandbox.settings.auth_scheme == "raw" else "bearer"]
     return {

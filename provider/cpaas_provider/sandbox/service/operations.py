@@ -28,9 +28,8 @@ class Operation:
     handler: Handler
     result: str
     body: Any = None
+    """Type of the body, or ``row_body``, which makes it of the present columns."""
     query: Any = None
-    row: bool = False
-    """Whether the body is a row of the contact table, of which the type follows the present columns."""
     texts: str | None = None
     """The channel of the templates that may be named in place of content."""
     spends: bool = False
@@ -43,11 +42,6 @@ class Operation:
     def by_id(self) -> bool:
         """Whether the path names one resource."""
         return "{" in self.path
-
-    @property
-    def has_body(self) -> bool:
-        """Whether the request carries a body."""
-        return self.row or self.body is not None
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -89,11 +83,11 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "create_contact_row", "POST", "/lists/contact/rows", "4.11", "Create a contact row", contacts.create_row,
-        "RowAndTable", row=True,
+        "RowAndTable", body=requests.row_body,
     ),
     Operation(
         "update_contact_row", "PATCH", "/lists/contact/rows/{row_id}", "4.12", "Update a contact row",
-        contacts.update_row, "RowAndTable", row=True,
+        contacts.update_row, "RowAndTable", body=requests.row_body,
     ),
     Operation(
         "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", "4.13", "Delete a contact row",

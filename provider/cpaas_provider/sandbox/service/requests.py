@@ -31,22 +31,19 @@ Channel = Literal["sms", "whatsapp"]
 Callback = Annotated[WebAddress, Field(description="URL that receives delivery reports")]
 Reference = Annotated[str, Field(max_length=500, description="The caller's own reference", examples=["order-1001"])]
 Content = Annotated[
-    str,
-    Field(min_length=1, description="Message text; required where no template_id is given", examples=["Hello {name}"]),
+    str, Field(min_length=1, description="Text; required where no template_id is given", examples=["Hello {name}"])
 ]
-TemplateId = Annotated[
-    str, Field(description="Template whose text is sent; required where no content is given", examples=["tpl_welcome"])
-]
+TemplateId = Annotated[str, Field(description="Template to send; required where no content is given")]
 
 
-def _listed(item: str, plural: str, example: str) -> Written:
-    return Written(f"{item}(?:, ?{item})*", f"must be {plural}, separated by commas", example)
-
-
-_NUMBERS = _listed(
-    MSISDN, "numbers in international format, 7 to 15 digits without plus sign", "2348030000001,2348030000002"
+_NUMBERS = Written(
+    f"{MSISDN}(?:, ?{MSISDN})*",
+    "must be numbers in international format, 7 to 15 digits without plus sign, separated by commas",
+    "2348030000001,2348030000002",
 )
-_ADDRESSES = _listed(EMAIL, "email addresses", "ada@example.com,bayo@example.com")
+_ADDRESSES = Written(
+    f"{EMAIL}(?:, ?{EMAIL})*", "must be email addresses separated by commas", "ada@example.com,bayo@example.com"
+)
 _SENDER = Written(
     "[0-9]{1,15}|[A-Za-z0-9][A-Za-z0-9 ._&-]{0,10}", "must be a number, or at most 11 letters and digits", "Acme"
 )
@@ -87,22 +84,14 @@ class SendEmail(TypedDict):
 class SendSms(TypedDict):
     """Body of POST /sms/send."""
 
-    channel: NotRequired[
-        Annotated[Channel, Field(description="How the message travels", json_schema_extra={"default": "sms"})]
-    ]
-    recipients: Annotated[
-        str, _NUMBERS, Field(description="Comma-separated list of numbers, international format without plus sign")
-    ]
-    sender_id: Annotated[
-        str, _SENDER, Field(description="Sender ID: a number, or at most 11 characters when alphanumeric")
-    ]
+    channel: NotRequired[Annotated[Channel, Field(description="How the message travels; sms by default")]]
+    recipients: Annotated[str, _NUMBERS, Field(description="Comma-separated list of numbers without plus sign")]
+    sender_id: Annotated[str, _SENDER, Field(description="A number, or at most 11 alphanumeric characters")]
     content: NotRequired[Content]
     template_id: NotRequired[TemplateId]
     personalisation: NotRequired[list[Personalisation]]
     external_ref: NotRequired[Reference]
-    is_trackable: NotRequired[
-        Annotated[bool, Field(description="Whether links are tracked", json_schema_extra={"default": False})]
-    ]
+    is_trackable: NotRequired[Annotated[bool, Field(description="Whether links are tracked; false by default")]]
     callback: NotRequired[Callback]
 
 
@@ -116,18 +105,10 @@ class RequestOtp(TypedDict):
 
     recipient: Annotated[Msisdn, Field(description="Recipient number")]
     length: NotRequired[
-        Annotated[
-            int,
-            Field(ge=4, le=8, description="Digits of the code", json_schema_extra={"default": 4}),
-            BeforeValidator(_whole),
-        ]
+        Annotated[int, Field(ge=4, le=8, description="Digits of the code; 4 by default"), BeforeValidator(_whole)]
     ]
-    expires_in: NotRequired[
-        Annotated[float, Field(ge=1, le=60, description="Minutes", json_schema_extra={"default": 15})]
-    ]
-    token: NotRequired[
-        Annotated[str, Field(min_length=1, max_length=64, description="The code itself; generated where omitted")]
-    ]
+    expires_in: NotRequired[Annotated[float, Field(ge=1, le=60, description="Minutes; 15 by default")]]
+    token: NotRequired[Annotated[str, Field(min_length=1, max_length=64, description="The code; generated if omitted")]]
     channel: NotRequired[Annotated[Channel, Field(description="How the code travels")]]
 
 

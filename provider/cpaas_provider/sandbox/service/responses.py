@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from cpaas_provider.sandbox.service.handlers.otp import STATUS
@@ -12,12 +13,16 @@ _NUMBER: Schema = {"type": "number"}
 _WHOLE: Schema = {"type": "integer"}
 _FLAG: Schema = {"type": "boolean"}
 _MOMENT: Schema = {"type": "string", "format": "date-time"}
-_DATES: dict[str, Schema] = {"created_datetime": _MOMENT, "updated_datetime": _MOMENT}
+_UPDATED: dict[str, Schema] = {"updated_datetime": _MOMENT}
 _REFERENCES: dict[str, Schema] = {"external_ref": _TEXT, "callback": _TEXT}
 
 
-def _object(required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "required": required.split(), "properties": properties}
+def _one_of(values: Iterable[Any], kind: str = "string") -> Schema:
+    return {"type": kind, "enum": list(values)}
+
+
+def _object(optional: dict[str, Schema] | None = None, /, **required: Schema) -> Schema:
+    return {"type": "object", "required": list(required), "properties": required | (optional or {})}
 
 
 def _list(items: Schema) -> Schema:
@@ -29,89 +34,51 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _meta(part: str, block: Schema) -> Schema:
-    return _object(f"method resource {part}", method=_TEXT, resource=_TEXT, **{part: block})
+def _meta(**part: Schema) -> Schema:
+    return _object(method=_TEXT, resource=_TEXT, **part)
 
 
 _MONEY = {"available_balance": _NUMBER, "charge": _NUMBER}
-_EMAIL_ESTIMATE = _object("available_balance charge", **_MONEY)
-_SMS_ESTIMATE = _object(
-    "available_balance charge encoding message_length pages",
-    **_MONEY,
-    encoding={"type": "string", "enum": ["GSM-7", "UCS-2"]},
-    message_length=_WHOLE,
-    pages=_WHOLE,
-)
-_AIRTIME_CHARGE = _object(
-    "amount available_balance balance_before refunded",
-    amount=_NUMBER,
-    available_balance=_NUMBER,
-    balance_before=_NUMBER,
-    refunded=_FLAG,
-)
-_AIRTIME_STATUS = ["pending", "sent", "failed", "error", "success", "duplicate"]
+_SIZE = {"encoding": _one_of(("GSM-7", "UCS-2")), "message_length": _WHOLE, "pages": _WHOLE}
+_CHARGE = _object(amount=_NUMBER, available_balance=_NUMBER, balance_before=_NUMBER, refunded=_FLAG)
+_AIRTIME_STATUS = ("pending", "sent", "failed", "error", "success", "duplicate")
+_SENT = {"id": _TEXT, "recipients": _list(_TEXT), "sender_id": _TEXT, "created_datetime": _MOMENT}
+_SENT_IF_GIVEN = {"template_id": _TEXT, "personalisation": _list(ref("Personalisation")), **_REFERENCES, **_UPDATED}
+_CELLS = {"type": "object", "description": "Column ID to cell value, null where the cell is clear"}
 
 SCHEMAS: dict[str, Schema] = {
     "AirtimePurchase": _object(
-        "id recipient status created_datetime network meta",
+        _REFERENCES,
         id=_TEXT,
         recipient=_TEXT,
-        status={"type": "string", "enum": _AIRTIME_STATUS},
+        status=_one_of(_AIRTIME_STATUS),
         created_datetime=_MOMENT,
-        network={"type": "string", "enum": list(get_args(Network))},
-        meta=_meta("charge", _AIRTIME_CHARGE),
-        **_REFERENCES,
+        network=_one_of(get_args(Network)),
+        meta=_meta(charge=_CHARGE),
     ),
-    "EmailMessage": _object(
-        "id recipients sender_id created_datetime meta",
-        id=_TEXT,
-        recipients=_list(_TEXT),
-        sender_id=_TEXT,
-        from_name=_TEXT,
-        template_id=_TEXT,
-        personalisation=_list(ref("Personalisation")),
-        meta=_meta("estimate", _EMAIL_ESTIMATE),
-        **_REFERENCES,
-        **_DATES,
-    ),
+    "EmailMessage": _object(_SENT_IF_GIVEN | {"from_name": _TEXT}, **_SENT, meta=_meta(estimate=_object(**_MONEY))),
     "SmsMessage": _object(
-        "id recipients sender_id is_trackable content created_datetime meta",
-        id=_TEXT,
-        recipients=_list(_TEXT),
-        sender_id=_TEXT,
-        is_trackable=_FLAG,
-        content=_TEXT,
-        template_id=_TEXT,
-        personalisation=_list(ref("Personalisation")),
-        meta=_meta("estimate", _SMS_ESTIMATE),
-        **_REFERENCES,
-        **_DATES,
+        _SENT_IF_GIVEN, **_SENT, is_trackable=_FLAG, content=_TEXT, meta=_meta(estimate=_object(**_MONEY, **_SIZE))
     ),
     "Token": _object(
-        "id recipient status status_desc created_datetime",
+        _UPDATED,
         id=_TEXT,
         recipient=_TEXT,
-        status={"type": "number", "enum": list(STATUS)},
-        status_desc={"type": "string", "enum": list(STATUS.values())},
-        **_DATES,
+        status=_one_of(STATUS, "number"),
+        status_desc=_one_of(STATUS.values()),
+        created_datetime=_MOMENT,
     ),
     "Tokens": _list(ref("Token")),
-    "ContactColumn": _object("id name type", id=_TEXT, name=_TEXT, type={"type": "string", "enum": list(COLUMN_TYPES)}),
-    "ContactTable": _object("id columns created_datetime", id=_TEXT, columns=_list(ref("ContactColumn")), **_DATES),
-    "ContactRow": _object(
-        "id columns created_datetime",
-        id=_TEXT,
-        columns={"type": "object", "description": "Column ID to cell value, null where the cell is clear"},
-        **_DATES,
-    ),
-    "RowAndTable": _object("row table", row=ref("ContactRow"), table=ref("ContactTable")),
-    "PhoneLookup": _object("msisdn", msisdn=_TEXT, operator=_TEXT, country=_TEXT, ported=_FLAG, dnd=_FLAG),
-    "Message": _object("status message", status=_WHOLE, type=_TEXT, message=_TEXT),
+    "ContactColumn": _object(id=_TEXT, name=_TEXT, type=_one_of(COLUMN_TYPES)),
+    "ContactTable": _object(_UPDATED, id=_TEXT, columns=_list(ref("ContactColumn")), created_datetime=_MOMENT),
+    "ContactRow": _object(_UPDATED, id=_TEXT, columns=_CELLS, created_datetime=_MOMENT),
+    "RowAndTable": _object(row=ref("ContactRow"), table=ref("ContactTable")),
+    "PhoneLookup": _object({"operator": _TEXT, "country": _TEXT, "ported": _FLAG, "dnd": _FLAG}, msisdn=_TEXT),
+    "Message": _object({"type": _TEXT}, status=_WHOLE, message=_TEXT),
     "Error": _object(
-        "status message errors",
         status={"type": "number", "description": "Not always the HTTP status"},
         message=_TEXT,
-        errors=_list(_object("field message type", field=_TEXT, message=_TEXT, type=_TEXT)),
+        errors=_list(_object(field=_TEXT, message=_TEXT, type=_TEXT)),
     ),
 }
 
@@ -127,13 +94,10 @@ def enveloped(schema: Schema, envelope: bool) -> Schema:
     """Return a result's schema, wrapped where the settings say so."""
     if not envelope:
         return schema
-    return _object("status type message data", status=_WHOLE, type={"const": "success"}, message=_TEXT, data=schema)
+    return _object(status=_WHOLE, type={"const": "success"}, message=_TEXT, data=schema)
 
 
 def error_response(description: str, **headers: Any) -> dict[str, Any]:
     """Return a response in the documented error shape."""
-    response: dict[str, Any] = {
-        "description": description,
-        "content": {"application/json": {"schema": ref("Error")}},
-    }
+    response = {"description": description, "content": {"application/json": {"schema": ref("Error")}}}
     return response | ({"headers": headers} if headers else {})

@@ -46,7 +46,7 @@ class Service:
             self._adapted_version = self.sandbox.version
         if operation.name not in self._adapters:
             kind = operation.body or operation.query
-            if operation.row:
+            if kind is row_body:
                 kind = row_body(self.sandbox.table.columns.values(), self.sandbox.settings.number_cells)
             if kind is None:
                 return None
@@ -61,7 +61,7 @@ class Service:
     def read(self, operation: Operation, ids: tuple[str, ...], query: bytes, content_type: str, raw: bytes) -> Request:
         """Return the checked request; every offending field is named at once."""
         values: Any = {}
-        if not operation.has_body:
+        if operation.body is None:
             values = read_query(query) if operation.query else {}
         elif raw or content_type:
             # Nothing at all is a body without fields: the answer names those that are required.
@@ -74,18 +74,18 @@ class Service:
                 values = adapter.validate_python(given, strict=True)
             except ValidationError as error:
                 errors = field_errors(error.errors(include_url=False, include_context=False, include_input=False))
-            if operation.has_body and isinstance(given, dict):
+            if operation.body is not None and isinstance(given, dict):
                 errors += self._more_errors(operation, given)
         if errors:
             raise invalid(errors)
-        parts = {"body": values} if operation.has_body else {"query": values}
+        parts = {"body": values} if operation.body is not None else {"query": values}
         return Request(operation.method, operation.path, ids, **parts)
 
     def _more_errors(self, operation: Operation, body: dict[str, Any]) -> list[FieldError]:
         """Return what the types do not say: texts and templates, and fields that are unknown."""
         errors = text_errors(body, self.templates(operation)) if operation.texts else []
         if self.sandbox.settings.unknown_fields == "reject":
-            known = {"columns"} if operation.row else operation.body.__annotations__
+            known = {"columns"} if operation.body is row_body else operation.body.__annotations__
             errors += [FieldError(one, "is not known here", "extra_forbidden") for one in body if one not in known]
         return errors
 

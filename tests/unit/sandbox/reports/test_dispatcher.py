@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sandbox.core.context import Options
-from cpaas_provider.sandbox.core.hosts import is_loopback
+from cpaas_provider.sandbox.core.validation import is_loopback
 from tests.unit.sandbox.conftest import ADA, BAYO, KEY, Harness, running, until
 from tests.unit.sandbox.receiver import Receiver
 

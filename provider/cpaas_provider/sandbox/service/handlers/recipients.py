@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from cpaas_provider.sandbox.core.context import Sandbox
@@ -20,7 +21,7 @@ def read_recipients(sandbox: Sandbox, listed: str) -> tuple[list[str], dict[str,
     refused = sandbox.outcomes.get("refused", {})
     allowed = [recipient for recipient in recipients if recipient not in refused]
     if sandbox.settings.refused_recipients == "leave_out" and 0 < len(allowed) < len(recipients):
-        errors = [_unreachable("recipients", one).as_json() for one in recipients if one in refused]
+        errors = [asdict(_unreachable("recipients", one)) for one in recipients if one in refused]
         return allowed, {"message": "Some recipients are left out", "errors": errors}
     refuse_unreachable(sandbox, recipients, "recipients")
     return recipients, {}

@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from cpaas_provider.sandbox.core.context import Options
-from cpaas_provider.sandbox.faults.effects import AFTER, BEFORE
-from cpaas_provider.sandbox.faults.rules import KINDS, OddForm, Stage
+from cpaas_provider.sandbox.faults.kinds import KINDS, OddForm
 from tests.unit.sandbox.conftest import ADA, KEY, Harness, Raw, running, until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
@@ -27,11 +26,6 @@ def accepted(sandbox: Harness) -> int:
     assert counters["accepted"].get("send_sms", 0) == n == len(sandbox.inbox("sms"))
     assert counters["charged"] == 4.0 * n
     return int(n)
-
-
-def test_every_kind_is_implemented_once() -> None:
-    stages = {stage: {name for name, kind in KINDS.items() if kind.stage is stage} for stage in Stage}
-    assert stages == {Stage.BEFORE: set(BEFORE), Stage.AFTER: set(AFTER), Stage.DELAY: {"latency"}}
 
 
 @pytest.mark.parametrize(
