@@ -20,14 +20,13 @@ from pydantic import ValidationError
 
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
-from cpaas_provider.api.balance import judged_by_words
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.models.base import WireRequest
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.redact import sensitive_values
 from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
-from cpaas_provider.api.responses.failures import describe, failure
+from cpaas_provider.api.responses.failures import check_for_insufficient_balance, describe, failure
 from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.api.settings import ClientSettings
 
@@ -117,7 +116,7 @@ def _outcome(call: Call[T_co], settings: ClientSettings, fields: Mapping[str, An
             private = itertools.chain([settings.api_key], sensitive_values(fields))
             result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
-            error = judged_by_words(error, call.endpoint, settings.insufficient_balance_words)
+            error = check_for_insufficient_balance(error, call.endpoint, settings.insufficient_balance_words)
             error.rejected_recipients = rejected_recipients(error.items, fields)
             error.is_message_error = is_message_error(error.items, fields)
             raise error from None

@@ -1,6 +1,6 @@
-"""How a text travels as SMS: its encoding, its length and the pages it is charged for (contract.md, "SMS pages").
+"""Texts: their placeholders, and how they travel as SMS (encoding, length, pages; contract.md, "SMS pages").
 
-A local estimate made before a send; the ``meta.estimate`` of the service's response counts afterwards.
+The length is a local estimate made before a send; the ``meta.estimate`` of the service's response counts afterwards.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ _GSM7_ESCAPED = frozenset("^{}\\[~]|€\f")
 _GSM7_ALL = _GSM7_BASIC | _GSM7_ESCAPED
 _NOT_BASIC = re.compile(f"[^{re.escape(''.join(_GSM7_BASIC))}]")
 _PAGE: dict[Encoding, tuple[int, int]] = {"GSM-7": (160, 153), "UCS-2": (70, 67)}
+
+# Marks nobody sees, which come along when text is copied from chats, web pages and spreadsheets.
+# Directions of writing, their embeddings and isolates; zero width; joiners; the byte order mark; the soft hyphen.
+_MARKS = dict.fromkeys(
+    [0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]
+)
+_BLANKS = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_MARKS_AND_BLANKS = _BLANKS + "".join(map(chr, _MARKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +143,13 @@ def placeholders_in(content: str, placeholder_format: str = "{name}") -> tuple[s
     name = r"(\w(?:[\w .-]*\w)?)" if before and rest[-1] else r"(\w+)"
     pattern = before + name + r"(?:\1)".join(rest)
     return tuple(dict.fromkeys(re.findall(pattern, content)))
+
+
+def strip_invisible(text: str) -> str:
+    """Return a text without what has no width, and without blanks around it."""
+    return text if text.isascii() else text.translate(_MARKS).strip()
+
+
+def trim_invisible(text: str) -> str:
+    """Return a text without blanks and marks before and behind it; within it a joiner may be part of a letter."""
+    return text.strip() if text.isascii() else text.strip(_MARKS_AND_BLANKS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database

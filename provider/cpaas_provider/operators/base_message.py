@@ -69,7 +69,7 @@ class SendMessageOperator(SendOperator):
 
     def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
         """Return the one message to all allowed recipients."""
-        from cpaas_provider.api.counting import counted
+        from cpaas_provider.api.amounts import counted
         from cpaas_provider.sending.spec import SendSpec
 
         self._refuse_other_than_text()
@@ -210,7 +210,7 @@ class SendMessageOperator(SendOperator):
 
     def _refuse_empty_placeholders(self, entries: list[Any], recipients: int, placeholder_format: str) -> None:
         """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
-        from cpaas_provider.api.counting import counted
+        from cpaas_provider.api.amounts import counted
 
         texts = [text for field in self.text_fields if isinstance(text := self.rendered(field), str)]
         given = {str(name) for entry in entries for name in entry["substitutions"]}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.errors import (
     ChangedBodyError,

@@ -6,7 +6,7 @@ import functools
 import re
 
 from cpaas_provider.api.bounds import missing_value_reason
-from cpaas_provider.api.recipients.invisible import strip_invisible
+from cpaas_provider.api.text import strip_invisible
 
 _VISIBLE_HEAD = 1
 _LONGEST, _LONGEST_LOCAL, _LONGEST_DOMAIN = 254, 64, 253

@@ -10,7 +10,7 @@ from phonenumbers import NumberParseException, PhoneNumber
 
 from cpaas_provider.api.bounds import missing_value_reason
 from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
-from cpaas_provider.api.recipients.invisible import strip_invisible
+from cpaas_provider.api.text import strip_invisible
 
 _SCIENTIFIC = re.compile(r"^[+-]?\d+(?:[.,]\d+)?[eE][+-]?\d+$")
 _WHOLE_FLOAT = re.compile(r"^(\d+)\.00?$")

@@ -42,6 +42,9 @@ _NEXT_STEP: dict[type[errors.CpaasError], str] = {
     errors.CpaasUnavailableError: "Wait as long as the service asks.",
 }
 
+_BILLED = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE, RetrySafety.BILLED_READ})
+_UNDONE = " Nothing was done."
+
 
 def failure(endpoint: Endpoint[Any], reason: TransportFailure, origin: str) -> errors.CpaasError:
     """Return the error for a request to which no answer came.
@@ -132,6 +135,29 @@ def rejection(
         operation=endpoint.operation,
         status=status,
         items=items,
+    )
+
+
+def check_for_insufficient_balance(
+    error: errors.CpaasRejectedError, endpoint: Endpoint[object], words: Iterable[str]
+) -> errors.CpaasRejectedError:
+    """Return a rejection as one of the account, where the service's message says that it cannot pay.
+
+    The contract shows no status for it but 400, which it uses for everything.
+
+    :param words: of which the message then holds one, whatever its capitals
+    """
+    # Of every other subclass the status tells what it is.
+    if type(error) is not errors.CpaasRejectedError or endpoint.retry_safety not in _BILLED:
+        return error
+    message = " ".join(str(error).lower().split())
+    if not any(" ".join(one.lower().split()) in message for one in words):
+        return error
+    return errors.CpaasInsufficientBalanceError(
+        f"{str(error).partition(_UNDONE)[0]}{_UNDONE} Top up the account, then run this again.",
+        operation=error.operation,
+        status=error.status,
+        items=error.items,
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.api.counting import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.contacts.files import PROGRESS_SECONDS
 from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped

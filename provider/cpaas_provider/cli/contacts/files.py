@@ -11,8 +11,8 @@ from pathlib import Path
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.api.counting import counted
 from cpaas_provider.cli.contacts.status import connection_of, opened_database, until_stopped
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map

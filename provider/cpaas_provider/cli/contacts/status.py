@@ -12,7 +12,7 @@ from typing import Any
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import MapFileError, MapMismatchError, NoMapError
 from cpaas_provider.contacts.key_map.entries import REQUESTED, Change, MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry
 from cpaas_provider.contacts.key_map.hashes import ContactHashes

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.recipients.invisible import trim_invisible
+from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import (
     LARGEST_EXACT_INTEGER,
     MAX_LEVELS,

@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.errors import TooManyChangesError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState

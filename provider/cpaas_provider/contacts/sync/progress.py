@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.sync.dispatcher import Counts
 from cpaas_provider.contacts.sync.planning import Plan
 

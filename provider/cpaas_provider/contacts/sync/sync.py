@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.errors import (
     MapMismatchError,

@@ -14,8 +14,8 @@ from urllib.parse import unquote_plus
 import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
-from cpaas_provider.api.recipients.invisible import strip_invisible
 from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
+from cpaas_provider.api.text import strip_invisible
 from cpaas_provider.delivery.reports import normalise_recipient
 
 SHORTEST_NATIONAL = 7

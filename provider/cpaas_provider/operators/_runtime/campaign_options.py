@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api.amounts import part
+from cpaas_provider.api.amounts import divide
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
@@ -36,7 +36,7 @@ def build_options(operator: CampaignOperator, connection: CpaasConnection, parti
         on_rejected_batch=OnRejectedBatch(operator.on_rejected_batch),
         unknown_timeout=operator.unknown_timeout,
         max_recipients=operator.max_recipients,
-        max_charge=None if operator.max_charge is None else part(operator.max_charge, partition.of),
+        max_charge=None if operator.max_charge is None else divide(operator.max_charge, partition.of),
         min_balance=operator.min_balance,
         price_per_page=operator.price_per_page,
         refuse_missing_charge=operator.on_missing_charge == "fail",

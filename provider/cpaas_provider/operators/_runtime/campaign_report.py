@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.amounts import exact
+from cpaas_provider.api.amounts import to_decimal
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import place_of
 
@@ -67,4 +67,4 @@ def _units(campaign: Campaign, lengths: list[tuple[str, int, int]]) -> int | Non
 
 def _estimate(price: float | None, units: int | None) -> float | None:
     """Return what the texts cost, where the price is given."""
-    return None if price is None or units is None else float(exact(price) * units)
+    return None if price is None or units is None else float(to_decimal(price) * units)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import ContactsError, LeaseTakenError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
 from cpaas_provider.contacts.sync.decisions import SyncRules

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.amounts import shown
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted, format_amount
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
@@ -86,7 +85,7 @@ def dry_run(report: Mapping[str, Any]) -> str:
     pages = [f"{number:,} with {counted(int(page), 'page')}" for page, number in report["pages"].items()]
     encodings = [f"{number:,} in {encoding}" for encoding, number in report["encodings"].items()]
     price = report["estimated_charge"]
-    cost = "unknown (price_per_page is not given)" if price is None else shown(price)
+    cost = "unknown (price_per_page is not given)" if price is None else format_amount(price)
     texts = ", ".join([*pages, *encodings]) or "pages unknown"
     recipients = counted(report["recipients"], "recipient")
     return f"Dry run, nothing was sent. {recipients}: {texts}, estimated charge {cost}."
@@ -102,8 +101,8 @@ def every_count(report: Mapping[str, Any]) -> str:
     return (
         f"{counted(report['recipients'], 'recipient')}: {report['sent']:,} sent, {report['rejected']:,} rejected, "
         f"{report['unknown_recipients']:,} unknown, {report['not_sent']:,} not sent. Left out: {_left_out(report)}. "
-        f"{counted(report['requests'], 'request')}, charge {shown(report['charge'])}, "
-        f"balance {shown(report['balance'])}"
+        f"{counted(report['requests'], 'request')}, charge {format_amount(report['charge'])}, "
+        f"balance {format_amount(report['balance'])}"
     )
 
 
@@ -142,7 +141,7 @@ def _named(values: Mapping[str, Any]) -> list[str]:
 
 def _written(name: str, value: Any) -> str:
     if name in _MONEY and _is_number(value):
-        return shown(float(value))
+        return format_amount(float(value))
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
     return _span(value) if isinstance(value, timedelta) else str(value)

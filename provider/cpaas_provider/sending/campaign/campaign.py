@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from cpaas_provider.api.amounts import Amount, exact, exact_or_none
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import Content, Send
@@ -233,10 +232,10 @@ class Campaign:
         progress = Progress(len(only) if only is not None else counts[RecipientStatus.NOT_SENT], self.publish)
         spent, *_ = self.standing.money()
         budget = Budget(
-            exact_or_none(options.max_charge),
-            exact_or_none(options.min_balance),
-            exact_or_none(options.price_per_page),
-            exact(spent or 0),
+            to_decimal_or_none(options.max_charge),
+            to_decimal_or_none(options.min_balance),
+            to_decimal_or_none(options.price_per_page),
+            to_decimal(spent or 0),
             doubtful=self.plan.units(RecipientStatus.UNKNOWN),
             unpriced=self.plan.unpriced(),
             refuse_missing_charge=options.refuse_missing_charge,

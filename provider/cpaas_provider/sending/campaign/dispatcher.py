@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.sending.campaign.batcher import WAIT, Batch, Batcher, Wait, billable_units

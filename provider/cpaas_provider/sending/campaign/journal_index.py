@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from cpaas_provider.api.amounts import exact, total
+from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result, split_members
 from cpaas_provider.sending.journal.model import State
@@ -132,7 +132,7 @@ class JournalIndex:
         charges = self._plan.database.execute(
             "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_SETTLED,)
         ).fetchall()
-        spent = total(None if charge is None else exact(charge) * times for charge, times in charges)
+        spent = total(None if charge is None else to_decimal(charge) * times for charge, times in charges)
         requests = sum(times for _, times in charges)
         last = self._plan.database.execute(
             "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"

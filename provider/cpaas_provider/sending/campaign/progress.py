@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpaas_provider.api.amounts import shown
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted, format_amount
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class Progress:
             counted(self.requests, "request"),
             rate,
             left,
-            shown(spent),
+            format_amount(spent),
         )
         try:
             self.publish(figures)

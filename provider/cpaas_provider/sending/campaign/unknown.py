@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
-from cpaas_provider.api.counting import counted
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.sending.campaign.journal_index import JournalIndex, UnknownRequest
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import BY_HAND

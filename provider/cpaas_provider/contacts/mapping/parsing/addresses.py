@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.recipients.invisible import trim_invisible
+from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import checked_text
 
 _WRONG = "must be a URL such as https://example.com/page"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cpaas_provider.api.recipients.invisible import trim_invisible
+from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.contacts.mapping.parsing.values import MAX_CELL_BYTES, as_text, checked_text, is_blank, plain
 
 _WRONG_OPTION = "must be one option, as text"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from cpaas_provider.api.recipients.invisible import strip_invisible
+from cpaas_provider.api.text import strip_invisible
 
 MAX_CELL_BYTES = 64 * 1024
 """How long a cell may be, in bytes of UTF-8."""

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cpaas_provider.api.amounts import Amount, exact, part, shown
+from cpaas_provider.api.amounts import Amount, divide, format_amount, to_decimal
 from cpaas_provider.sending.errors import SendingError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("max_charge", "min_balance", "price", "spent", "reserved", "balance"):
             if (amount := getattr(self, name)) is not None:
-                setattr(self, name, exact(amount))
+                setattr(self, name, to_decimal(amount))
 
     @property
     def bounded(self) -> bool:
@@ -104,17 +104,17 @@ class Budget:
         """
         self.release(amount)
         if charge is not None:
-            self.spent += exact(charge)
+            self.spent += to_decimal(charge)
             if units:
-                self.price = max(self.price or Decimal(), part(charge, units))
+                self.price = max(self.price or Decimal(), divide(charge, units))
         elif self.price is not None:
             self.spent += units * self.price
         elif self.bounded:
             self._count_by_balance(units, balance)
         if balance is not None:
-            self.balance = exact(balance)
+            self.balance = to_decimal(balance)
         elif self.balance is not None:
-            self.balance -= exact(charge) if charge is not None else units * self._unit_price
+            self.balance -= to_decimal(charge) if charge is not None else units * self._unit_price
         elif self.min_balance is not None:
             raise BudgetReachedError(
                 "The service does not return the balance, so min_balance cannot be checked. No further request was "
@@ -143,7 +143,7 @@ class Budget:
         if self.balance is None:
             self.unpriced += units
             return
-        lost = max(Decimal(), self.balance - exact(balance))
+        lost = max(Decimal(), self.balance - to_decimal(balance))
         self.spent += lost
         self._lost += lost
         self._lost_units += units
@@ -163,7 +163,7 @@ class Budget:
         """What a unit costs as far as it is known."""
         if self.price is not None:
             return self.price
-        return part(self._lost, self._lost_units) if self._lost_units else Decimal()
+        return divide(self._lost, self._lost_units) if self._lost_units else Decimal()
 
     def _claimed(self) -> Decimal:
         """Return what is, or may be, spent beside what the service told."""
@@ -182,15 +182,19 @@ class Budget:
 
     def _reached(self, least: int) -> str:
         cost = least * self._unit_price
-        price = f" One more would cost about {shown(cost)}." if cost else ""
-        doubt = f", and up to {shown(self._claimed())} for requests of unknown outcome" if self._claimed() else ""
+        price = f" One more would cost about {format_amount(cost)}." if cost else ""
+        doubt = (
+            f", and up to {format_amount(self._claimed())} for requests of unknown outcome" if self._claimed() else ""
+        )
         left = None if self.max_charge is None else self.max_charge - self._all_spent() - self._claimed()
         if left is not None and (left < cost or left <= 0):
             return (
-                f"max_charge ({shown(self.max_charge)}) is reached: {shown(self._all_spent())} was charged{doubt}."
-                f"{price} Raise max_charge and clear the task to send the rest."
+                f"max_charge ({format_amount(self.max_charge)}) is reached: "
+                f"{format_amount(self._all_spent())} was charged{doubt}.{price} "
+                "Raise max_charge and clear the task to send the rest."
             )
         return (
-            f"min_balance ({shown(self.min_balance)}) is reached: the balance is {shown(self.balance or 0)}{doubt}."
-            f"{price} Top up the account, or lower min_balance, and clear the task to send the rest."
+            f"min_balance ({format_amount(self.min_balance)}) is reached: "
+            f"the balance is {format_amount(self.balance or 0)}{doubt}.{price} "
+            "Top up the account, or lower min_balance, and clear the task to send the rest."
         )
