@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Connection,
@@ -21,43 +22,47 @@ from sqlalchemy import (
     LargeBinary,
     Select,
     String,
+    Text,
     bindparam,
+    cast,
+    column,
     func,
     literal_column,
     select,
 )
 
-from cpaas_provider.database.batches import BATCH
 from cpaas_provider.database.schema import UtcDateTime
+
+Value = TypeVar("Value")
+
+BATCH = 500
+"""As many values as one statement may ask for. SQLite takes no more than some thousand."""
 
 MAX_ROWS = 64
 """Rows of one statement of SQLite. Its driver remembers a text for each number of rows up to that."""
-
-_NAMED = re.compile(r"%\((\w+)\)s")
-_VALUES, _REST = " VALUES (", ") ON CONFLICT"
 
 Row = Mapping[str, Any]
 Convert = Callable[[Any], Any]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """An insertion of one row, taken apart.
+def batched(values: Iterable[Value]) -> Iterator[list[Value]]:
+    """Yield all values in lists of ``BATCH`` at most, none of them empty."""
+    rest = iter(values)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
 
-    :param group: the places of one row's values
+
+@dataclass(frozen=True)
+class _ValuesInsert:
+    """An insertion of a number of rows, each value a parameter.
+
     :param pick: returns the values of a row in their order
     :param conversions: which of them have to be brought into the driver's form
     """
 
-    head: str
-    group: str
-    rest: str
+    text: str
     pick: Callable[[Row], tuple[Any, ...]]
     conversions: tuple[tuple[int, Convert], ...]
-
-    def text(self, rows: int) -> str:
-        """Return the statement for so many rows."""
-        return _statement(self.head, self.group, self.rest, rows)
 
     def values(self, rows: Iterable[Row]) -> tuple[Any, ...]:
         """Return the values of rows, one after the other."""
@@ -72,7 +77,7 @@ class _Prepared:
 
 
 @dataclass(frozen=True)
-class _AsDocument:
+class _DocumentInsert:
     """An insertion of the rows of a JSON document, which PostgreSQL reads faster than the driver writes values.
 
     :param conversions: the columns that have to be brought into JSON's form
@@ -93,11 +98,6 @@ class _AsDocument:
         return _to_json(changed)
 
 
-@functools.lru_cache(maxsize=512)
-def _statement(head: str, group: str, rest: str, rows: int) -> str:
-    return f"{head}{_VALUES}{'), ('.join([group] * rows)}{_REST}{rest}"
-
-
 # Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
 _to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
@@ -105,8 +105,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     """Insert rows, and return what ``RETURNING`` says of them, as the driver gives it.
 
-    :param insertion: with an ``ON CONFLICT``, and no values but those of the rows; made once, as what is made of it is
-        remembered
+    :param insertion: with no values but those of the rows; made once, as what is made of it is remembered
     :param rows: of the same columns
     """
     found: list[tuple[Any, ...]] = []
@@ -146,11 +145,11 @@ def _inserted(
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
         if dialect.name == "postgresql":
-            whole = _as_document(insertion, dialect, names)
-            yield some, connection.exec_driver_sql(whole.text, (whole.document(some),))
+            whole = _document_insert(insertion, dialect, names)
+            yield some, connection.exec_driver_sql(whole.text, {"rows": whole.document(some)})
         else:
-            prepared = _prepared(insertion, dialect, names)
-            yield some, connection.exec_driver_sql(prepared.text(len(some)), prepared.values(some))
+            prepared = _values_insert(insertion, dialect, names, len(some))
+            yield some, connection.exec_driver_sql(prepared.text, prepared.values(some))
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
@@ -173,15 +172,15 @@ def select_at_once(connection: Connection, query: Select[Any], values: Mapping[s
     """
     text, names, fixed = _text_of(query, connection.dialect)
     given = {**fixed, **values}
-    result = connection.exec_driver_sql(text, tuple(given[name] for name in names))
+    result = connection.exec_driver_sql(text, given if names is None else tuple(given[name] for name in names))
     if connection.dialect.name != "sqlite":
         return _rows(connection, result)
     return [tuple(row) for row in json.loads(result.scalar_one())]
 
 
 @functools.lru_cache(maxsize=64)
-def _text_of(query: Select[Any], dialect: Dialect) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
-    """Return a query as the driver takes it, its parameters in their order, and those that are always the same.
+def _text_of(query: Select[Any], dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
+    """Return a query as the driver takes it, the order of its parameters if that matters, and those that never change.
 
     SQLAlchemy takes longer to find what it made of a query before than a database to answer it.
     """
@@ -189,10 +188,7 @@ def _text_of(query: Select[Any], dialect: Dialect) -> tuple[str, tuple[str, ...]
         rows = query.subquery()
         query = select(func.json_group_array(func.json_array(*rows.c)))
     compiled: Any = query.compile(dialect=dialect)
-    text = str(compiled)
-    if compiled.positional:
-        return text, tuple(compiled.positiontup or ()), compiled.params
-    return _NAMED.sub("%s", text), tuple(_NAMED.findall(text)), compiled.params
+    return str(compiled), tuple(compiled.positiontup or ()) if compiled.positional else None, compiled.params
 
 
 @functools.lru_cache(maxsize=64)
@@ -202,37 +198,32 @@ def _numbered(key: Column[bytes]) -> Select[Any]:
     return select(func.hex(key)).where(number > after, number <= last)
 
 
-@functools.lru_cache(maxsize=64)
-def _prepared(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _Prepared:
-    head, group, rest, order = _taken_apart(insertion, dialect, names)
-    return _Prepared(head, group, rest, itemgetter(*order), tuple(_conversions(insertion, order, _TO_SQLITE)))
+@functools.lru_cache(maxsize=512)
+def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...], rows: int) -> _ValuesInsert:
+    values: list[dict[str, Any]] = [{name: bindparam(f"{name}_{number}") for name in names} for number in range(rows)]
+    compiled: Any = insertion.values(values).compile(dialect=dialect)
+    given = compiled.positiontup or ()
+    order = tuple(name.rpartition("_")[0] for name in given[: len(names)])
+    if list(given) != [f"{name}_{number}" for number in range(rows) for name in order]:
+        raise TypeError("An insertion of many rows must have no values but those of its rows.")
+    # Of a row with one column, itemgetter would return the value alone.
+    pick: Callable[[Row], tuple[Any, ...]] = itemgetter(*order) if len(order) > 1 else lambda row: (row[order[0]],)
+    return _ValuesInsert(str(compiled), pick, tuple(_conversions(insertion, order, _TO_SQLITE)))
 
 
 @functools.lru_cache(maxsize=64)
-def _as_document(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _AsDocument:
-    head, _, rest, order = _taken_apart(insertion, dialect, names)
+def _document_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> _DocumentInsert:
     table: Any = insertion.table
-    kinds = ", ".join(f"{name} {_kind(table.c[name].type, dialect)}" for name in order)
-    given = f"json_to_recordset(CAST(%s AS json)) AS given ({kinds})"
-    conversions = tuple((order[place], convert) for place, convert in _conversions(insertion, order, _TO_JSON))
-    text = f"{head} SELECT {', '.join(order)} FROM {given} ON CONFLICT{rest}"  # noqa: S608 - text of ours
-    return _AsDocument(text, conversions)
-
-
-def _taken_apart(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return what is before a row's values, their places, what is after them, and their order."""
-    compiled = insertion.compile(dialect=dialect, column_keys=list(names))
-    head, _, values = str(compiled).partition(_VALUES)
-    group, conflict, rest = values.partition(_REST)
-    order = _NAMED.findall(group) or list(getattr(compiled, "positiontup", None) or ())
-    if not conflict or sorted(order) != sorted(names) or _NAMED.search(rest):
-        raise TypeError("an insertion of many rows has an ON CONFLICT, and no values but those of its rows")
-    return head, group, rest, tuple(order)
-
-
-def _kind(kind: Any, dialect: Dialect) -> str:
     # How long a text may be is for the table to say.
-    return "TEXT" if isinstance(kind, String) else str(kind.compile(dialect=dialect))
+    kinds = [Text() if isinstance(table.c[name].type, String) else table.c[name].type for name in names]
+    columns = [column(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
+    given = document.table_valued(*columns).render_derived(name="given", with_types=True)
+    compiled = insertion.from_select(names, select(*given.c)).compile(dialect=dialect)
+    if compiled.params.keys() != {"rows"}:
+        raise TypeError("An insertion of many rows must have no values but those of its rows.")
+    conversions = tuple((names[place], convert) for place, convert in _conversions(insertion, names, _TO_JSON))
+    return _DocumentInsert(str(compiled), conversions)
 
 
 def _conversions(insertion: Insert, order: Sequence[str], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, delete, insert, select
 
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import alembic_version, lookups
 

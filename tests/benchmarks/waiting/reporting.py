@@ -16,7 +16,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
 from cpaas_provider.delivery.receiver.writer import ReportWriter

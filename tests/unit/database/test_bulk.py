@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cpaas_provider.database.bulk import MAX_ROWS, insert_many, insert_missing
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import RejectedDataError
-from cpaas_provider.database.schema import campaigns, reports
+from cpaas_provider.database.schema import reports
 
 WHEN = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
@@ -115,8 +115,9 @@ def test_nothing_for_no_rows(database: Database) -> None:
     assert database.write(lambda connection: insert_many(connection, adding_up(database), [])) == []
 
 
-def test_an_insertion_that_is_no_such_thing(database: Database) -> None:
-    with pytest.raises(TypeError, match="has an ON CONFLICT"):
-        database.write(
-            lambda connection: insert_many(connection, campaigns.insert(), [{"campaign": "a", "fencing_token": 1}])
-        )
+def test_insertion_with_a_value_of_its_own_is_refused(database: Database) -> None:
+    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[database.engine.dialect.name](reports)
+    fixed = insert.on_conflict_do_update(index_elements=[reports.c.digest], set_={"conn_id": "of its own"})
+    with pytest.raises(TypeError, match="no values but those of its rows"):
+        database.write(lambda connection: insert_many(connection, fixed, [row(1)]))
+    assert stored(database) == []

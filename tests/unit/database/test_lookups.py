@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 import sqlalchemy
 
-from cpaas_provider.database.batches import BATCH
+from cpaas_provider.database.bulk import BATCH
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.lookups import LookupCache
 

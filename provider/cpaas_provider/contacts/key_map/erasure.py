@@ -16,7 +16,7 @@ from cpaas_provider.contacts.key_map.hashes import column_tag
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import all_maps
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS, owner_of, released
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 
 _HASHES = 12

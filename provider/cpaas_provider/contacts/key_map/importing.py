@@ -26,7 +26,7 @@ from cpaas_provider.contacts.key_map.map_files import Progress, RenewedLease, op
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.staging import Staging
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 from cpaas_provider.sources.base import Source

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import sqlite
 from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, NoMapError, UnfinishedImportError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema import contact_leases, contact_map_values, contact_maps, contact_rows
 

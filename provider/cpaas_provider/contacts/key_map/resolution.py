@@ -15,7 +15,7 @@ from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.map_files import check_row_id
 from cpaas_provider.contacts.key_map.overview import holders_of, is_unknown, owner_of, released, unknown_creations
 from cpaas_provider.contacts.mapping.keys import key_text
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 
 _SYNCED_WORDS = {
     RowState.SYNCED: "its row is known",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from cpaas_provider.contacts.errors import MapFileError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 
 _TABLE = """
 CREATE TABLE staged (

@@ -23,7 +23,7 @@ from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.overview import owner_of, released
 from cpaas_provider.contacts.sync.comparing import RowComparer
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import contact_rows
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema import deliveries, requests, sends

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import JSON, ColumnElement, Connection, and_, case, cast, exists, func, literal, or_, select, union_all
 
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 

@@ -34,8 +34,7 @@ from sqlalchemy import (
     update,
 )
 
-from cpaas_provider.database.batches import batched
-from cpaas_provider.database.bulk import insert_many, select_at_once
+from cpaas_provider.database.bulk import batched, insert_many, select_at_once
 from cpaas_provider.database.schema import deliveries, request_counts, requests
 from cpaas_provider.delivery.tracking.recipient_status import (
     Key,

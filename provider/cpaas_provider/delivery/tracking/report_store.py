@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
 
-from cpaas_provider.database.batches import batched
-from cpaas_provider.database.bulk import insert_many, insert_missing, select_at_once
+from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema import reports, requests, sends

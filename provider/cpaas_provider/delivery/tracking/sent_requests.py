@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, select, update
 
-from cpaas_provider.database.batches import batched
+from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
