@@ -38,8 +38,8 @@ def _receiver() -> Any:
 
     from cpaas_provider.assets.publisher import publish_while_serving
     from cpaas_provider.delivery.receiver.assembly import create_app
-    from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observer
+    from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
 
     return publish_while_serving(
-        create_app(connection_of_reports, guard=get_user, observe=observer(), expected=expected_connections)
+        create_app(get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections)
     )

@@ -153,7 +153,7 @@ def base(store: Database) -> Iterator[str]:
         lambda: ReportWriter(ReportStore(store).save),
         guard=None,
         database_id=lambda: store.identity,
-        observe=lambda name, value: None,
+        emit_metric=lambda name, value: None,
     )
     with serving(app) as url:
         yield url

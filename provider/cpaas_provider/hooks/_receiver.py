@@ -13,7 +13,7 @@ from cpaas_provider.hooks.metrics import DELIVERY
 _IN_ENVIRONMENT = "AIRFLOW_CONN_"
 
 
-def connection_of_reports(conn_id: str) -> CpaasConnection | None:
+def get_receiver_connection(conn_id: str) -> CpaasConnection | None:
     """Read a connection as it is now, ``None`` without one of type ``cpaas``.
 
     A secrets backend may treat several spellings as one name, as the environment does with capitals. Then only one
@@ -33,15 +33,15 @@ def connection_of_reports(conn_id: str) -> CpaasConnection | None:
     if connection.conn_type != "cpaas":
         return None
     found = read_connection(connection)
-    return found if _is_its_name(conn_id, connection.conn_id) else replace(found, webhook_secret=None)
+    return found if _is_canonical_name(conn_id, connection.conn_id) else replace(found, webhook_secret=None)
 
 
-def _is_its_name(conn_id: str, stored: str) -> bool:
+def _is_canonical_name(conn_id: str, stored: str) -> bool:
     by_environment = f"{_IN_ENVIRONMENT}{conn_id.upper()}" in os.environ
     return conn_id == stored and (not by_environment or conn_id == conn_id.upper().lower())
 
 
-def expected_connections() -> Iterator[str]:
+def list_connections() -> Iterator[str]:
     """Name the connections there are in the environment and in Airflow's database. It blocks.
 
     Those of other secrets backends cannot be listed.
@@ -61,7 +61,7 @@ def _in_database() -> list[str]:
         return list(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "cpaas")))
 
 
-def observe(name: str, value: int | float) -> None:
+def emit_metric(name: str, value: int | float) -> None:
     """Publish a metric under ``cpaas.delivery``: an ``int`` as a counter, a ``float`` as a timer in seconds."""
     from airflow.observability import stats
 
@@ -71,15 +71,15 @@ def observe(name: str, value: int | float) -> None:
         stats.incr(f"{DELIVERY}.{name}", value)
 
 
-def observer() -> Callable[[str, int | float], None] | None:
-    """Return ``observe``, or ``None`` where Airflow's configuration publishes no metrics, as each costs its time."""
+def metric_emitter() -> Callable[[str, int | float], None] | None:
+    """Return ``emit_metric``, or ``None`` where Airflow publishes no metrics, as each takes time."""
     from airflow.observability.metrics.stats_utils import get_stats_factory
 
-    return None if get_stats_factory().__name__ == "NoStatsLogger" else observe
+    return None if get_stats_factory().__name__ == "NoStatsLogger" else emit_metric
 
 
-def publish_metrics() -> None:
-    """Set up Airflow's metrics for ``observe``, in a process that Airflow did not start."""
+def initialize_metrics() -> None:
+    """Set up Airflow's metrics for ``emit_metric``, in a process that Airflow did not start."""
     from airflow.configuration import conf
     from airflow.observability import stats
     from airflow.observability.metrics.stats_utils import get_stats_factory

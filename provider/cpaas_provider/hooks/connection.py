@@ -45,7 +45,7 @@ class CpaasConnection:
     signature_header: str | None = None
 
     @property
-    def journal_secrets(self) -> tuple[str, ...]:
+    def hash_secrets(self) -> tuple[str, ...]:
         """The secrets that key stored hashes: the first one keys new hashes, each of them can read old ones."""
         return *self.callback_secret, self.api_key
 
@@ -60,7 +60,7 @@ class CpaasConnection:
         """Return the same connection for clients that make a single attempt."""
         return dataclasses.replace(self, options={**self.options, "max_retries": 0})
 
-    def shared_among(self, tasks: int) -> CpaasConnection:
+    def divided_by(self, tasks: int) -> CpaasConnection:
         """Return the same connection with an equal share of rate and concurrency for each of several tasks."""
         settings = self.settings
         shares: ClientOptions = {
@@ -84,7 +84,9 @@ def read_connection(connection: Connection) -> CpaasConnection:
     extras = _extras(connection)
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning(
-            "Ignoring unknown extras on connection %r: %s.", connection.conn_id, ", ".join(map(_with_guess, unknown))
+            "Ignoring unknown extras on connection %r: %s.",
+            connection.conn_id,
+            ", ".join(map(_with_suggestion, unknown)),
         )
     read = {
         name: _convert(connection.conn_id, name, convert, extras.get(name)) for name, convert in _CONVERSIONS.items()
@@ -92,7 +94,7 @@ def read_connection(connection: Connection) -> CpaasConnection:
     given = {name: value for name, value in read.items() if value is not None}
     if extras.get("auth_scheme") == "":
         given["auth_scheme"] = ""
-    for_operators = {name: given.pop(name) for name in _FOR_OPERATORS if name in given}
+    for_operators = {name: given.pop(name) for name in _OPERATOR_EXTRAS if name in given}
     return CpaasConnection(
         base_url=_base_url(connection),
         api_key=connection.password or "",
@@ -108,7 +110,7 @@ def _is_secret(field: Mapping[str, Any]) -> bool:
 _SECRET_FIELDS = tuple(name for name, field in CONNECTION_FIELDS.items() if _is_secret(field))
 
 
-def secrets_of(connection: Connection) -> list[str]:
+def secret_extras(connection: Connection) -> list[str]:
     """Return the extras that logs must mask. Airflow itself masks the password."""
     extras = _extras(connection)
     given = (extras.get(name) for name in _SECRET_FIELDS)
@@ -128,7 +130,7 @@ def _extras(connection: Connection) -> Mapping[str, Any]:
     return extras
 
 
-def _with_guess(name: str) -> str:
+def _with_suggestion(name: str) -> str:
     # Needed after a typing error only, and not by every parse of a DAG.
     import difflib
 
@@ -156,20 +158,20 @@ def _convert(conn_id: str, name: str, convert: Callable[[Any], Any], value: Any)
     try:
         return convert(value)
     except (ValueError, TypeError) as error:
-        shown = f"; it is {value!r}" if name in _SHOWN else ""
+        shown = f"; it is {value!r}" if name in _SHOWN_EXTRAS else ""
         raise CpaasConfigurationError(f"Connection {conn_id!r}: the extra {name} {error}{shown}.") from None
 
 
-def _word(value: Any) -> str:
+def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be text")
     return value.strip()
 
 
-def _web_address(value: Any) -> str:
+def _http_url(value: Any) -> str:
     from urllib.parse import urlsplit
 
-    text = _word(value)
+    text = _string(value)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
@@ -181,8 +183,8 @@ def _web_address(value: Any) -> str:
     return text.rstrip("/")
 
 
-def _header(value: Any) -> str:
-    text = _word(value)
+def _header_name(value: Any) -> str:
+    text = _string(value)
     if not text.isascii() or not text.replace("-", "").replace("_", "").isalnum():
         raise ValueError("must be the name of a header: letters, digits and hyphens")
     return text
@@ -190,34 +192,34 @@ def _header(value: Any) -> str:
 
 def _number(value: Any) -> float:
     try:
-        return float(_no_switch(value))
+        return float(_not_bool(value))
     except (ValueError, TypeError):
         raise ValueError("must be a number") from None
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     number = _number(value)
     if not number.is_integer() or number < 1:
         raise ValueError("must be a whole number of at least 1")
     return int(number)
 
 
-def _no_switch(value: Any) -> Any:
+def _not_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError
     return value
 
 
-def _switch(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     word = str(value).strip().lower()
     if word not in _TRUE | _FALSE:
         raise ValueError("must be true or false")
     return word in _TRUE
 
 
-def _switch_or_path(value: Any) -> bool | str:
+def _boolean_or_path(value: Any) -> bool | str:
     word = str(value).strip()
-    return _switch(word) if word.lower() in _TRUE | _FALSE else word
+    return _boolean(word) if word.lower() in _TRUE | _FALSE else word
 
 
 def _list(value: Any) -> tuple[str, ...]:
@@ -228,32 +230,32 @@ def _list(value: Any) -> tuple[str, ...]:
 
 
 # Extras whose value an error may show; the others may be secrets, numbers or addresses.
-_SHOWN = frozenset(
+_SHOWN_EXTRAS = frozenset(
     {"allow_http", "default_region", "max_concurrency", "recipients_per_request", "requests_per_second", "timeout"}
 )
-_FOR_OPERATORS = (
+_OPERATOR_EXTRAS = (
     "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
     "webhook_secret", "signature_header",
 )  # fmt: skip
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "auth_scheme": _word,
-    "default_region": _word,
+    "auth_scheme": _string,
+    "default_region": _string,
     "requests_per_second": _number,
-    "max_concurrency": _whole,
+    "max_concurrency": _integer,
     "timeout": _number,
-    "verify": _switch_or_path,
-    "proxy": _word,
-    "proxy_password": _word,
-    "allow_http": _switch,
-    "otp_revoke_path": _word,
+    "verify": _boolean_or_path,
+    "proxy": _string,
+    "proxy_password": _string,
+    "allow_http": _boolean,
+    "otp_revoke_path": _string,
     "allowed_recipients": _list,
     "insufficient_balance_words": _list,
-    "sender_id": _word,
-    "email_sender_id": _word,
-    "recipients_per_request": _whole,
-    "placeholder_format": _word,
+    "sender_id": _string,
+    "email_sender_id": _string,
+    "recipients_per_request": _integer,
+    "placeholder_format": _string,
     "callback_secret": _list,
-    "callback_url": _web_address,
-    "webhook_secret": _word,
-    "signature_header": _header,
+    "callback_url": _http_url,
+    "webhook_secret": _string,
+    "signature_header": _header_name,
 }

@@ -45,13 +45,13 @@ class CpaasHook(BaseHook):
 
         :raises CpaasConfigurationError: when the connection cannot be used
         """
-        from cpaas_provider.hooks.connection import read_connection, secrets_of
+        from cpaas_provider.hooks.connection import read_connection, secret_extras
 
         if self._connection is None:
             connection = self.get_connection(self.cpaas_conn_id)
-            for secret in secrets_of(connection):
+            for secret in secret_extras(connection):
                 mask_secret(secret)
-            with self._named():
+            with self._naming_connection():
                 read = read_connection(connection)
                 # What is out of bounds is refused here, where the connection's name is known.
                 _ = read.settings
@@ -59,7 +59,7 @@ class CpaasHook(BaseHook):
         return self._connection
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _naming_connection(self) -> Iterator[None]:
         """Have an error of configuration name the connection."""
         from cpaas_provider.api.errors import CpaasConfigurationError
 

@@ -35,7 +35,7 @@ class CpaasRetryPolicy(RetryPolicy):
         """Return the decision for an exception that ended a try."""
         from cpaas_provider.api.errors import CpaasError
 
-        found = [error for error in _with_all_behind(exception) if isinstance(error, CpaasError)]
+        found = [error for error in _with_causes(exception) if isinstance(error, CpaasError)]
         for error in found:
             if not error.retryable:
                 reason = f"{type(error).__name__}: a retry would not help, or could act twice"
@@ -58,7 +58,7 @@ class CpaasRetryPolicy(RetryPolicy):
         return cls()
 
 
-def _with_all_behind(exception: BaseException) -> Iterator[BaseException]:
+def _with_causes(exception: BaseException) -> Iterator[BaseException]:
     """Yield an exception, those it groups and those they were raised from, each once."""
     left, seen = [exception], set[int]()
     while left:

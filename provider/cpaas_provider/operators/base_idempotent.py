@@ -289,7 +289,7 @@ class IdempotentOperator(CpaasOperator):
             raise AirflowFailException(NO_TASK_STATE)
         return Journal(
             state,
-            connection.journal_secrets,
+            connection.hash_secrets,
             task_key(context),
             try_info(context, self.retries),
             resend_on_clear=self.resend_on_clear,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cpaas_provider.delivery.receiver.assembly import create_app
-from cpaas_provider.hooks._receiver import connection_of_reports
+from cpaas_provider.hooks._receiver import get_receiver_connection
 from tests.airflow.harness.examples import EXAMPLES, states, xcom
 from tests.ports import listening
 from tests.sandbox import connection_json
@@ -223,7 +223,7 @@ class TestDelivery:
     @pytest.fixture
     def reported(self, sandbox, small_list, tmp_path, monkeypatch):
         """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
-        app = create_app(connection_of_reports, guard=None, observe=lambda *_: None)
+        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
             monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))

@@ -16,7 +16,7 @@ from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.assembly import create_app
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
-from cpaas_provider.hooks._receiver import connection_of_reports
+from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.links.delivery import DeliveryLink, page_url
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
@@ -67,7 +67,7 @@ def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
-    app = create_app(connection_of_reports, guard=None, observe=lambda name, _: observed.append(name))
+    app = create_app(get_receiver_connection, guard=None, emit_metric=lambda name, _: observed.append(name))
     with listening() as (listener, url), open_database() as store, running(app, listener):
         stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
         yield Received(url, store, observed)
@@ -304,7 +304,7 @@ class TestEvidence:
     ) -> None:
         """Where callbacks went is gone by the time there is something to report."""
         signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
-        app = create_app(connection_of_reports, guard=None, observe=lambda *_: None)
+        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             place = {"callback_url": url, "callback_secret": "of-callbacks"}
             small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)

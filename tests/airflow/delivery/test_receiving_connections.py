@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.hooks._receiver import connection_of_reports, expected_connections, observe, observer
+from cpaas_provider.hooks._receiver import emit_metric, get_receiver_connection, list_connections, metric_emitter
 
 EXTRA = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_spelled", "extra": EXTRA}
@@ -39,7 +39,7 @@ def in_database() -> Iterator[str]:
 
 
 def webhook_is_open(conn_id: str) -> bool:
-    found = connection_of_reports(conn_id)
+    found = get_receiver_connection(conn_id)
     return found is not None and found.webhook_secret == "of-webhooks"
 
 
@@ -53,9 +53,9 @@ def test_webhook_of_connection_in_environment_has_one_spelling(in_environment: s
 
 def test_callbacks_are_proved_whatever_a_dag_calls_the_connection(in_environment: str) -> None:
     """The spelling is part of what a callback URL's signature is over."""
-    found = connection_of_reports("Spelled_Shop")
+    found = get_receiver_connection("Spelled_Shop")
     assert found is not None
-    assert found.journal_secrets == ("sk_test_spelled",)
+    assert found.hash_secrets == ("sk_test_spelled",)
 
 
 @pytest.mark.parametrize("spelled", ["spelled_bank", "SPELLED_BANK", "Spelled_Bank "])
@@ -65,12 +65,12 @@ def test_webhook_of_connection_in_database_has_the_spelling_it_has_there(in_data
 
 
 def test_list_names_those_in_the_environment_and_those_in_the_database(in_environment: str, in_database: str) -> None:
-    found = set(expected_connections())
+    found = set(list_connections())
     assert {in_environment, in_database} <= found
     assert "spelled_warehouse" not in found
 
 
 def test_nothing_is_measured_where_no_metrics_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert observer() is None
+    assert metric_emitter() is None
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
-    assert observer() is observe
+    assert metric_emitter() is emit_metric

@@ -38,14 +38,14 @@ def singly() -> FastAPI:
     from cpaas_provider.delivery.receiver.received import ReceivedReport, ReportSource
     from cpaas_provider.delivery.reports import read_report
     from cpaas_provider.delivery.tracking.report_store import ReportStore
-    from cpaas_provider.hooks._receiver import connection_of_reports
+    from cpaas_provider.hooks._receiver import get_receiver_connection
 
     app, report_store = FastAPI(), ReportStore(open_database())
     connections: dict[str, Any] = {}
 
     def connection_of(conn_id: str) -> Any:
         if conn_id not in connections:
-            connections[conn_id] = connection_of_reports(conn_id)
+            connections[conn_id] = get_receiver_connection(conn_id)
         return connections[conn_id]
 
     async def keep(conn_id: str, source: ReportSource, token: Any, request: Request) -> dict[str, str]:
@@ -58,7 +58,7 @@ def singly() -> FastAPI:
     @app.post(f"/singly{CALLBACK}")
     @app.post(CALLBACK)
     async def take_callback(conn_id: str, token: str, request: Request) -> dict[str, str]:
-        read = verify_token(conn_id, token, connection_of(conn_id).journal_secrets)
+        read = verify_token(conn_id, token, connection_of(conn_id).hash_secrets)
         return await keep(conn_id, "callback", read, request)
 
     @app.post(f"/singly{WEBHOOK}")

@@ -164,7 +164,7 @@ def serving(
             guard=None,
             database_id=database_id,
             check_database=database.check,
-            observe=lambda name, value: served.observed.append((name, value)),
+            emit_metric=lambda name, value: served.observed.append((name, value)),
             described=described,
         )
         with running(app, listener):

@@ -189,13 +189,13 @@ class TestExtras:
 
 class TestJournalSecrets:
     def test_the_key_is_the_secret_where_no_other_is_given(self) -> None:
-        assert read().journal_secrets == (KEY,)
+        assert read().hash_secrets == (KEY,)
 
     def test_a_callback_secret_comes_first_and_the_key_still_opens_what_is_there(self) -> None:
-        assert read({"callback_secret": "of-callbacks"}).journal_secrets == ("of-callbacks", KEY)
+        assert read({"callback_secret": "of-callbacks"}).hash_secrets == ("of-callbacks", KEY)
 
     def test_while_it_is_changed_the_new_one_comes_first_and_the_old_one_still_opens(self) -> None:
-        assert read({"callback_secret": "new, old"}).journal_secrets == ("new", "old", KEY)
+        assert read({"callback_secret": "new, old"}).hash_secrets == ("new", "old", KEY)
 
 
 class TestSecrets:

@@ -86,25 +86,25 @@ def application() -> FastAPI:
     from cpaas_provider.cli.receiver.orphans import end_with_parent
     from cpaas_provider.delivery.receiver.assembly import create_app
     from cpaas_provider.hooks._receiver import (
-        connection_of_reports,
-        expected_connections,
-        observer,
-        publish_metrics,
+        get_receiver_connection,
+        initialize_metrics,
+        list_connections,
+        metric_emitter,
     )
 
     # As Airflow's API server says it, whose connections these are: in its database too.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     sys.setswitchinterval(SWITCH_SECONDS)
-    publish_metrics()
+    initialize_metrics()
     end_with_parent()
     # One line for each request that is none would fill the disk.
     logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith("Invalid HTTP request"))
     prefix, described = os.environ.get(_PREFIX, ""), bool(os.environ.get(_DESCRIBED))
     app = create_app(
-        connection_of_reports,
+        get_receiver_connection,
         guard=None,
-        observe=observer(),
-        expected=expected_connections,
+        emit_metric=metric_emitter(),
+        expected=list_connections,
         prefix=prefix,
         described=described,
     )

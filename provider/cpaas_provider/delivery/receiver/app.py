@@ -49,7 +49,7 @@ def build_app(
     database_id: Callable[[], str],
     check_database: Callable[[], None] = lambda: None,
     expected: Callable[[], Iterable[str]] = tuple,
-    observe: Observe | None,
+    emit_metric: Observe | None,
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
@@ -62,7 +62,7 @@ def build_app(
     :param check_database: raises ``DatabaseError`` where no report could be stored; called in a thread
     :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
         called in a thread
-    :param observe: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` where nobody wants them
+    :param emit_metric: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` where nobody wants them
     :param prefix: path before all others, where nobody mounts it under one
     :param described: publish the description of the doors also without a guard
     """
@@ -86,11 +86,11 @@ def build_app(
     )
     secrets_cache = SecretsCache(secrets, expected=expected)
     name = SingleFlight(database_id)
-    callback = CallbackEndpoint(secrets_cache, lazy_writer, observe, lambda: name.result(RESPONSE_TIMEOUT))
+    callback = CallbackEndpoint(secrets_cache, lazy_writer, emit_metric, lambda: name.result(RESPONSE_TIMEOUT))
     # A connection's id may hold slashes.
     app.endpoints = (
         Route(prefix + "/callback/{conn_id:path}/{token}", callback),
-        Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, lazy_writer, observe)),
+        Route(prefix + "/webhook/{conn_id:path}", WebhookEndpoint(secrets_cache, lazy_writer, emit_metric)),
     )
     closed = [] if guard is None else [Depends(guard)]
 

@@ -30,7 +30,7 @@ class SigningSecrets(Protocol):
     """A connection, as far as reports are proved with it."""
 
     @property
-    def journal_secrets(self) -> tuple[str, ...]:
+    def hash_secrets(self) -> tuple[str, ...]:
         """What signs and verifies callback URLs."""
 
     @property
@@ -46,7 +46,7 @@ def create_app(
     connections: Callable[[str], SigningSecrets | None],
     *,
     guard: Callable[..., Any] | None,
-    observe: Observe | None,
+    emit_metric: Observe | None,
     expected: Callable[[], Iterable[str]] = tuple,
     prefix: str = "",
     described: bool = False,
@@ -68,7 +68,7 @@ def create_app(
         if found is None:
             return None
         return ConnectionSecrets(
-            found.journal_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
+            found.hash_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
         )
 
     app = build_app(
@@ -77,7 +77,7 @@ def create_app(
         guard=guard,
         database_id=lambda: opened.database().identity,
         check_database=lambda: opened.database().check(),
-        observe=observe,
+        emit_metric=emit_metric,
         expected=partial(_expected, expected, opened.database),
         prefix=prefix,
         described=described,

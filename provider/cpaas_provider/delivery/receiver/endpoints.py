@@ -67,10 +67,10 @@ class _ReportEndpoint:
 
     source: ReportSource
 
-    def __init__(self, secrets_cache: SecretsCache, writer: ReportSink, observe: Observe | None) -> None:
+    def __init__(self, secrets_cache: SecretsCache, writer: ReportSink, emit_metric: Observe | None) -> None:
         self._secrets_cache = secrets_cache
         self._writer = writer
-        self._observe = observe
+        self._emit_metric = emit_metric
         self._limiter = LoadLimiter(MAX_IN_FLIGHT, MAX_BYTES)
         self._wait_timer = WaitTimer(part_of_grace)
 
@@ -101,12 +101,12 @@ class _ReportEndpoint:
         received = ReceivedReport(conn_id, self.source, token, read_report(body), text, datetime.now(UTC))
         result = await request.within(lambda: responses.RESPONSE_TIMEOUT, self._writer.submit(received))
         self._refuse_where_not_stored(result, conn_id)
-        if self._observe is not None:
+        if self._emit_metric is not None:
             self._count("received")
             if result is not StoreResult.NEW:
                 self._count(result.value)
             if reported := reported_at(body):
-                self._observe("lag", max(0.0, (datetime.now(UTC) - reported).total_seconds()))
+                self._emit_metric("lag", max(0.0, (datetime.now(UTC) - reported).total_seconds()))
         return STORED
 
     def _refuse_where_not_stored(self, result: StoreResult, conn_id: str) -> None:
@@ -123,8 +123,8 @@ class _ReportEndpoint:
         return response
 
     def _count(self, name: str) -> None:
-        if self._observe is not None:
-            self._observe(name, 1)
+        if self._emit_metric is not None:
+            self._emit_metric(name, 1)
 
 
 class CallbackEndpoint(_ReportEndpoint):
@@ -136,10 +136,10 @@ class CallbackEndpoint(_ReportEndpoint):
         self,
         secrets_cache: SecretsCache,
         writer: ReportSink,
-        observe: Observe | None,
+        emit_metric: Observe | None,
         database_id: Callable[[], Awaitable[str]],
     ) -> None:
-        super().__init__(secrets_cache, writer, observe)
+        super().__init__(secrets_cache, writer, emit_metric)
         self._database_id = database_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -73,7 +73,7 @@ class CampaignRunner:
         self._stop = stop
         self._open = exit_stack
         self._partition = Partition.read(operator.partition)
-        self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
+        self._connection = connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
         self._under_way: tuple[Campaign, RecipientLoader] | None = None
         self._tracked = False
         self._looked_up = LookUps()
@@ -233,7 +233,7 @@ class CampaignRunner:
         operator, context = self._operator, self._context
         tries = try_info(context, operator.retries)
         store: StateStore | None
-        secrets = self._connection.journal_secrets
+        secrets = self._connection.hash_secrets
         self._refuse_lost_key()
         if operator.idempotency_key is not None:
             from cpaas_provider.database.registry import CampaignKey
@@ -323,7 +323,7 @@ class CampaignRunner:
         from cpaas_provider.operators._runtime.campaign_store import open_lookup_cache
 
         operator: Any = self._operator
-        hasher = KeyedHasher(self._connection.journal_secrets[0], ("lookups",))
+        hasher = KeyedHasher(self._connection.hash_secrets[0], ("lookups",))
 
         looked_up = self._looked_up
 

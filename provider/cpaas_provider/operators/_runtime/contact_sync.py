@@ -74,7 +74,7 @@ class ContactSyncTry:
         self._stop = stop
         self._deadline = deadline
         self._partition = Partition.read(operator.partition)
-        self._connection = connection.shared_among(self._partition.of) if self._partition.of > 1 else connection
+        self._connection = connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
 
     def run(self) -> dict[str, Any]:
         """Sync and report.

@@ -79,7 +79,7 @@ class DeliveryTracker:
         connection = self._connection
         if connection.callback_url is None:
             raise ValueError("a connection without callback_url has no receiver")
-        return ReceiverClient(connection.callback_url, self.conn_id, connection.journal_secrets[0], connection.options)
+        return ReceiverClient(connection.callback_url, self.conn_id, connection.hash_secrets[0], connection.options)
 
     @cached_property
     def database(self) -> Database:
