@@ -225,15 +225,15 @@ class DeliverySensor(DeferrableSensor):
     def _report(self, result: Mapping[str, Any]) -> dict[str, Any]:
         from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import count_conflicts, write_outcomes
-        from cpaas_provider.sources.files import place_of
+        from cpaas_provider.sources.files import redacted_path
 
         campaigns = self._parse_send_result().campaigns
         if self.results_path is None:
             return {**_figures(result), "conflicts": count_conflicts(campaigns), "results_path": None}
         path = results_file(self.results_path)
         conflicts = write_outcomes(campaigns, path)
-        self.log.info("Results file written: %s.", place_of(path))
-        return {**_figures(result), "conflicts": conflicts, "results_path": place_of(path)}
+        self.log.info("Results file written: %s.", redacted_path(path))
+        return {**_figures(result), "conflicts": conflicts, "results_path": redacted_path(path)}
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-_FILLED_LATER = (
+_TASK_OUTPUT_HINT = (
     "A source cannot take a task's output. Give the output to the operator itself. Or use a template such as "
     "{{ ti.xcom_pull(task_ids='...') }}, and order the tasks."
 )
@@ -27,7 +27,7 @@ class Argument:
 def text(name: str, value: Any) -> str:
     """Return a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be text; {_is_instead(value)}")
+        raise ValueError(f"{name} must be text; {_what_it_is(value)}")
     return value
 
 
@@ -77,10 +77,10 @@ def parameters(name: str, value: Any) -> Any:
     """Return the values of a query's placeholders: a mapping, a sequence or ``None``."""
     if value is None or (isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))):
         return value
-    raise ValueError(f"{name} must be a list or a mapping; {_is_instead(value)}")
+    raise ValueError(f"{name} must be a list or a mapping; {_what_it_is(value)}")
 
 
-def _is_instead(value: Any) -> str:
+def _what_it_is(value: Any) -> str:
     if is_task_output(value):
-        return f"it is a task's output. {_FILLED_LATER}"
+        return f"it is a task's output. {_TASK_OUTPUT_HINT}"
     return "it is empty." if isinstance(value, str) else f"it is of type {type(value).__name__}."

@@ -19,7 +19,7 @@ class Row(NamedTuple):
     values: tuple[Any, ...]
 
 
-NONE_ABSENT: AbstractSet[str] = frozenset()
+NO_ABSENT_COLUMNS: AbstractSet[str] = frozenset()
 """What is absent of a source that has columns of its own: it tells them when it is opened."""
 
 make_row: Callable[[tuple[int, tuple[Any, ...]]], Row] = partial(tuple.__new__, Row)

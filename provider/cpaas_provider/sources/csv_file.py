@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.csv_header import column_names, likely_delimiter, named_delimiter
-from cpaas_provider.sources.csv_lines import UNDECODABLE, lines_of
-from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, records_of
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.csv_header import column_names, declared_delimiter, likely_delimiter
+from cpaas_provider.sources.csv_lines import UNDECODABLE, read_lines
+from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, read_records
 from cpaas_provider.sources.files import FileSource, suffixes_of
 
 
@@ -58,12 +58,12 @@ class CsvSource(FileSource):
     def open(self) -> Iterator[Table]:
         """Open it for one reading."""
         with self.open_bytes() as stream:
-            yield self._table(lines_of(stream, self.encoding, self))
+            yield self._table(read_lines(stream, self.encoding, self))
 
     def _table(self, lines: Iterator[str]) -> _CsvTable:
         number, first, said = 0, "", None
         for number, first in enumerate(lines, 1):
-            if number == 1 and (said := named_delimiter(first)):
+            if number == 1 and (said := declared_delimiter(first)):
                 continue
             if first.strip().strip("\ufeff"):
                 break
@@ -73,7 +73,7 @@ class CsvSource(FileSource):
         delimiter = self.delimiter or said
         if delimiter in (None, self.quote):
             delimiter = likely_delimiter(first, self.quote, tabs=".tsv" in suffixes_of(self.path)[:2])
-        records = records_of(
+        records = read_records(
             chain([first], lines), number, delimiter, self.quote, self, max_line_breaks=self.max_line_breaks
         )
         header = next(records)
@@ -83,7 +83,7 @@ class CsvSource(FileSource):
 
 
 class _CsvTable:
-    absent = NONE_ABSENT
+    absent = NO_ABSENT_COLUMNS
 
     def __init__(self, columns: tuple[str, ...], records: Iterator[Record | InvalidRow]) -> None:
         self.columns: tuple[str, ...] | None = columns

@@ -13,7 +13,7 @@ _SEP_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n"\0])"?[ \t,;|]*[\r\n]*', re.IGNO
 _BOM = "\ufeff"
 
 
-def named_delimiter(line: str) -> str | None:
+def declared_delimiter(line: str) -> str | None:
     """Return the delimiter of Excel's ``sep=;`` line, ``None`` for any other line."""
     found = _SEP_LINE.fullmatch(line)
     return found[1] if found else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cpaas_provider.sources.base import InvalidRow, SourceError
-from cpaas_provider.sources.csv_lines import LONGEST_RECORD
+from cpaas_provider.sources.csv_lines import MAX_RECORD_LENGTH
 
 MAX_LINE_BREAKS = 10
 """An address has four or five lines."""
@@ -21,7 +21,7 @@ _LINE_BREAK = re.compile(r"\r\n?|\n")
 _RECIPIENT = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+")
 
 
-def records_of(
+def read_records(
     lines: Iterator[str],
     first_number: int,
     delimiter: str,
@@ -50,19 +50,19 @@ def records_of(
         size = open_for = 0
         while (line := again.popleft() if again else next(lines, None)) is not None:
             size = size + len(line) if held else len(line)
-            if size > LONGEST_RECORD:
+            if size > MAX_RECORD_LENGTH:
                 raise SourceError(_endless(source, number))
             open_for = open_for + 1 if held and quote and quote not in line else 0
             held.append(line)
             if max_line_breaks is not None and open_for > max_line_breaks:
-                raise _SwallowedError(_too_many(number, max_line_breaks))
+                raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
             yield line
 
     while True:
         try:
             for cells in csv.reader(feed(), **dialect):
                 if len(held) > 1 and max_line_breaks is not None and width:
-                    _refuse_swallowed(cells, held[1:], number, width, delimiter, max_line_breaks)
+                    _check_swallowed_rows(cells, held[1:], number, width, delimiter, max_line_breaks)
                 text = held[0] if len(held) == 1 else "".join(held)
                 if number <= until and text.strip() and len(cells) < width:
                     yield InvalidRow(
@@ -73,8 +73,8 @@ def records_of(
                     yield number, cells, text
                 number += len(held)
                 held.clear()
-        except _SwallowedError as swallowed:
-            yield InvalidRow(number, str(swallowed))
+        except _MisplacedQuoteError as error:
+            yield InvalidRow(number, str(error))
             within, until = number, max(until, number + len(held) - 1)
             again.extendleft(reversed(held[1:]))
             number += 1
@@ -92,7 +92,7 @@ def records_of(
             return
 
 
-class _SwallowedError(Exception):
+class _MisplacedQuoteError(Exception):
     """A cell is too long, or contains what looks like other rows."""
 
 
@@ -106,7 +106,7 @@ def _too_many(number: int, max_line_breaks: int) -> str:
     )
 
 
-def _refuse_swallowed(
+def _check_swallowed_rows(
     cells: list[str], lines: list[str], number: int, width: int, delimiter: str, max_line_breaks: int
 ) -> None:
     """Raise where a record of several lines holds others.
@@ -114,11 +114,11 @@ def _refuse_swallowed(
     :param lines: all of them but the first
     """
     if any(len(_LINE_BREAK.findall(cell)) > max_line_breaks for cell in cells):
-        raise _SwallowedError(_too_many(number, max_line_breaks))
+        raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
     for line in lines:
         parts = line.strip().split(delimiter)
         if width > 1 and len(parts) == width and any(_RECIPIENT.fullmatch(part.strip(" \"'")) for part in parts):
-            raise _SwallowedError(
+            raise _MisplacedQuoteError(
                 f"a cell of the record that begins on line {number} contains what looks like another row: "
                 f"{_ABOUT_QUOTES}; if the cell is correct, set max_line_breaks=None"
             )
@@ -126,7 +126,7 @@ def _refuse_swallowed(
 
 def _endless(source: object, number: int) -> str:
     return (
-        f"{source} has a record on line {number} with more than {LONGEST_RECORD} characters. The lines from there on "
-        "were not read. A quote may open there and never close, or the file is not CSV. Correct the line, or set "
+        f"{source} has a record on line {number} with more than {MAX_RECORD_LENGTH} characters. The lines from there "
+        "on were not read. A quote may open there and never close, or the file is not CSV. Correct the line, or set "
         "quote=None if quotes have no meaning."
     )

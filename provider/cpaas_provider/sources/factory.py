@@ -8,7 +8,7 @@ from typing import Any, cast
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import Source
 
-_PACKED = (".gz", ".bz2", ".xz")
+_COMPRESSED = (".gz", ".bz2", ".xz")
 _TEXTS = (".csv", ".tsv", ".txt")
 _JSON_LINES = (".jsonl", ".ndjson")
 _PARQUET = (".parquet", ".pq")
@@ -41,8 +41,8 @@ def _by_suffix(path: Any) -> Source:
             "itself (my_task.output), or set render_template_as_native_obj=True on the DAG."
         )
     suffixes = suffixes_of(path)
-    packed = bool(suffixes) and suffixes[0] in _PACKED
-    suffix = next(iter(suffixes[packed:]), "")
+    compressed = bool(suffixes) and suffixes[0] in _COMPRESSED
+    suffix = next(iter(suffixes[compressed:]), "")
     if suffix in _TEXTS:
         from cpaas_provider.sources.csv_file import CsvSource
 
@@ -51,12 +51,12 @@ def _by_suffix(path: Any) -> Source:
         from cpaas_provider.sources.json_lines import JsonLinesSource
 
         return JsonLinesSource(path)
-    if suffix in _PARQUET and not packed:
+    if suffix in _PARQUET and not compressed:
         from cpaas_provider.sources.parquet import ParquetSource
 
         return ParquetSource(path)
     raise ValueError(
         f"The path has no known suffix ({', '.join(_TEXTS + _JSON_LINES + _PARQUET)}; text files also with "
-        f"{', '.join(_PACKED)}). For a file, give CsvSource, JsonLinesSource or ParquetSource with the path. For a "
+        f"{', '.join(_COMPRESSED)}). For a file, give CsvSource, JsonLinesSource or ParquetSource with the path. For a "
         "query, give SqlSource. For a single recipient, give a list."
     )

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import SourceError
 
-_AT_ONCE = 1 << 20
+_READ_SIZE = 1 << 20
 """Bytes asked of a storage at once: many small reads are what makes a remote file slow."""
 
 
@@ -31,17 +31,17 @@ class FileSource(_validators.Argument):
         self.conn_id = _validators.text_or_none("conn_id", conn_id)
 
     def __str__(self) -> str:
-        return f"{self.kind} {place_of(self.path)}"
+        return f"{self.kind} {redacted_path(self.path)}"
 
     @contextmanager
-    def open_stored(self) -> Iterator[Any]:
+    def open_raw(self) -> Iterator[Any]:
         """Open the file as it is stored, for reading and, on most storages, seeking."""
         try:
             from airflow.sdk import ObjectStoragePath
 
             file = ObjectStoragePath(self.path, conn_id=self.conn_id or None).open("rb")
         except Exception as error:  # noqa: BLE001 - storages raise what they like, and may quote credentials
-            raise unreadable(self, error) from None
+            raise read_error(self, error) from None
         try:
             yield file
         finally:
@@ -51,10 +51,10 @@ class FileSource(_validators.Argument):
     @contextmanager
     def open_bytes(self) -> Iterator[io.BufferedReader[Any]]:
         """Open the file as a stream of bytes, unpacked when its suffix is that of a compressed file."""
-        with self.open_stored() as stored:
-            stream: io.BufferedReader[Any] = io.BufferedReader(_Careful(stored, self), _AT_ONCE)
-            if (unpacked := _unpacked(stream, str(self.path))) is not None:
-                stream = io.BufferedReader(_Careful(unpacked, self), _AT_ONCE)
+        with self.open_raw() as stored:
+            stream: io.BufferedReader[Any] = io.BufferedReader(_ErrorTranslatingStream(stored, self), _READ_SIZE)
+            if (unpacked := _decompressed(stream, str(self.path))) is not None:
+                stream = io.BufferedReader(_ErrorTranslatingStream(unpacked, self), _READ_SIZE)
             yield stream
 
 
@@ -64,7 +64,7 @@ def suffixes_of(path: Any) -> list[str]:
     return [f".{part}" for part in reversed(name.split(".")[1:])]
 
 
-def place_of(path: Any) -> str:
+def redacted_path(path: Any) -> str:
     """Return a path for a log: without user, password and query, which may contain keys."""
     written = str(path)
     if "://" not in written:
@@ -76,7 +76,7 @@ def place_of(path: Any) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def unreadable(source: object, error: Exception) -> SourceError:
+def read_error(source: object, error: Exception) -> SourceError:
     """Return the error for a failure of a file or its storage."""
     words = next((words for kind, words in _WHAT_TO_DO if isinstance(error, kind)), _ELSE)
     return SourceError(f"{source} cannot be read ({type(error).__name__}). {words}")
@@ -91,7 +91,7 @@ _WHAT_TO_DO: tuple[tuple[type[Exception], str], ...] = (
 _ELSE = "Check the path and conn_id. Check that the Airflow provider of this storage is installed with its file system."
 
 
-class _Careful(io.RawIOBase):
+class _ErrorTranslatingStream(io.RawIOBase):
     """Bytes of a file whose errors are told in our words."""
 
     def __init__(self, file: Any, source: FileSource) -> None:
@@ -107,12 +107,12 @@ class _Careful(io.RawIOBase):
         except SourceError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            raise unreadable(self._source, error) from None
+            raise read_error(self._source, error) from None
         buffer[: len(found)] = found
         return len(found)
 
 
-def _unpacked(stream: io.BufferedReader[Any], path: str) -> Any:
+def _decompressed(stream: io.BufferedReader[Any], path: str) -> Any:
     match suffixes_of(path)[:1]:
         case [".gz"]:
             import gzip

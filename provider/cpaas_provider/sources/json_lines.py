@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NoReturn
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource
 
-LONGEST_LINE = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 """In bytes. What has no end of line is not read into memory to find out."""
 
 
@@ -51,7 +51,7 @@ class _JsonLinesTable:
         self.absent = absent = set(wanted)
         for number, line in enumerate(self._lines(), 1):
             if line is None:
-                yield InvalidRow(number, f"is longer than {LONGEST_LINE} bytes")
+                yield InvalidRow(number, f"is longer than {MAX_LINE_BYTES} bytes")
                 continue
             if not (line := line.strip()):
                 continue
@@ -76,15 +76,15 @@ class _JsonLinesTable:
     def _lines(self) -> Iterator[bytes | None]:
         """Return line after line, ``None`` for one that is too long."""
         read = self._stream.readline
-        line = read(LONGEST_LINE + 1)
+        line = read(MAX_LINE_BYTES + 1)
         while line:
-            if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
                 while line and not line.endswith(b"\n"):
-                    line = read(LONGEST_LINE)
+                    line = read(MAX_LINE_BYTES)
                 yield None
             else:
                 yield line
-            line = read(LONGEST_LINE + 1)
+            line = read(MAX_LINE_BYTES + 1)
 
 
 def _check_encodable(values: tuple[Any, ...]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.files import FileSource, unreadable
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.files import FileSource, read_error
 
 _ROWS_AT_ONCE = 10_000
 _BUFFER = 1 << 18
@@ -37,19 +37,19 @@ class ParquetSource(FileSource):
             raise SourceError(
                 f"{self} needs pyarrow where the task runs: pip install 'airflow-provider-cpaas[parquet]'."
             ) from None
-        with self.open_stored() as stored:
+        with self.open_raw() as stored:
             try:
                 file = parquet.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False)
                 columns = tuple(file.schema_arrow.names)
             except Exception as error:  # noqa: BLE001 - what Arrow or a storage raises may quote either
-                raise unreadable(self, error) from None
+                raise read_error(self, error) from None
             if len(set(columns)) < len(columns):
                 raise SourceError(f"{self} has several columns of one name. Write the file with unique column names.")
             yield _ParquetTable(self, arrow, file, columns)
 
 
 class _ParquetTable:
-    absent = NONE_ABSENT
+    absent = NO_ABSENT_COLUMNS
 
     def __init__(self, source: ParquetSource, arrow: Any, file: Any, columns: tuple[str, ...]) -> None:
         self.columns: tuple[str, ...] | None = columns
@@ -79,7 +79,7 @@ class _ParquetTable:
             try:
                 batch = next(batches, None)
             except Exception as error:  # noqa: BLE001 - as above
-                raise unreadable(self._source, error) from None
+                raise read_error(self._source, error) from None
             if batch is None:
                 return
             yield batch

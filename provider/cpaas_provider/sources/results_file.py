@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Literal
 
-from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.files import redacted_path
 
 Columns = Mapping[str, Literal["text", "number", "flag"]]
 
@@ -58,7 +58,9 @@ def write_outcomes(
             _delete(target)
         if unread is not None and isinstance(error, unread):
             raise
-        raise ResultsFileError(f"The results file {place_of(path)} could not be written {_reason(error)}") from None
+        raise ResultsFileError(
+            f"The results file {redacted_path(path)} could not be written {_reason(error)}"
+        ) from None
 
 
 def check_writable(path: Any) -> None:
@@ -76,7 +78,7 @@ def check_writable(path: Any) -> None:
             # On a full disk a file can be opened.
             file.write(b"\n")
     except Exception as error:  # noqa: BLE001 - storages raise what they like
-        raise ResultsFileError(f"The results file {place_of(path)} cannot be written {_reason(error)}") from None
+        raise ResultsFileError(f"The results file {redacted_path(path)} cannot be written {_reason(error)}") from None
     finally:
         _delete(trial)
 

@@ -9,12 +9,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sources import _validators
-from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, SourceError, Table, make_row
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
 
-_ROWS_AT_ONCE = 2_000
+_FETCH_SIZE = 2_000
 _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
@@ -61,7 +61,7 @@ class SqlSource(_validators.Argument):
             except SourceError:
                 raise
             except Exception as error:  # noqa: BLE001 - databases raise what they like, and quote the statement
-                raise self._failed(error) from None
+                raise self._query_error(error) from None
             columns = tuple(result.keys())
             if len(set(columns)) < len(columns):
                 raise SourceError(f"{self} returns several columns of one name. Rename them with AS.")
@@ -94,7 +94,7 @@ class SqlSource(_validators.Argument):
         opened.callback(engine.dispose)
         # Without parameters a percent sign is one, as in LIKE '%x'.
         connection = opened.enter_context(engine.connect()).execution_options(
-            stream_results=True, yield_per=_ROWS_AT_ONCE, no_parameters=not self.parameters
+            stream_results=True, yield_per=_FETCH_SIZE, no_parameters=not self.parameters
         )
         given = self.parameters or None
         given = dict(given) if isinstance(given, Mapping) else tuple(given) if given else None
@@ -103,7 +103,7 @@ class SqlSource(_validators.Argument):
             raise SourceError(f"{self} has no result. Nothing was committed. Give a statement that selects rows.")
         return result
 
-    def _failed(self, error: Exception) -> SourceError:
+    def _query_error(self, error: Exception) -> SourceError:
         kind = type(getattr(error, "orig", None) or error).__name__
         return SourceError(
             f"{self} failed ({kind}). The database's message is not shown here, because it may contain personal data. "
@@ -112,7 +112,7 @@ class SqlSource(_validators.Argument):
 
 
 class _SqlTable:
-    absent = NONE_ABSENT
+    absent = NO_ABSENT_COLUMNS
 
     def __init__(self, source: SqlSource, result: CursorResult[Any], columns: tuple[str, ...]) -> None:
         self.columns: tuple[str, ...] | None = columns
@@ -127,12 +127,12 @@ class _SqlTable:
             yield make_row((number, tuple([None if place is None else found[place] for place in places])))
 
     def _parts(self) -> Iterator[Sequence[Any]]:
-        parts = self._result.partitions(_ROWS_AT_ONCE)
+        parts = self._result.partitions(_FETCH_SIZE)
         while True:
             try:
                 part = next(parts, None)
             except Exception as error:  # noqa: BLE001 - as above
-                raise self._source._failed(error) from None
+                raise self._source._query_error(error) from None
             if part is None:
                 return
             yield part

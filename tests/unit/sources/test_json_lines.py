@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sources import JsonLinesSource
 from cpaas_provider.sources.base import Row, SourceError
-from cpaas_provider.sources.json_lines import LONGEST_LINE
+from cpaas_provider.sources.json_lines import MAX_LINE_BYTES
 from tests.unit.sources.reading import bad, columns, good, read, values
 
 Make = Callable[..., JsonLinesSource]
@@ -93,19 +93,21 @@ def test_utf_16_is_said_to_be(made: Make) -> None:
 def test_a_line_without_end_is_set_aside_without_being_held(made: Make) -> None:
     import tracemalloc
 
-    source = made(b'{"phone": "a"}\n' + b"x" * (20 * LONGEST_LINE) + b'\n{"phone": "b"}\n' + b"y" * (2 * LONGEST_LINE))
+    source = made(
+        b'{"phone": "a"}\n' + b"x" * (20 * MAX_LINE_BYTES) + b'\n{"phone": "b"}\n' + b"y" * (2 * MAX_LINE_BYTES)
+    )
     tracemalloc.start()
     found = read(source, "phone")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert good(found) == {1: ("a",), 3: ("b",)}
     assert bad(found).keys() == {2, 4}
-    assert peak < 6 * LONGEST_LINE
+    assert peak < 6 * MAX_LINE_BYTES
 
 
 def test_the_longest_line_is_read(made: Make) -> None:
-    line = b'{"name": "' + b"x" * (LONGEST_LINE - 12) + b'"}'
-    assert len(line) == LONGEST_LINE
+    line = b'{"name": "' + b"x" * (MAX_LINE_BYTES - 12) + b'"}'
+    assert len(line) == MAX_LINE_BYTES
     assert good(read(made(line + b"\n" + line), "name")).keys() == {1, 2}
     assert bad(read(made(line + b" "), "name")).keys() == {1}
 

@@ -21,7 +21,7 @@ from cpaas_provider.contacts.mapping.parsing.values import is_blank
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
-from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, Table
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
 _AT_ONCE = 2_000
 _RENEWAL_SECONDS = 60.0
@@ -158,7 +158,7 @@ class Planner:
     def _refuse_absent(self, table: Table) -> None:
         """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
         # A source of the author's own may not say it.
-        never = getattr(table, "absent", NONE_ABSENT)
+        never = getattr(table, "absent", NO_ABSENT_COLUMNS)
         absent = [name for name in self._mapping.source_columns if name in never]
         if absent and self.plan.rows > self.plan.unreadable:
             raise CpaasInvalidRequestError(

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.sources.base import NONE_ABSENT, InvalidRow, Row, Source, SourceError, Table
+from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -67,7 +67,7 @@ def _is_one_of(wanted: set[Any], region: str | None) -> Callable[[Any], bool]:
 
 
 class _Concerned:
-    absent = NONE_ABSENT
+    absent = NO_ABSENT_COLUMNS
     columns: tuple[str, ...] | None = COLUMNS
 
     def __init__(self, connection: Connection, query: Select[Any]) -> None:

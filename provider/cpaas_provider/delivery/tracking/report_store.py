@@ -153,7 +153,7 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
     by_reference = _recorded(connection, requests.c.reference, references)
     by_id = _recorded(connection, requests.c.message_id, message_ids)
 
-    def place_of(received: ReceivedReport) -> _Owner:
+    def redacted_path(received: ReceivedReport) -> _Owner:
         token, report, conn_id = received.token, received.report, received.conn_id
         if token is not None:
             return _Owner(token.campaign, token.reference, token.recipients)
@@ -163,7 +163,7 @@ def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[
             return _Owner(report.reference, report.reference)
         return _Owner(f"{UNTRACKED_PREFIX}{report.message_id}" if report.message_id else None, report.reference)
 
-    return [place_of(received) for received in incoming]
+    return [redacted_path(received) for received in incoming]
 
 
 def _recorded(

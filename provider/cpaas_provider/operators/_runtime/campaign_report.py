@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import to_decimal
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
-from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.files import redacted_path
 
 if TYPE_CHECKING:
     from cpaas_provider.operators.base_campaign import CampaignOperator
@@ -46,7 +46,7 @@ def build_report(campaign: Campaign, found: LoadStats, operator: CampaignOperato
         "unknown_references": references[:_NAMED],
         # A report on the account's webhook does not name the campaign.
         "delivery_reports": "callback" if operator.tracking is not None else None,
-        "results_path": None if operator.results_path is None else place_of(operator.results_path),
+        "results_path": None if operator.results_path is None else redacted_path(operator.results_path),
         "dry_run": operator.without_sending,
     }
 

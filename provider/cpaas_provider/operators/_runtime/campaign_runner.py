@@ -32,7 +32,7 @@ from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sources import ListSource, as_source
 from cpaas_provider.sources.base import SourceError
-from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import (
     SUFFIXES,
     ResultsFileError,
@@ -381,7 +381,7 @@ class CampaignRunner:
             return
         path = _storage_path(path)
         write_outcomes(path, campaign.plan.rows())
-        self._operator.log.info("Results file written: %s.", place_of(path))
+        self._operator.log.info("Results file written: %s.", redacted_path(path))
 
     def _push(self, report: Mapping[str, Any]) -> None:
         try:

@@ -56,9 +56,9 @@ def _place_of(source: Any) -> tuple[str, str]:
     """Return namespace and name of a source, without credentials."""
     path = getattr(source, "path", None)
     if path is not None:
-        from cpaas_provider.sources.files import place_of
+        from cpaas_provider.sources.files import redacted_path
 
-        place = place_of(path)
+        place = redacted_path(path)
         parts = urlsplit(place)
         if parts.scheme and parts.scheme != "file":
             return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/")

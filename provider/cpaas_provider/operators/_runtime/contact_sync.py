@@ -24,7 +24,7 @@ from cpaas_provider.operators.base_idempotent import REPORT_KEY
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import SourceError
-from cpaas_provider.sources.files import place_of
+from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import (
     SUFFIXES,
     Columns,
@@ -259,7 +259,7 @@ class ContactSyncTry:
             for line in sync.outcomes()
         )
         write_outcomes(path, lines, OF_A_SYNC)
-        self._operator.log.info("Results file written: %s.", place_of(path))
+        self._operator.log.info("Results file written: %s.", redacted_path(path))
 
     def _publish_change(self) -> None:
         """Have DAGs start that are scheduled on changes of this list."""
