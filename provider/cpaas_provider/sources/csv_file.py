@@ -3,17 +3,232 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+import csv
+import io
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
-from cpaas_provider.sources.csv_header import column_names, declared_delimiter, likely_delimiter
-from cpaas_provider.sources.csv_lines import UNDECODABLE, read_lines
-from cpaas_provider.sources.csv_records import MAX_LINE_BREAKS, Record, read_records
 from cpaas_provider.sources.files import FileSource, suffixes_of
+
+# The lines of a file ----------------------------------------------------------------------------------------------
+
+UNDECODABLE = "\udcff"
+"""Stands for bytes that are no text in the file's encoding. No decoder makes it, so that none is mistaken for it."""
+
+MAX_RECORD_LENGTH = 100_000
+"""In characters, and below the 131,072 at which the csv module gives up: a quote that nobody closes ends here."""
+
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return UNDECODABLE, error.end
+
+
+codecs.register_error("cpaas_provider.sources.undecodable", _mark)
+
+
+def read_lines(stream: io.BufferedReader[Any], encoding: str | None, source: object) -> Iterator[str]:
+    r"""Return the lines of a file with their ends, which are ``\n``, ``\r\n`` or ``\r``, as an editor shows them.
+
+    A line that is longer than a record may be is returned in parts.
+
+    :param encoding: its encoding; default: that of its byte order mark, else UTF-8
+    :raises SourceError: when the encoding does not fit the file at all
+    """
+    if encoding is None:
+        head = stream.peek(3)
+        encoding = next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")
+    text = io.TextIOWrapper(stream, encoding, errors="cpaas_provider.sources.undecodable", newline="")
+    try:
+        while line := text.readline(MAX_RECORD_LENGTH + 1):
+            yield line
+    except UnicodeError as error:
+        raise SourceError(
+            f"{source} cannot be read as {encoding} ({type(error).__name__}). Set its encoding."
+        ) from None
+
+
+# Delimiter and column names ----------------------------------------------------------------------------------------
+
+_DELIMITERS = (",", ";", "\t", "|")
+_SEP_LINE = re.compile(r'\ufeff?"?sep=([^\w\r\n"\0])"?[ \t,;|]*[\r\n]*', re.IGNORECASE)
+_BOM = "\ufeff"
+
+
+def declared_delimiter(line: str) -> str | None:
+    """Return the delimiter of Excel's ``sep=;`` line, ``None`` for any other line."""
+    found = _SEP_LINE.fullmatch(line)
+    return found[1] if found else None
+
+
+def likely_delimiter(header: str, quote: str | None, *, tabs: bool) -> str:
+    """Return the most frequent delimiter between the names of a header line.
+
+    :param tabs: whether the file's suffix is that of tabs; decides if the header does not
+    """
+    if quote:
+        header = re.sub(f"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", header)
+    order = sorted(_DELIMITERS, key=lambda one: one != "\t") if tabs else _DELIMITERS
+    return max(order, key=header.count)
+
+
+def column_names(cells: Iterable[str], text: str, source: object) -> tuple[str, ...]:
+    """Return a header's names, without those of empty columns at its end.
+
+    :param text: the header as it is in the file
+    :raises SourceError: when it cannot be a header
+    """
+    if "\0" in text:
+        raise SourceError(f"{source} has NUL characters in its header. Is it UTF-16, or compressed? Set its encoding.")
+    if UNDECODABLE in text:
+        raise SourceError(f"The header of {source} is not in the expected encoding. Set it, e.g. encoding='cp1252'.")
+    names = [cell.strip().strip(_BOM).strip() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise SourceError(f"{source} has no header. Its first line must name the columns.")
+    # By their places: where the header is missing, these are the cells of somebody's row.
+    for place, name in enumerate(names, 1):
+        if not name:
+            raise SourceError(f"Column {place} of {source} has no name in the header. Name it, or remove it.")
+        if (first := names.index(name) + 1) != place:
+            raise SourceError(f"Columns {first} and {place} of {source} have the same name. Rename one.")
+    return tuple(names)
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+MAX_LINE_BREAKS = 10
+"""An address has four or five lines."""
+
+Record = tuple[int, list[str], str]
+"""The line on which a record begins, its cells as they stand there, and the text they were read from."""
+
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+_RECIPIENT = re.compile(r"\+?\d(?:[\s().\-/]{0,2}\d){6,}|[^\s@]+@[^\s@]+\.[^\s@]+")
+
+
+def read_records(
+    lines: Iterator[str],
+    first_number: int,
+    delimiter: str,
+    quote: str | None,
+    source: object,
+    *,
+    max_line_breaks: int | None = MAX_LINE_BREAKS,
+) -> Iterator[Record | InvalidRow]:
+    """Read lines as records, of which the first is the header. Blank lines are skipped.
+
+    If quotes do not match, each line of the record is an invalid row. If a cell seems to contain other rows, only the
+    record's first line is invalid. Reading goes on at the next line, so that no row is lost.
+
+    :param first_number: the number of the first of the lines
+    :param max_line_breaks: how many line breaks a cell may have; ``None`` for any number
+    :raises SourceError: when a record does not end
+    """
+    dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": delimiter != " "}
+    dialect |= {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE, "quotechar": None}
+    held: list[str] = []
+    again = deque[str]()
+    number, width = first_number, 0
+    within, until = 0, 0
+
+    def feed() -> Iterator[str]:
+        size = open_for = 0
+        while (line := again.popleft() if again else next(lines, None)) is not None:
+            size = size + len(line) if held else len(line)
+            if size > MAX_RECORD_LENGTH:
+                raise SourceError(_endless(source, number))
+            open_for = open_for + 1 if held and quote and quote not in line else 0
+            held.append(line)
+            if max_line_breaks is not None and open_for > max_line_breaks:
+                raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
+            yield line
+
+    while True:
+        try:
+            for cells in csv.reader(feed(), **dialect):
+                if len(held) > 1 and max_line_breaks is not None and width:
+                    _check_swallowed_rows(cells, held[1:], number, width, delimiter, max_line_breaks)
+                text = held[0] if len(held) == 1 else "".join(held)
+                if number <= until and text.strip() and len(cells) < width:
+                    yield InvalidRow(
+                        number, f"may be a part of the record that begins on line {within}: {_ABOUT_QUOTES}"
+                    )
+                elif len(cells) > 1 or text.strip():
+                    width = width or len(cells)
+                    yield number, cells, text
+                number += len(held)
+                held.clear()
+        except _MisplacedQuoteError as error:
+            yield InvalidRow(number, str(error))
+            within, until = number, max(until, number + len(held) - 1)
+            again.extendleft(reversed(held[1:]))
+            number += 1
+            held.clear()
+        except csv.Error:
+            reason = (
+                f"the quotes of the record that begins on line {number} do not match: "
+                "write a quote inside a quoted cell twice, and nothing between the last quote and the delimiter"
+            )
+            for place in range(number, number + len(held)):
+                yield InvalidRow(place, reason)
+            number += len(held)
+            held.clear()
+        else:
+            return
+
+
+class _MisplacedQuoteError(Exception):
+    """A cell is too long, or contains what looks like other rows."""
+
+
+_ABOUT_QUOTES = "a quote that opens there seems to close in another row"
+
+
+def _too_many(number: int, max_line_breaks: int) -> str:
+    return (
+        f"a cell of the record that begins on line {number} has more than {max_line_breaks} line breaks: "
+        f"{_ABOUT_QUOTES}; if the cell is correct, raise max_line_breaks"
+    )
+
+
+def _check_swallowed_rows(
+    cells: list[str], lines: list[str], number: int, width: int, delimiter: str, max_line_breaks: int
+) -> None:
+    """Raise where a record of several lines holds others.
+
+    :param lines: all of them but the first
+    """
+    if any(len(_LINE_BREAK.findall(cell)) > max_line_breaks for cell in cells):
+        raise _MisplacedQuoteError(_too_many(number, max_line_breaks))
+    for line in lines:
+        parts = line.strip().split(delimiter)
+        if width > 1 and len(parts) == width and any(_RECIPIENT.fullmatch(part.strip(" \"'")) for part in parts):
+            raise _MisplacedQuoteError(
+                f"a cell of the record that begins on line {number} contains what looks like another row: "
+                f"{_ABOUT_QUOTES}; if the cell is correct, set max_line_breaks=None"
+            )
+
+
+def _endless(source: object, number: int) -> str:
+    return (
+        f"{source} has a record on line {number} with more than {MAX_RECORD_LENGTH} characters. The lines from there "
+        "on were not read. A quote may open there and never close, or the file is not CSV. Correct the line, or set "
+        "quote=None if quotes have no meaning."
+    )
+
+
+# The source -----------------------------------------------------------------------------------------------------------
 
 
 class CsvSource(FileSource):
