@@ -23,7 +23,7 @@ BASE = "https://airflow.example.com/cpaas"
 ISSUED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TOKEN = CallbackToken("cpaas-spring", "cpaas-spring-7", 500, ISSUED)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=100)
-TICKETS = st.builds(CallbackToken, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
+TOKENS = st.builds(CallbackToken, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
 SECRETS = st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable())
 
 
@@ -39,7 +39,7 @@ class TestMaking:
     def test_the_url_is_below_the_receiver_s_and_names_the_connection(self) -> None:
         url = callback_url(BASE + "/", "cpaas_default", "secret", TOKEN)
         assert url.startswith(f"{BASE}/callback/cpaas_default/cpaas-spring.cpaas-spring-7.500.")
-        assert len(text_of(url).rpartition(".")[2]) == 27
+        assert len(text_of(url).rpartition(".")[2]) == 43
 
     @pytest.mark.parametrize("conn_id", ["team/cpaas", "a#b", "a\\b", "(a):b", "ä"])
     def test_a_connection_s_id_stays_one_part_of_the_path(self, conn_id: str) -> None:
@@ -60,13 +60,13 @@ class TestMaking:
         [("", "a", 1), ("a", "", 1), ("a.b", "a", 1), ("a", "a/b", 1), ("ä", "a", 1), ("a" * 101, "a", 1),
          ("a\n", "a", 1), ("a", "a", 0), ("a", "a", -1), ("a", "a", MAX_RECIPIENTS + 1)],
     )  # fmt: skip
-    def test_what_would_not_fit_into_a_url_is_no_ticket(self, fields: tuple[str, str, int]) -> None:
+    def test_what_would_not_fit_into_a_url_is_no_token(self, fields: tuple[str, str, int]) -> None:
         with pytest.raises(ValueError, match="callback token"):
             CallbackToken(*fields)
 
 
 class TestReading:
-    @given(TICKETS, st.text(min_size=1, max_size=30), SECRETS)
+    @given(TOKENS, st.text(min_size=1, max_size=30), SECRETS)
     def test_what_was_made_is_read(self, token: CallbackToken, conn_id: str, secret: str) -> None:
         assume(conn_id.isprintable())
         assert verify_token(conn_id, made(token, conn_id, secret), [secret]) == token
@@ -89,12 +89,12 @@ class TestReading:
         refused(made() + more)
 
     def test_the_last_character_s_spare_bits_are_no_second_form(self) -> None:
-        """20 bytes leave two bits of the 27th character open: only one of the four readings is ours."""
+        """32 bytes leave two bits of the 43rd character open: only one of the four readings is ours."""
         others = [made()[:-1] + letter for letter in string.ascii_letters + string.digits + "-_"]
         read = [text for text in others if accepted(text)]
         assert read == [made()]
 
-    @given(TICKETS)
+    @given(TOKENS)
     def test_one_signed_with_another_secret_is_refused(self, token: CallbackToken) -> None:
         refused(made(token, secret="somebody else's"))
 
