@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import html
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
+from jinja2 import Environment
 from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -22,19 +22,67 @@ MOST = 100
 """Campaigns one page shows."""
 
 _REFRESH = 5
-_HEAD = ("Campaign", "Task", "Recipients", "Delivered", "Undelivered", "In flight", "Unreported", "DeliveryStatus")
-_STYLE = (
-    "body{font:15px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
-    "table{border-collapse:collapse}th,td{padding:.4rem .9rem;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}"
-    "td{overflow-wrap:anywhere}"
-    # On a phone each campaign is a card, each figure beside its name.
-    "@media(max-width:45rem){body{margin:1rem}table,tbody,tr,td{display:block}thead{display:none}"
-    "tr{margin-bottom:1rem;border:1px solid #ddd;border-radius:.4rem}"
-    "td{display:flex;justify-content:space-between;gap:1rem;text-align:right}"
-    "td::before{content:attr(data-name);color:#777;text-align:left}}"
-    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}}"
-)
+_COLUMNS = {
+    "campaign": "Campaign",
+    "task": "Task",
+    "expected": "Recipients",
+    "delivered": "Delivered",
+    "undelivered": "Undelivered",
+    "in_flight": "In flight",
+    "unreported": "Unreported",
+    "state": "State",
+}
+
+_PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string("""\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<title>Delivery</title>
+<style>
+  body { font: 15px system-ui, sans-serif; margin: 2rem; color: #222; background: #fff }
+  table { border-collapse: collapse }
+  th, td { padding: .4rem .9rem; border-bottom: 1px solid #ddd; text-align: left }
+  td { overflow-wrap: anywhere }
+  td.n { text-align: right; font-variant-numeric: tabular-nums }
+  /* On a phone each campaign is a card, each figure beside its name. */
+  @media (max-width: 45rem) {
+    body { margin: 1rem }
+    table, tbody, tr, td { display: block }
+    thead { display: none }
+    tr { margin-bottom: 1rem; border: 1px solid #ddd; border-radius: .4rem }
+    td { display: flex; justify-content: space-between; gap: 1rem; text-align: right }
+    td::before { content: attr(data-name); color: #777; text-align: left }
+  }
+  @media (prefers-color-scheme: dark) {
+    body { color: #ddd; background: #181818 }
+    th, td { border-color: #444 }
+  }
+</style>
+<h1>Delivery</h1>
+{% if message %}
+<p>{{ message }}</p>
+{% else %}
+<table>
+<thead><tr>{% for head in columns.values() %}<th>{{ head }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for line in lines %}
+<tr>
+{% for name, head in columns.items() %}
+{% if line[name] is integer %}
+<td class="n" data-name="{{ head }}">{{ "{:,}".format(line[name]) }}</td>
+{% else %}
+<td data-name="{{ head }}">{{ line[name] if line[name] is not none }}</td>
+{% endif %}
+{% endfor %}
+</tr>
+{% endfor %}
+</tbody>
+</table>
+<p>Counts of the delivery reports received so far. The page refreshes every {{ refresh }} seconds.</p>
+{% endif %}
+</html>
+""")
 
 _HINT = (
     "Open the link Delivery of a task that sends. Or give the reference of what was sent: "
@@ -59,18 +107,18 @@ def add_status_page(app: FastAPI, store: Callable[[], Database], guard: Callable
         """Show delivery counts as an HTML page, or as JSON with `Accept: application/json`."""
         as_json = "application/json" in request.headers.get("accept", "")
 
-        def message(words: str, status: int) -> Response:
+        def answer(message: str, status: int) -> Response:
             if as_json:
-                return JSONResponse({"detail": words}, status)
-            return HTMLResponse(_page(f"<p>{html.escape(words)}</p>"), status, headers={"Cache-Control": "no-store"})
+                return JSONResponse({"detail": message}, status)
+            return HTMLResponse(render(message=message), status, headers={"Cache-Control": "no-store"})
 
         if not _is_question(campaigns):
             # Whoever opens the page by hand has asked nothing wrong.
-            return message(_HINT, 422 if as_json or campaigns else 200)
+            return answer(_HINT, 422 if as_json or campaigns else 200)
         try:
             found = await asyncio.to_thread(read_statuses, store, campaigns)
         except DatabaseError as error:
-            return message(str(error), 503)
+            return answer(str(error), 503)
         if as_json:
             return JSONResponse(found)
         return HTMLResponse(render(found), headers={"Refresh": str(_REFRESH), "Cache-Control": "no-store"})
@@ -124,29 +172,9 @@ def _state(send: Any, missing: int) -> str:
     return "waiting for reports" if missing else "all reported"
 
 
-def render(lines: list[dict[str, Any]]) -> str:
-    """Return the page; whatever a name holds is shown as text."""
-    names = ("campaign", "task", "expected", "delivered", "undelivered", "in_flight", "unreported", "state")
-    rows = "".join(
-        "<tr>" + "".join(_cell(head, line[name]) for head, name in zip(_HEAD, names, strict=True)) + "</tr>"
-        for line in lines
-    )
-    heads = "".join(f"<th>{head}</th>" for head in _HEAD)
-    return _page(
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>DeliveryCounts of the delivery reports received so far. The page refreshes every {_REFRESH} seconds.</p>"
-    )
+def render(lines: Sequence[dict[str, Any]] = (), message: str = "") -> str:
+    """Return the page. Whatever a name or message holds is shown as text.
 
-
-def _page(content: str) -> str:
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        '<meta name=viewport content="width=device-width,initial-scale=1"><title>Delivery</title>'
-        f"<style>{_STYLE}</style><h1>Delivery</h1>{content}</html>"
-    )
-
-
-def _cell(head: str, value: Any) -> str:
-    if isinstance(value, int):
-        return f'<td class=n data-name="{head}">{value:,}</td>'
-    return f'<td data-name="{head}">{html.escape(value) if value is not None else ""}</td>'
+    :param message: shown in place of the table
+    """
+    return _PAGE.render(columns=_COLUMNS, lines=lines, message=message, refresh=_REFRESH)

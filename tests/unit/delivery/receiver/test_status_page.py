@@ -110,9 +110,9 @@ def test_what_is_no_question_is_a_page_for_a_browser_too(page: str, asked: list[
 def test_on_a_phone_each_figure_stands_beside_its_name(database: Database, page: str) -> None:
     begun(database)
     shown = httpx.get(page, params={"campaign": "spring"}, headers={"x-user": "ada"}).text
-    assert '<meta name=viewport content="width=device-width,initial-scale=1">' in shown
-    assert "@media(max-width:45rem)" in shown
-    assert '<td class=n data-name="Delivered">1</td>' in shown
+    assert '<meta name="viewport" content="width=device-width,initial-scale=1">' in shown
+    assert "@media (max-width: 45rem)" in shown
+    assert '<td class="n" data-name="Delivered">1</td>' in shown
     assert '<td data-name="Campaign">spring</td>' in shown
 
 
