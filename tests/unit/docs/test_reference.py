@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.contacts.sync.dispatcher import Counts
 from cpaas_provider.contacts.sync.progress import SyncProgress
+from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Outcome
 from cpaas_provider.delivery.receiver.received import StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus

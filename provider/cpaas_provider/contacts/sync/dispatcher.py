@@ -8,17 +8,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from cpaas_provider.contacts.errors import (
     LeaseLostError,
-    NotSyncedError,
     SpoolError,
     StoppedError,
-    TooManyFailuresError,
 )
-from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import (
     Action,
@@ -27,11 +25,11 @@ from cpaas_provider.contacts.sync.decisions import (
     decide,
     in_step,
     requested,
-    restored,
-    undone,
 )
+from cpaas_provider.contacts.sync.limits import FailureLimits
 from cpaas_provider.contacts.sync.requests import Pending, Response, Result, RowRequests
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
+from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FAILURES_IN_A_ROW = 5
-_REJECTIONS_IN_A_ROW = 20
-_REJECTIONS_AT_ONCE = 200
 _BUSY_ROUNDS = 30
 _BUSY_SECONDS = 1.0
 _RENEWAL_SECONDS = 60.0
@@ -62,27 +57,6 @@ class StopSignal(Protocol):
 
     async def wait(self) -> None:
         """Return once the stop is requested."""
-
-
-@dataclass
-class Counts:
-    """What a sync did in this try."""
-
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    rejected: int = 0
-    unknown: int = 0
-    not_sent: int = 0
-    recorded: int = 0
-    requests: int = 0
-    done: int = 0
-    """Rows of the spool that were dealt with."""
-
-    @property
-    def changes(self) -> int:
-        """Return how many rows of the list changed."""
-        return self.created + self.updated + self.deleted
 
 
 class Dispatcher:
@@ -117,7 +91,6 @@ class Dispatcher:
         self._client = client
         self._stop = stop
         self._window = max(1, window)
-        self._names = names
         self._ends_at = ends_at
         self.counts = counts if counts is not None else Counts()
         self.out_of_time = False
@@ -131,10 +104,8 @@ class Dispatcher:
         self._queue: deque[Pending] = deque()
         self._in_flight: dict[asyncio.Task[Result], Pending] = {}
         self._finished: list[Result] = []
-        self._failures = 0
-        self._rejections = 0
-        self._in_a_row: list[Result] = []
-        self._to_reject: list[Result] = []
+        self._limits = FailureLimits()
+        self._results = ResultRecorder(lease, rules, spool, self.counts, names=names, on_error=self._finish)
         self._changed = asyncio.Event()
         self._renewed = time.monotonic()
 
@@ -155,9 +126,8 @@ class Dispatcher:
                 task.cancel()
             await asyncio.gather(watcher, *self._in_flight, return_exceptions=True)
             self.counts.requests = self._requests.count
-        if self._rejections < _REJECTIONS_IN_A_ROW:
-            self._to_reject += self._in_a_row
-            await self._record_rejections()
+        if not self._limits.all_rejected:
+            await self._results.record_rejections(whole=True)
         if self._end is not None:
             raise self._end
 
@@ -169,12 +139,12 @@ class Dispatcher:
         finished, self._finished = self._finished, []
         moved = self._moved
         begun = await self._begin()
-        changes = [change for result in finished if (change := self._recorded(result)) is not None]
+        changes = [change for result in finished if (change := self._results.change_of(result)) is not None]
         changes += [Change(before or MapEntry(item.key_hash), after) for item, _, before, after in begun]
         if changes:
             await self._write(changes, finished, begun)
-            if len(self._to_reject) >= _REJECTIONS_AT_ONCE:
-                await self._record_rejections()
+            if self._results.has_many_rejections:
+                await self._results.record_rejections()
             return True
         if finished or self._moved != moved:
             return True
@@ -258,7 +228,7 @@ class Dispatcher:
             asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._come_back, item)
             self._waiting += 1
             return
-        self._line(item, Outcome.NOT_SENT, reason="another task has a request for this row under way")
+        self._results.line(item, Outcome.NOT_SENT, reason="another task has a request for this row under way")
         self.counts.not_sent += 1
         self.counts.done += 1
 
@@ -272,7 +242,7 @@ class Dispatcher:
         self.counts.done += 1
         if decision.action is Action.UNKNOWN:
             self.counts.unknown += 1
-            self._line(item, Outcome.UNKNOWN, reason="the outcome of its creation is unknown")
+            self._results.line(item, Outcome.UNKNOWN, reason="the outcome of its creation is unknown")
 
     async def _write(
         self,
@@ -286,19 +256,16 @@ class Dispatcher:
                 changed = await asyncio.to_thread(self._lease.write, changes)
                 break
             except LeaseLostError as error:
-                self._finish(error)
-                self._unrecorded(finished)
+                self._end_unrecorded(error, finished)
                 return
             except DatabaseError as error:
                 if pause is None or self._stop.requested or isinstance(self._end, DatabaseError):
-                    self._finish(error)
-                    self._unrecorded(finished)
+                    self._end_unrecorded(error, finished)
                     return
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
-                await self._let_pass(pause)
+                await self._sleep(pause)
         self._renewed = time.monotonic()
-        for result in finished:
-            self._count(result)
+        self._again.extend(result.pending.item for result in finished if self._results.count(result))
         for item, decision, before, after in begun:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
                 self._again.append(item)
@@ -310,6 +277,13 @@ class Dispatcher:
                 self._queue.append(Pending(item, decision, before, intent))
         self._send()
 
+    def _end_unrecorded(self, error: Exception, finished: Sequence[Result]) -> None:
+        self._finish(error)
+        self._results.count_unrecorded(finished)
+        if isinstance(self._end, LeaseLostError):
+            # Nothing can be recorded of the requests that have not left yet.
+            self._queue.clear()
+
     def _is_written(self, now: MapEntry | None, before: MapEntry | None, after: MapEntry | None) -> bool:
         """Tell whether an earlier attempt to write was carried out although its connection broke."""
         if now is None or after is None:
@@ -317,8 +291,8 @@ class Dispatcher:
         mine = (after.state, after.fencing_token, after.row_id, (before.version if before else 0) + 1)
         return mine == (now.state, now.fencing_token, now.row_id, now.version)
 
-    async def _let_pass(self, seconds: float) -> None:
-        """Let time pass; a stop ends it."""
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until a stop is requested."""
         until = time.monotonic() + seconds
         while not self._stop.requested and (left := until - time.monotonic()) > 0:
             self._changed.clear()
@@ -332,9 +306,9 @@ class Dispatcher:
             pending = self._queue.popleft()
             task = asyncio.create_task(self._requests.send(pending))
             self._in_flight[task] = pending
-            task.add_done_callback(self._came_back)
+            task.add_done_callback(self._on_response)
 
-    def _came_back(self, task: asyncio.Task[Result]) -> None:
+    def _on_response(self, task: asyncio.Task[Result]) -> None:
         pending = self._in_flight.pop(task)
         self._changed.set()
         if task.cancelled():
@@ -346,152 +320,16 @@ class Dispatcher:
         else:
             result = task.result()
         self._finished.append(result)
-        self._judge(result)
-        self._send()
-
-    def _judge(self, result: Result) -> None:
-        """End what cannot come to anything good."""
         if result.fatal is not None:
             self._finish(result.fatal)
-        if result.response is Response.ACCEPTED:
-            self._failures = 0
-            if self._rejections < _REJECTIONS_IN_A_ROW:
-                self._rejections = 0
-        elif result.response is Response.REJECTED:
-            self._failures = 0
-            self._rejections += 1
-            if self._rejections >= _REJECTIONS_IN_A_ROW:
-                self._finish(
-                    TooManyFailuresError(
-                        f"The service rejected {_REJECTIONS_IN_A_ROW} rows in a row, so the cause is likely the same "
-                        f"for all: {result.reason} Rows that were sent before are recorded; the rest was not sent. "
-                        "Correct the mapping or the list's columns, then clear the task."
-                    )
-                )
-        elif result.response in (Response.NOT_SENT, Response.UNKNOWN):
-            self._failures += 1
-            if self._failures >= _FAILURES_IN_A_ROW and self._end is None:
-                self._finish(
-                    NotSyncedError(
-                        f"{self._failures} requests in a row failed: {result.reason} Rows that were sent before are "
-                        "recorded. A retry of the task sends the rest."
-                    )
-                )
-
-    def _recorded(self, result: Result) -> Change | None:
-        """Return what is to be recorded of a result."""
-        pending, response = result.pending, result.response
-        item, intent, before = pending.item, pending.intent, pending.before
-        if response is Response.ACCEPTED:
-            if pending.decision.action is Action.DELETE:
-                return Change(intent, None)
-            known = before if before is not None else MapEntry(item.key_hash)
-            return Change(intent, in_step(item, known, result.row_id, self._rules, self._map.hashes))
-        if response is Response.NOT_BEGUN:
-            return Change(intent, restored(before))
-        if response is Response.NOT_FOUND and not self._reports_deleted(item):
-            return Change(intent, None)
-        if response is Response.NOT_FOUND:
-            return Change(intent, replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None))
-        if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
-            return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
-        return Change(intent, undone(pending.decision, intent, before))
-
-    async def _record_rejections(self) -> None:
-        """Have rejected rows count as rejected, unless all were rejected alike: then the next run sends them again.
-
-        It is recorded once other rows were accepted, or at the end, so that a crash leaves no row behind that a
-        failure of the whole service rejected.
-        """
-        rejected, self._to_reject = self._to_reject, []
-        changes: list[Change] = []
-        for result in rejected:
-            left = undone(result.pending.decision, result.pending.intent, result.pending.before)
-            item = result.pending.item
-            # With the result recorded, the entry is one version on, or there is none.
-            version = 0 if left is None else result.pending.intent.version + 1
-            here = MapEntry(item.key_hash, version=version)
-            if left is None:
-                changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
-            elif left.state in (RowState.UNKNOWN, RowState.CREATING):
-                # What repeats a creation of unknown outcome says nothing about that one.
-                continue
-            else:
-                changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
-        if changes:
-            # What cannot be recorded is sent once more, and rejected once more.
-            with contextlib.suppress(LeaseLostError, DatabaseError):
-                await asyncio.to_thread(self._lease.write, changes)
-
-    def _reports_deleted(self, item: WorkItem) -> bool:
-        return not item.is_missing and (self._rules.on_deleted_row == "report" or self._rules.mode == "update")
-
-    def _count(self, result: Result) -> None:
-        """Count a result that is recorded, and write its line of the results file."""
-        if result.response is Response.NOT_BEGUN:
-            # One of the rows that remain, as those that the spool still has.
-            return
-        item, action, counts = result.pending.item, result.pending.decision.action, self.counts
-        columns = ", ".join(map(self._names, result.pending.decision.cells)) or None
-        response = result.response
-        if response is Response.NOT_FOUND and not self._reports_deleted(item):
-            if item.is_missing:
-                counts.done += 1
-            else:
-                self._again.append(item)
-            return
-        counts.done += 1
-        if response is Response.ACCEPTED:
-            name = {Action.CREATE: Outcome.CREATED, Action.UPDATE: Outcome.UPDATED}.get(action, Outcome.DELETED)
-            self._line(item, name, result.row_id, columns)
-            setattr(counts, name.value, getattr(counts, name.value) + 1)
-            self._to_reject += self._in_a_row
-            self._in_a_row.clear()
-        elif response in (Response.REJECTED, Response.NOT_FOUND):
-            counts.rejected += 1
-            if response is Response.REJECTED:
-                self._in_a_row.append(result)
-            self._line(item, Outcome.REJECTED, result.pending.intent.row_id, columns, result.reason)
-        elif response is Response.UNKNOWN and action is Action.CREATE:
-            counts.unknown += 1
-            self._line(item, Outcome.UNKNOWN, None, columns, result.reason)
-        else:
-            counts.not_sent += 1
-            self._line(item, Outcome.NOT_SENT, result.pending.intent.row_id, columns, result.reason)
-
-    def _unrecorded(self, finished: Sequence[Result]) -> None:
-        """Name what was accepted and could not be recorded."""
-        for result in finished:
-            accepted = result.response is Response.ACCEPTED
-            reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
-            if result.pending.decision.action is Action.CREATE:
-                self._line(result.pending.item, Outcome.UNKNOWN, result.row_id, None, reason)
-                self.counts.unknown += 1
-            else:
-                self._line(result.pending.item, Outcome.NOT_SENT, result.row_id, None, reason)
-                self.counts.not_sent += 1
-        if isinstance(self._end, LeaseLostError):
-            # Nothing can be recorded of what has not left yet.
-            self._queue.clear()
+        if (error := self._limits.check(result)) is not None:
+            self._finish(error)
+        self._send()
 
     def _give_back(self) -> None:
         """Have rows that wait for their request be as they were before their intent."""
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
-
-    def _line(
-        self,
-        item: WorkItem,
-        outcome: Outcome,
-        row_id: str | None = None,
-        columns: str | None = None,
-        reason: str | None = None,
-    ) -> None:
-        try:
-            self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
-        except SpoolError as error:
-            # Responses that are on their way are still recorded in the map.
-            self._finish(error)
 
     def _finish(self, error: Exception) -> None:
         """Begin nothing further; the first reason counts."""

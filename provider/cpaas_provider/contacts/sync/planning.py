@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 from itertools import islice
 from typing import Any
 
-from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
-from cpaas_provider.contacts.errors import TooManyChangesError
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
-from cpaas_provider.contacts.mapping.parsing.values import is_blank
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
+from cpaas_provider.contacts.sync.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
@@ -26,8 +21,6 @@ from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Tabl
 _AT_ONCE = 2_000
 _RENEWAL_SECONDS = 60.0
 _UNREADABLE = "the row cannot be read: "
-
-Limit = int | float | None
 
 _Found = tuple[int, str, bytes, Mapping[str, Any]]
 # Row number, key in plain, raw hash and values.
@@ -45,7 +38,7 @@ class Plan:
     :param missing_skipped: whether rows that are gone were left alone, as some rows could not be read
     :param mapped: rows that the map has
     :param cursor: the largest value of the cursor column
-    :param unreadable: rows whose key cannot be told
+    :param unreadable: rows whose key is unknown
     """
 
     rows: int = 0
@@ -101,7 +94,7 @@ class Planner:
     """Reads a source into a spool.
 
     :param check: called between groups of rows; raises where the task has to end
-    :param told: called between groups with the rows read so far
+    :param progress: called between groups with the rows read so far
     """
 
     def __init__(
@@ -112,9 +105,9 @@ class Planner:
         rules: SyncRules,
         spool: Spool,
         *,
-        cursor: tuple[str, Any] | None = None,
+        cursor: Cursor | None = None,
         check: Callable[[], None] = lambda: None,
-        told: Callable[[Plan], None] = lambda plan: None,
+        progress: Callable[[Plan], None] = lambda plan: None,
     ) -> None:
         self._map = key_map
         self._lease = lease
@@ -124,7 +117,7 @@ class Planner:
         self._row_secret = key_map.hashes.row_secret(mapping.rules_signature() + mapping.type_signature())
         self._cursor = cursor
         self._check = check
-        self._told = told
+        self._progress = progress
         self._others = key_map.leased().keys() - {lease.fencing_token}
         self._renewed = time.monotonic()
         self.plan = Plan()
@@ -136,12 +129,14 @@ class Planner:
         :raises SourceError: when the source cannot be read on
         """
         wanted = list(self._mapping.source_columns)
-        if self._cursor is not None and self._cursor[0] not in wanted:
-            wanted.append(self._cursor[0])
+        if self._cursor is not None and self._cursor.column not in wanted:
+            wanted.append(self._cursor.column)
         rows = table.rows(wanted)
         while some := list(islice(rows, _AT_ONCE)):
             self._group(some, wanted)
             self._pause()
+        if self._cursor is not None:
+            self.plan.cursor = self._cursor.reached
         self._refuse_absent(table)
         self.plan.mapped = sum(
             count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
@@ -179,11 +174,11 @@ class Planner:
                 continue
             number, values = row
             cells = dict(zip(wanted, values, strict=True))
-            if self._cursor is not None and not self._is_new(number, cells):
-                continue
             try:
+                if self._cursor is not None and not self._cursor.is_new(cells):
+                    continue
                 key = self._mapping.key_of(cells)
-            except InvalidRowError as error:
+            except ValueError as error:
                 self._unreadable(number, str(error))
                 continue
             if key is None:
@@ -256,7 +251,7 @@ class Planner:
 
     def _unreadable(self, number: int, reason: str) -> None:
         self.plan.unreadable += 1
-        # Whose part it is cannot be told: the first one reports it.
+        # Its partition is unknown: the first one reports it.
         if self._lease.buckets[0] == 0:
             self._invalid(number, None, reason)
         else:
@@ -309,29 +304,9 @@ class Planner:
             self._spool.add_work(work)
             self._pause()
 
-    def _is_new(self, number: int, cells: Mapping[str, Any]) -> bool:
-        """Tell whether a row is at the cursor or behind it, and move the cursor."""
-        name, stored = self._cursor or ("", None)
-        value = cells[name]
-        if is_blank(value):
-            self._unreadable(number, f"{name} is blank, and it is the cursor column")
-            return False
-        if isinstance(value, bool) or not isinstance(value, _CURSOR_TYPES) or not _is_finite(value):
-            self._unreadable(number, f"{name} is no text, number, date or time, and it is the cursor column")
-            return False
-        try:
-            if stored is not None and value < stored:
-                return False
-            if self.plan.cursor is None or value > self.plan.cursor:
-                self.plan.cursor = value
-        except TypeError:
-            self._unreadable(number, f"{name} is of another type than the cursor")
-            return False
-        return True
-
     def _pause(self) -> None:
         self._check()
-        self._told(self.plan)
+        self._progress(self.plan)
         if time.monotonic() - self._renewed > _RENEWAL_SECONDS:
             self._lease.renew()
             self._renewed = time.monotonic()
@@ -341,62 +316,3 @@ _DUPLICATES = {
     "first": "which is used",
     "none": "so none of them is used",
 }
-
-
-def refuse_too_many(plan: Plan, *, max_changes: Limit, max_deletes: Limit) -> None:
-    """See that a sync changes no more rows than the author allows.
-
-    :param max_changes: a count of rows, or a share of the rows that the map has, 0 to 1. A share does not limit the
-        first sync, which finds an empty map
-    :param max_deletes: the same for rows that are gone from the source, which would be deleted or cleared
-    :raises TooManyChangesError: when it would
-    """
-    if plan.missing_changes and not plan.rows:
-        raise TooManyChangesError(
-            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
-            "Nothing was sent. See that the source is complete. To empty the list, delete its rows at the service, "
-            "and remove the map with: airflow cpaas contacts forget-map"
-        )
-    for name, limit, count, what in (
-        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
-        ("max_changes", max_changes, plan.requests, "change"),
-    ):
-        if limit is None or (isinstance(limit, float) and not plan.mapped):
-            continue
-        # 0.29 of 100 is 28.999999999999996.
-        most = int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else limit
-        if count > most:
-            share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
-            raise TooManyChangesError(
-                f"This sync would {what} {counted(count, 'row')}, and {name} allows {most:,}{share}. Nothing was sent. "
-                f"See that the source is complete. To let it happen, raise {name} for one run."
-            )
-
-
-_CURSOR_TYPES = (str, int, float, Decimal, date)
-"""What a cursor may be; a datetime is a date."""
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (str, date)) or math.isfinite(value)
-
-
-def cursor_to_json(value: Any) -> Any:
-    """Return a cursor's value as it is stored."""
-    if isinstance(value, datetime):
-        return {"datetime": value.isoformat()}
-    if isinstance(value, date):
-        return {"date": value.isoformat()}
-    if isinstance(value, (str, int, float)) or value is None:
-        return value
-    return {"number": str(value)}
-
-
-def cursor_from_json(stored: Any) -> Any:
-    """Return a cursor's value as the source has it."""
-    if not isinstance(stored, dict):
-        return stored
-    ((kind, text),) = stored.items()
-    if kind == "number":
-        return Decimal(text)
-    return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.contacts.sync.dispatcher import Counts
 from cpaas_provider.contacts.sync.planning import Plan
+from cpaas_provider.contacts.sync.results import Counts
 
 log = logging.getLogger(__name__)
 

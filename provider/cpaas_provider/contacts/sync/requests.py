@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cpaas_provider.api import errors
 from cpaas_provider.contacts.errors import ColumnsChangedError
 from cpaas_provider.contacts.key_map.entries import MapEntry
+from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.sync.decisions import Action, Decision
 from cpaas_provider.contacts.sync.spool import WorkItem
 
@@ -156,3 +158,14 @@ class RowRequests:
             f"The columns of the contact table changed during the sync: {'; '.join(changed)}. The rows that were sent "
             "before are recorded. The rest was not sent. The next try reads the columns again."
         )
+
+
+def changed_columns(mapping: RowMapping, table: ContactTable) -> list[str]:
+    """Return which written columns of a table changed since they were bound, each with what changed."""
+    there = {column.id: column.type.strip().upper() for column in table.columns}
+    changed: list[str] = []
+    for column, kind in json.loads(mapping.type_signature()):
+        name, now = mapping.column_names[column], there.get(column)
+        if now != kind:
+            changed.append(f"{name} is gone" if now is None else f"{name} was {kind} and is now {now}")
+    return changed

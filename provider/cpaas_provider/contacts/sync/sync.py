@@ -17,10 +17,7 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.contacts.errors import (
     MapMismatchError,
-    NotSyncedError,
     StoppedError,
-    TooManyFailuresError,
-    UnknownCreationsError,
 )
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
@@ -28,19 +25,15 @@ from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import ColumnRule, RowMapping
+from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.dispatcher import Counts, Dispatcher, StopSignal
-from cpaas_provider.contacts.sync.planning import (
-    Limit,
-    Plan,
-    Planner,
-    cursor_from_json,
-    cursor_to_json,
-    refuse_too_many,
-)
-from cpaas_provider.contacts.sync.preview import preview
-from cpaas_provider.contacts.sync.progress import Publish, SyncProgress, span
-from cpaas_provider.contacts.sync.requests import RowRequests
+from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
+from cpaas_provider.contacts.sync.limits import Limit, check_changes
+from cpaas_provider.contacts.sync.planning import Plan, Planner
+from cpaas_provider.contacts.sync.progress import Publish, SyncProgress
+from cpaas_provider.contacts.sync.report import check_result, estimate_line, figures, planned_line, preview
+from cpaas_provider.contacts.sync.requests import RowRequests, changed_columns
+from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import OutcomeLine, Spool
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
@@ -197,19 +190,19 @@ class ContactSync:
                 mapping,
                 rules,
                 spool,
-                cursor=(spec.cursor_column, cursor) if spec.cursor_column else None,
+                cursor=Cursor(spec.cursor_column, cursor) if spec.cursor_column else None,
                 check=self._check,
-                told=self._progress.reading,
+                progress=self._progress.reading,
             )
             self.plan = planner.plan
             planner.read(table, whole=spec.cursor_column is None)
-        log.info("%s", self._planned())
+        log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
             self.preview = preview(spool, spec.preview_count, self._names)
         if spec.dry_run:
-            log.info("%s", self._estimate())
+            log.info("%s", estimate_line(self.plan.requests, self._requests_per_second))
             return
-        refuse_too_many(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
+        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes)
         values: dict[str, Any] = {
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature(),
@@ -234,28 +227,12 @@ class ContactSync:
             self._lease.write([], {self._changed_key: None})
 
     def report(self) -> dict[str, Any]:
-        """Return what the sync came to, as small JSON."""
-        plan, counts, spec = self.plan, self.counts, self._spec
+        """Return the result of the sync, as small JSON."""
+        spec = self._spec
         return {
             "map": spec.map_name,
-            "rows": plan.rows,
-            "created": counts.created,
-            "updated": counts.updated,
-            "deleted": counts.deleted,
-            "unchanged": plan.unchanged + plan.records,
-            "rejected": counts.rejected,
-            "rejected_before": plan.rejected_before,
-            "invalid_rows": plan.invalid_rows,
-            "duplicates": plan.duplicates,
-            "unknown": plan.unknown + counts.unknown,
-            "unknown_rows": plan.unknown_rows,
-            "not_sent": counts.not_sent,
+            **figures(self.plan, self.counts),
             "remaining": self._remaining,
-            "not_in_mode": plan.not_in_mode,
-            "missing": plan.missing,
-            "in_other_partitions": plan.elsewhere,
-            "planned_requests": plan.requests,
-            "requests": counts.requests,
             "complete": self._is_complete,
             "dry_run": spec.dry_run,
         }
@@ -348,7 +325,7 @@ class ContactSync:
     async def _send(self, mapping: RowMapping, rules: SyncRules, spool: Spool) -> None:
         spec = self._spec
         async with self._connect() as client:
-            requests = RowRequests(client, lambda table: _changed(mapping, table))
+            requests = RowRequests(client, lambda table: changed_columns(mapping, table))
             dispatcher = Dispatcher(
                 self._lease,
                 rules,
@@ -361,17 +338,17 @@ class ContactSync:
                 ends_at=None if spec.max_duration is None else self._began + spec.max_duration,
                 counts=self.counts,
             )
-            telling = asyncio.create_task(self._progress.sending(self.counts, self._total))
+            progress = asyncio.create_task(self._progress.sending(self.counts, self._total))
             try:
                 await dispatcher.run()
             finally:
-                telling.cancel()
+                progress.cancel()
                 self._out_of_time = dispatcher.out_of_time
                 self.changed = self.changed or bool(self.counts.changes)
                 self._progress.log(self.counts, self._total)
 
     def _end(self) -> None:
-        """Move the cursor, and fail where the author's terms say so."""
+        """Move the cursor, and fail if the result is not within the author's limits."""
         spec, plan, counts = self._spec, self.plan, self.counts
         self._ended = True
         unknown = plan.unknown + counts.unknown
@@ -388,63 +365,14 @@ class ContactSync:
                 "%s of the source could not be read, so no row counts as gone from it. on_missing did nothing.",
                 counted(plan.unreadable, "row"),
             )
-        if counts.not_sent:
-            raise NotSyncedError(
-                f"{counted(counts.not_sent, 'row')} could not be sent; {self._figures()}. A retry of the task sends "
-                "them. The results file has the reason of each."
-            )
-        if unknown and spec.rules.on_unknown == "fail":
-            raise UnknownCreationsError(
-                f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "
-                f"rows. Everything else was done ({self._figures()}). The results file names their rows of the "
-                "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
-                f"{self._conn_id} --map {spec.map_name}. on_unknown='create' creates them again, perhaps twice."
-            )
-        failed = counts.rejected + plan.rejected_before + plan.invalid_rows
-        if failed and failed > spec.max_failure_ratio * max(1, plan.here):
-            raise TooManyFailuresError(
-                f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
-                f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid), more than "
-                f"max_failure_ratio allows. Everything else was done ({self._figures()}). The results file has the "
-                "reason of each. Correct these rows in the source."
-            )
+        check_result(
+            plan, counts, spec.rules.on_unknown, spec.max_failure_ratio, f"{self._conn_id} --map {spec.map_name}"
+        )
         if self._remaining:
             log.warning(
                 "max_duration ended the sync in good order: %s left. The next run goes on there.",
                 counted(self._remaining, "row"),
             )
-
-    def _figures(self) -> str:
-        counts = self.counts
-        return f"{counts.created:,} created, {counts.updated:,} updated, {counts.deleted:,} deleted"
-
-    def _planned(self) -> str:
-        plan = self.plan
-        return (
-            f"Planned: {counted(plan.rows, 'row')} read in {span(time.monotonic() - self._began)}; {plan.creates:,} to "
-            f"create, {plan.updates:,} to update, {plan.deletes:,} to delete, {plan.unchanged + plan.records:,} "
-            f"unchanged, {plan.invalid_rows:,} invalid, {plan.rejected_before:,} rejected before, {plan.unknown:,} "
-            f"unknown, {plan.missing:,} gone from the source."
-        )
-
-    def _estimate(self) -> str:
-        requests = self.plan.requests
-        seconds = requests / self._requests_per_second
-        return (
-            f"A dry run: nothing was sent. The sync would make {counted(requests, 'request')}, which takes at least "
-            f"{span(seconds)} at {self._requests_per_second:g} requests a second."
-        )
-
-
-def _changed(mapping: RowMapping, table: ContactTable) -> list[str]:
-    """Return which written columns of a table are not as they were when they were bound, in words."""
-    there = {column.id: column.type.strip().upper() for column in table.columns}
-    changed: list[str] = []
-    for column, kind in json.loads(mapping.type_signature()):
-        name, now = mapping.column_names[column], there.get(column)
-        if now != kind:
-            changed.append(f"{name} is gone" if now is None else f"{name} was {kind} and is now {now}")
-    return changed
 
 
 def _release(lease: Lease) -> None:

@@ -18,7 +18,8 @@ from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
-from cpaas_provider.contacts.sync.planning import Plan, refuse_too_many
+from cpaas_provider.contacts.sync.limits import check_changes
+from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -202,7 +203,7 @@ def test_rows_that_another_task_made_unknown_meanwhile_keep_nobody_waiting(world
     key_map = world.key_map
     assert key_map is not None
     entries = [MapEntry(key_map.hashes.of_key([f"k{n}"]), RowState.UNKNOWN) for n in range(1, 10)]
-    planned = sync_module.refuse_too_many
+    planned = sync_module.check_changes
 
     def meanwhile(plan: Plan, **limits: Any) -> None:
         planned(plan, **limits)
@@ -210,7 +211,7 @@ def test_rows_that_another_task_made_unknown_meanwhile_keep_nobody_waiting(world
         single.write([Change(MapEntry(entry.key_hash), entry) for entry in entries])
         single.release()
 
-    monkeypatch.setattr(sync_module, "refuse_too_many", meanwhile)
+    monkeypatch.setattr(sync_module, "check_changes", meanwhile)
     (ended,) = world.run(Step(rows(9)))
     assert ended.report["unknown"] == 9
 
@@ -260,10 +261,10 @@ def test_empty_source_deletes_nothing_whatever_max_deletes_allows(world: World) 
 
 def test_share_of_rows_is_not_rounded_down_by_binary_fractions() -> None:
     plan = Plan(rows=100, mapped=100, missing_changes=29)
-    refuse_too_many(plan, max_changes=None, max_deletes=0.29)
+    check_changes(plan, max_changes=None, max_deletes=0.29)
     plan.missing_changes = 30
     with pytest.raises(TooManyChangesError, match=r"allows 29 \(29% of 100\)"):
-        refuse_too_many(plan, max_changes=None, max_deletes=0.29)
+        check_changes(plan, max_changes=None, max_deletes=0.29)
 
 
 def test_both_rows_of_a_key_are_named_where_none_is_used(world: World) -> None:

@@ -16,8 +16,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
-from cpaas_provider.contacts.sync.comparing import RowComparer
-from cpaas_provider.contacts.sync.verify import TooManyGoneError, Verification, VerifyReport
+from cpaas_provider.contacts.sync.verify import RowComparer, TooManyGoneError, Verification, VerifyReport
 from cpaas_provider.database.database import Database
 from tests.sandbox import Sandbox
 from tests.unit.contacts.listed import NAME, POINTS, TAGS

@@ -1,0 +1,72 @@
+"""The cursor of a sync: rows of the source before it were synced by an earlier run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from cpaas_provider.contacts.mapping.parsing.values import is_blank
+
+_CURSOR_TYPES = (str, int, float, Decimal, date)
+"""What a cursor may be; a datetime is a date."""
+
+
+class Cursor:
+    """Passes over rows before the stored value, and finds the largest value of a source.
+
+    :param column: the cursor column
+    :param stored: the value that an earlier run reached, or ``None``
+    :param reached: the largest value so far
+    """
+
+    def __init__(self, column: str, stored: Any = None) -> None:
+        self.column = column
+        self.stored = stored
+        self.reached: Any = None
+
+    def is_new(self, cells: Mapping[str, Any]) -> bool:
+        """Return whether a row is at the cursor or behind it, and move the cursor.
+
+        :raises ValueError: when the row has no value that can be compared
+        """
+        value = cells[self.column]
+        if is_blank(value):
+            raise ValueError(f"{self.column} is blank, and it is the cursor column")
+        if isinstance(value, bool) or not isinstance(value, _CURSOR_TYPES) or not _is_finite(value):
+            raise ValueError(f"{self.column} is no text, number, date or time, and it is the cursor column")
+        try:
+            if self.stored is not None and value < self.stored:
+                return False
+            if self.reached is None or value > self.reached:
+                self.reached = value
+        except TypeError:
+            raise ValueError(f"{self.column} is of another type than the cursor") from None
+        return True
+
+
+def cursor_to_json(value: Any) -> Any:
+    """Return a cursor's value as it is stored."""
+    if isinstance(value, datetime):
+        return {"datetime": value.isoformat()}
+    if isinstance(value, date):
+        return {"date": value.isoformat()}
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    return {"number": str(value)}
+
+
+def cursor_from_json(stored: Any) -> Any:
+    """Return a cursor's value as the source has it."""
+    if not isinstance(stored, dict):
+        return stored
+    ((kind, text),) = stored.items()
+    if kind == "number":
+        return Decimal(text)
+    return datetime.fromisoformat(text) if kind == "datetime" else date.fromisoformat(text)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (str, date)) or math.isfinite(value)

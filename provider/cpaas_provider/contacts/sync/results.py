@@ -1,0 +1,183 @@
+"""What a result of a request changes: the entry of the key map, the counts, and a line of the results file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
+from cpaas_provider.contacts.sync.requests import Response, Result
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.database.errors import DatabaseError
+
+_REJECTIONS_AT_ONCE = 200
+
+
+@dataclass
+class Counts:
+    """What a sync did in this try."""
+
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    not_sent: int = 0
+    recorded: int = 0
+    requests: int = 0
+    done: int = 0
+    """Rows of the spool that were dealt with."""
+
+    @property
+    def changes(self) -> int:
+        """Return how many rows of the list changed."""
+        return self.created + self.updated + self.deleted
+
+
+class ResultRecorder:
+    """Records the results of requests.
+
+    :param names: names of the list's columns, by id
+    :param on_error: called if the results file cannot be written
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        rules: SyncRules,
+        spool: Spool,
+        counts: Counts,
+        *,
+        names: Callable[[str], str],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._lease = lease
+        self._rules = rules
+        self._spool = spool
+        self._counts = counts
+        self._names = names
+        self._on_error = on_error
+        self._in_a_row: list[Result] = []
+        self._to_reject: list[Result] = []
+
+    @property
+    def has_many_rejections(self) -> bool:
+        """Return whether enough rejected rows wait to be recorded."""
+        return len(self._to_reject) >= _REJECTIONS_AT_ONCE
+
+    def change_of(self, result: Result) -> Change | None:
+        """Return the change of the key map that records a result."""
+        pending, response = result.pending, result.response
+        item, intent, before = pending.item, pending.intent, pending.before
+        if response is Response.ACCEPTED:
+            if pending.decision.action is Action.DELETE:
+                return Change(intent, None)
+            known = before if before is not None else MapEntry(item.key_hash)
+            return Change(intent, in_step(item, known, result.row_id, self._rules, self._lease.key_map.hashes))
+        if response is Response.NOT_BEGUN:
+            return Change(intent, restored(before))
+        if response is Response.NOT_FOUND and not self._reports_deleted(item):
+            return Change(intent, None)
+        if response is Response.NOT_FOUND:
+            return Change(intent, replace(intent, rejected_hash=item.raw_hash or None, fencing_token=None))
+        if response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
+            return Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))
+        return Change(intent, undone(pending.decision, intent, before))
+
+    async def record_rejections(self, *, whole: bool = False) -> None:
+        """Record rejected rows as rejected, unless the service rejects all rows: then the next run sends them again.
+
+        They are recorded once other rows were accepted, or at the end, so that a crash leaves no row behind that a
+        failure of the whole service rejected.
+
+        :param whole: record those after the last accepted row too
+        """
+        rejected, self._to_reject = self._to_reject + (self._in_a_row if whole else []), []
+        changes: list[Change] = []
+        for result in rejected:
+            left = undone(result.pending.decision, result.pending.intent, result.pending.before)
+            item = result.pending.item
+            # With the result recorded, the entry is one version on, or there is none.
+            version = 0 if left is None else result.pending.intent.version + 1
+            here = MapEntry(item.key_hash, version=version)
+            if left is None:
+                changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
+            elif left.state in (RowState.UNKNOWN, RowState.CREATING):
+                # What repeats a creation of unknown outcome says nothing about that one.
+                continue
+            else:
+                changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))
+        if changes:
+            # What cannot be recorded is sent once more, and rejected once more.
+            with contextlib.suppress(LeaseLostError, DatabaseError):
+                await asyncio.to_thread(self._lease.write, changes)
+
+    def count(self, result: Result) -> bool:
+        """Count a result that is recorded, and write its line of the results file.
+
+        :return: whether the row is to be sent once more
+        """
+        if result.response is Response.NOT_BEGUN:
+            # One of the rows that remain, as those that the spool still has.
+            return False
+        item, action, counts = result.pending.item, result.pending.decision.action, self._counts
+        columns = ", ".join(map(self._names, result.pending.decision.cells)) or None
+        response = result.response
+        if response is Response.NOT_FOUND and not self._reports_deleted(item):
+            if item.is_missing:
+                counts.done += 1
+            return not item.is_missing
+        counts.done += 1
+        if response is Response.ACCEPTED:
+            name = {Action.CREATE: Outcome.CREATED, Action.UPDATE: Outcome.UPDATED}.get(action, Outcome.DELETED)
+            self.line(item, name, result.row_id, columns)
+            setattr(counts, name.value, getattr(counts, name.value) + 1)
+            self._to_reject += self._in_a_row
+            self._in_a_row.clear()
+        elif response in (Response.REJECTED, Response.NOT_FOUND):
+            counts.rejected += 1
+            if response is Response.REJECTED:
+                self._in_a_row.append(result)
+            self.line(item, Outcome.REJECTED, result.pending.intent.row_id, columns, result.reason)
+        elif response is Response.UNKNOWN and action is Action.CREATE:
+            counts.unknown += 1
+            self.line(item, Outcome.UNKNOWN, None, columns, result.reason)
+        else:
+            counts.not_sent += 1
+            self.line(item, Outcome.NOT_SENT, result.pending.intent.row_id, columns, result.reason)
+        return False
+
+    def count_unrecorded(self, finished: Sequence[Result]) -> None:
+        """Count results that could not be recorded, and name what was accepted."""
+        for result in finished:
+            accepted = result.response is Response.ACCEPTED
+            reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
+            if result.pending.decision.action is Action.CREATE:
+                self.line(result.pending.item, Outcome.UNKNOWN, result.row_id, None, reason)
+                self._counts.unknown += 1
+            else:
+                self.line(result.pending.item, Outcome.NOT_SENT, result.row_id, None, reason)
+                self._counts.not_sent += 1
+
+    def line(
+        self,
+        item: WorkItem,
+        outcome: Outcome,
+        row_id: str | None = None,
+        columns: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Write a line of the results file."""
+        try:
+            self._spool.add_outcomes([OutcomeLine(item.number, item.name, outcome, row_id, columns, reason)])
+        except SpoolError as error:
+            # Responses that are on their way are still recorded in the map.
+            self._on_error(error)
+
+    def _reports_deleted(self, item: WorkItem) -> bool:
+        return not item.is_missing and (self._rules.on_deleted_row == "report" or self._rules.mode == "update")
