@@ -11,6 +11,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -95,11 +96,11 @@ class _DocumentInsert:
                 if (value := one[name]) is not None:
                     one[name] = convert(value)
             changed.append(one)
-        return _to_json(changed)
+        return _to_json(changed).decode()
 
 
 # Half a character cannot be sent in UTF-8; so one that a text holds is refused as any driver would.
-_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_to_json = msgspec.json.Encoder().encode
 
 
 def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, Slot, WaitTimer
 from cpaas_provider.delivery.receiver.http.responses import (
     BODY_TIMEOUT,
@@ -216,6 +218,14 @@ def read_json(raw: bytes) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        # What it refuses, such as NaN or half a character, Python may read.
+        return _value_for_python(text)
+
+
+def _value_for_python(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
