@@ -18,7 +18,7 @@ from cpaas_provider.operators import (
     SendSmsOperator,
 )
 from tests.airflow.harness.campaigns import digits, refuse, rows, small_packs, sms
-from tests.airflow.harness.deeds import FailsAfterwards
+from tests.airflow.harness.kinds import FailsAfterwards
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 

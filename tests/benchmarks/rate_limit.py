@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.campaign.people import write_csv
+from tests.benchmarks.campaign.recipients import write_csv
 from tests.benchmarks.campaign.serving import IMPORTED_FROM
 from tests.sandbox import Sandbox
 from tests.system.killing.parts import AirflowInParts

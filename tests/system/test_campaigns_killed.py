@@ -14,7 +14,7 @@ from tests.system.killing_campaigns.campaigns import Campaign
 from tests.system.killing_campaigns.evidence import Part, ReceivedReport, Story
 from tests.system.killing_campaigns.logbook import Logbook
 from tests.system.killing_campaigns.oracle import RETRIES, violations
-from tests.system.killing_campaigns.people import Crowd, Row, Version
+from tests.system.killing_campaigns.recipients import Crowd, Row, Version
 from tests.system.killing_campaigns.rounds import Killing, Plan
 
 SEED = 7

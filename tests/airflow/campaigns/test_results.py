@@ -22,7 +22,7 @@ from tests.airflow.harness.campaigns import (
     small_packs,
     sms,
 )
-from tests.airflow.harness.deeds import FailsAfterwards
+from tests.airflow.harness.kinds import FailsAfterwards
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.docs.results import documented_keys

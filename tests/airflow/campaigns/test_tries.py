@@ -22,7 +22,7 @@ from tests.airflow.harness.campaigns import (
     stored_words,
     texts,
 )
-from tests.airflow.harness.deeds import FailsAfterwards
+from tests.airflow.harness.kinds import FailsAfterwards
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
 
 SIX = digits(6)

@@ -17,7 +17,7 @@ from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sending.spec import OnUnknown
 from tests.airflow.delivery.test_callbacks import Received, received
-from tests.airflow.harness.deeds import AIRTIME
+from tests.airflow.harness.kinds import AIRTIME
 from tests.airflow.harness.stage import Stage, digits, fault
 from tests.airflow.harness.tries import Run, Try
 from tests.unit.delivery.report_builders import WHEN, report, save_reports, to

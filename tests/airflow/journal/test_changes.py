@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.deeds import AIRTIME, EMAIL, KINDS, ROW, SMS, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 
 WARNING = "The content changed after an earlier try sent it to 1 of 1 recipients."

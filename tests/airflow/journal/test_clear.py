@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.deeds import AIRTIME, KINDS, OTP, SMS, SOME, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, KINDS, OTP, SMS, SOME, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, balance, digits, fault, phone, setting
 
 ENOUGH = pytest.mark.parametrize("kind", SOME.values(), ids=SOME)

@@ -13,7 +13,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending import engine
 from cpaas_provider.sending.journal.model import RequestRecord
-from tests.airflow.harness.deeds import SMS, FailsAfterwards
+from tests.airflow.harness.kinds import SMS, FailsAfterwards
 from tests.airflow.harness.stage import Stage, phone
 from tests.airflow.harness.tries import Run, new_dag
 
@@ -75,7 +75,7 @@ def sending(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(SmsWithReports, "ways", ways)
         SMS.lose(stage, how, times=1)
         with new_dag() as dag:
-            SmsWithReports(task_id="deed", **{**SMS.arguments(), **given})
+            SmsWithReports(task_id="send", **{**SMS.arguments(), **given})
         return Run(stage, dag)
 
     return made
@@ -181,10 +181,10 @@ def test_evidence_outlives_the_try_that_found_it(stage: Stage, sending: Any) -> 
 
 def test_others_settle_a_purchase_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AirtimeWithReports, "ways", (Reports(after=1),))
-    from tests.airflow.harness.deeds import AIRTIME
+    from tests.airflow.harness.kinds import AIRTIME
 
     AIRTIME.lose(stage, "cut_after", times=1)
     with new_dag() as dag:
-        AirtimeWithReports(task_id="deed", **AIRTIME.arguments())
+        AirtimeWithReports(task_id="send", **AIRTIME.arguments())
     waiting, done = Run(stage, dag).to_the_end()
     assert (waiting.state, done.state, AIRTIME.requests(stage)) == ("deferred", "success", 1)

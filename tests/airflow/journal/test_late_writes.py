@@ -12,7 +12,7 @@ from airflow.utils.session import create_session
 from cpaas_provider.operators._runtime.state_store import TaskStateStore
 from cpaas_provider.sending.journal import log
 from tests.airflow.harness.campaigns import accept_all, digits, reached, rows, small_packs, sms
-from tests.airflow.harness.deeds import SMS
+from tests.airflow.harness.kinds import SMS
 from tests.airflow.harness.stage import Stage, fault
 from tests.airflow.harness.tries import Run
 

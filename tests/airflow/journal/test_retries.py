@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.deeds import AIRTIME, EMAIL, KINDS, OTP, SMS, UPSERT, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, SMS, UPSERT, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -19,7 +19,7 @@ from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.utils.types import DagRunType
 
 from cpaas_provider.operators._runtime.context import run_info
-from tests.airflow.harness.deeds import ROW, SENDS, SMS, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 from tests.airflow.harness.tries import Run, scheduled_at
 

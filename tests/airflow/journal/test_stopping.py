@@ -14,8 +14,8 @@ import pytest
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators import base
 from cpaas_provider.sending import shutdown
-from tests.airflow.harness.deeds import AIRTIME, OTP, ROW, SMS, Kind
 from tests.airflow.harness.examples import wait_for
+from tests.airflow.harness.kinds import AIRTIME, OTP, ROW, SMS, Kind
 from tests.airflow.harness.stage import Stage, fault
 
 ENOUGH = pytest.mark.parametrize("kind", [SMS, AIRTIME, ROW], ids=lambda kind: kind.name)

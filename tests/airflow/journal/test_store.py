@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.sending.journal import journal
-from tests.airflow.harness.deeds import AIRTIME, EMAIL, KINDS, OTP, ROW, SENDS, SMS, THERE, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -131,13 +131,13 @@ class TestATryThatWasReplaced:
                 run.clear()
                 return super().send(*args, **kwargs)
 
-        run.dag.get_task("deed").__class__ = Cleared
+        run.dag.get_task("send").__class__ = Cleared
         replaced = run.once()
         # Airflow takes no word from it: the new try is as the clear left it.
         assert replaced.state == "restarting"
         assert "Airflow has replaced this try with another one" in replaced.error
         (reference,) = run.journal()
-        run.dag.get_task("deed").__class__ = SMS.operator
+        run.dag.get_task("send").__class__ = SMS.operator
         again = run.once()
         assert (again.state, again.references, SMS.requests(stage)) == ("failed", [reference], 1)
 
@@ -171,7 +171,7 @@ class TestAllowedRecipients:
 
 class TestPrivacy:
     PRIVATE = (
-        *(phone(THERE), digits(THERE), phone(THERE)[1:], address(THERE), THERE),
+        *(phone(RECIPIENT), digits(RECIPIENT), phone(RECIPIENT)[1:], address(RECIPIENT), RECIPIENT),
         *("Your parcel is here", "Parcel", "246813", "Ada Lovelace", "private.example.com"),
     )
 
@@ -184,12 +184,12 @@ class TestPrivacy:
     def test_the_stored_journal_holds_nothing_private(self, stage: Stage, how: str, kinds: tuple[Kind, ...]) -> None:
         scenes: list[tuple[Kind, dict[str, Any]]] = [
             (SMS, {"callback": "https://private.example.com/x", "content": "Your parcel is here, {name}"}),
-            (EMAIL, {"reply_to": address(THERE)}),
+            (EMAIL, {"reply_to": address(RECIPIENT)}),
             (AIRTIME, {}),
             (OTP, {"token": "246813", "unknown_timeout": 0}),
-            (ROW, {"columns": {"Name": THERE, "Phone": phone(THERE), "Email": address(THERE)}}),
+            (ROW, {"columns": {"Name": RECIPIENT, "Phone": phone(RECIPIENT), "Email": address(RECIPIENT)}}),
         ]
-        scenes[0][1]["personalisation"] = [{"to": phone(THERE), "substitutions": {"name": "Ada Lovelace"}}]
+        scenes[0][1]["personalisation"] = [{"to": phone(RECIPIENT), "substitutions": {"name": "Ada Lovelace"}}]
         for kind, given in (scene for scene in scenes if scene[0] in kinds):
             if how == "missing_field":
                 kind.lose(stage, how)
@@ -217,7 +217,7 @@ class TestPrivacy:
 
 
 def test_mapped_instances_have_journals_of_their_own(stage: Stage) -> None:
-    run = SMS.mapped(stage, [{"recipients": phone(THERE), "content": f"Number {n}"} for n in (0, 1, 2)])
+    run = SMS.mapped(stage, [{"recipients": phone(RECIPIENT), "content": f"Number {n}"} for n in (0, 1, 2)])
     # Even where they reach the same person.
     assert [run.once(map_index=index).state for index in (0, 1, 2)] == ["success"] * 3
     journals = [run.journal(map_index=index) for index in (0, 1, 2)]
@@ -253,8 +253,8 @@ class TestArguments:
     def test_a_bad_value_is_refused_where_the_dag_is_written(
         self, kind: Kind, given: dict[str, Any], words: str
     ) -> None:
-        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): deed>: {words}$"):
-            kind.operator(task_id="deed", **{**kind.arguments(), **given})
+        with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): send>: {words}$"):
+            kind.operator(task_id="send", **{**kind.arguments(), **given})
 
     @pytest.mark.parametrize(
         ("kind", "value", "words"),
@@ -265,24 +265,24 @@ class TestArguments:
     )
     def test_so_it_is_with_max_lateness(self, kind: Kind, value: Any, words: str) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"max_lateness {words}"):
-            kind.operator(task_id="deed", **{**kind.arguments(), "max_lateness": value})
+            kind.operator(task_id="send", **{**kind.arguments(), "max_lateness": value})
 
     @pytest.mark.parametrize("given", [{"max_lateness": None}, {"allow_backfill": True}])
     def test_a_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(TypeError):
-            ROW.operator(task_id="deed", **{**ROW.arguments(), **given})
+            ROW.operator(task_id="send", **{**ROW.arguments(), **given})
 
     @ALL
     def test_good_values_are_taken(self, kind: Kind) -> None:
         given = {"on_unknown": "skip", "unknown_timeout": 0, "stop_grace_period": 0, "resend_on_clear": True}
         with DAG("well_written", schedule=None):
-            task = kind.operator(task_id="deed", **{**kind.arguments(), **given})
+            task = kind.operator(task_id="send", **{**kind.arguments(), **given})
         assert task.unknown_timeout == dt.timedelta()
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
     def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
         with pytest.raises(ValueError, match=r"allow_backfill must be True or False; it is 'no'\."):
-            kind.operator(task_id="deed", **{**kind.arguments(), "allow_backfill": "no"})
+            kind.operator(task_id="send", **{**kind.arguments(), "allow_backfill": "no"})
 
 
 class TestABackendOfTheWorkers:
@@ -309,6 +309,6 @@ class TestABackendOfTheWorkers:
                 run.clear()
                 return super().send(*args, **kwargs)
 
-        run.dag.get_task("deed").__class__ = Cleared
+        run.dag.get_task("send").__class__ = Cleared
         assert "has replaced this try with another one" in run.once().error
         assert [entry["state"] for entry in run.journal().values()] == ["pending"]

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from tests.airflow.harness.campaigns import accept_all, counts, rows, small_packs, sms
-from tests.airflow.harness.deeds import OTP, SMS, Kind
+from tests.airflow.harness.kinds import OTP, SMS, Kind
 from tests.airflow.harness.stage import Stage, fault
 
 # The answer stalls for 5 s.

@@ -8,7 +8,7 @@ import pytest
 
 from cpaas_provider.sending import engine
 from cpaas_provider.sending.probes import OtpRecordProbe
-from tests.airflow.harness.deeds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, fault, phone
 
 # All operators send by the same engine, which is tested with every loss by itself: here each is wired to it.

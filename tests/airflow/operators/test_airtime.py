@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
-from tests.airflow.harness.answering import answering
+from tests.airflow.harness.fixed_response import responding
 from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone
 from tests.sandbox import Sandbox
 from tests.unit.docs.results import documented_keys
@@ -38,8 +38,8 @@ PERMANENT = {
 @pytest.fixture(scope="module")
 def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
     with (
-        answering(404) as gone_by_404,
-        answering(410) as gone_by_410,
+        responding(404) as gone_by_404,
+        responding(410) as gone_by_410,
         on_stage(
             sandbox_process,
             cpaas_staging={"allowed_recipients": phone("allowed")},

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.benchmarks.campaign.people import write_csv
+from tests.benchmarks.campaign.recipients import write_csv
 from tests.benchmarks.campaign.serving import IMPORTED_FROM, REPOSITORY
 from tests.benchmarks.campaign.variants import API_KEY, NO_LIMIT
 from tests.system.killing.parts import AirflowInParts

@@ -29,8 +29,8 @@ from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
-from tests.benchmarks.campaign.people import write_csv
 from tests.benchmarks.campaign.places import Place
+from tests.benchmarks.campaign.recipients import write_csv
 from tests.benchmarks.campaign.serving import BareServer
 from tests.benchmarks.campaign.variants import API_KEY, NO_LIMIT
 

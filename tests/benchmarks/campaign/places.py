@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_type_hints
 
-from tests.benchmarks.campaign.people import Person, people, write_csv
+from tests.benchmarks.campaign.recipients import Person, people, write_csv
 
 FILES = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet", "sqlite": "db"}
 KINDS = (*FILES, "postgres")

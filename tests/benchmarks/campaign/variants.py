@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from tests.benchmarks.campaign.people import phones
+from tests.benchmarks.campaign.recipients import phones
 
 CONTENT = "Hello"
 SENDER_ID = "Shop"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.killing_campaigns import places
-from tests.system.killing_campaigns.people import ROOM, Crowd, Row, Version
+from tests.system.killing_campaigns.recipients import ROOM, Crowd, Row, Version
 
 KINDS = ("list", "xcom", "csv", "jsonl", "parquet", "sqlite", "postgres")
 PARTS = 4

@@ -20,7 +20,7 @@ from tests.system.killing.strikes import FROZEN_SUPERVISOR, SUPERVISOR, TASK, TO
 from tests.system.killing_campaigns import places
 from tests.system.killing_campaigns.campaigns import Campaign
 from tests.system.killing_campaigns.logbook import Logbook, written
-from tests.system.killing_campaigns.people import Version
+from tests.system.killing_campaigns.recipients import Version
 from tests.system.standalone import StandaloneError
 
 TICK_SECONDS = 0.05

@@ -9,8 +9,8 @@ from typing import Any
 from cpaas_provider.sending.partitions import Partition
 from tests.system.killing_campaigns.campaigns import PARTS
 from tests.system.killing_campaigns.evidence import Part, Story
-from tests.system.killing_campaigns.people import Row, Version
 from tests.system.killing_campaigns.places import FIRST_ROW
+from tests.system.killing_campaigns.recipients import Row, Version
 
 # As in the DAG.
 RETRIES = 9

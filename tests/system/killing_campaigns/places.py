@@ -10,7 +10,7 @@ from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
-from tests.system.killing_campaigns.people import Row
+from tests.system.killing_campaigns.recipients import Row
 
 POSTGRES = {"conn_type": "postgres", "host": "127.0.0.1", "login": "postgres", "schema": "test"}
 COLUMNS = ("phone", "name")

@@ -18,7 +18,7 @@ from tests.system.killing_campaigns.campaigns import CONCURRENCY, KINDS, PACES, 
 from tests.system.killing_campaigns.evidence import Story, Witnesses
 from tests.system.killing_campaigns.killer import Killer
 from tests.system.killing_campaigns.oracle import violations
-from tests.system.killing_campaigns.people import ROOM
+from tests.system.killing_campaigns.recipients import ROOM
 from tests.system.standalone import StandaloneError, wait_for
 
 DAGS = Path(__file__).parent / "dags"

@@ -10,7 +10,7 @@ import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
 from cpaas_provider.hooks.cpaas import CpaasHook
-from tests.airflow.harness.answering import answering
+from tests.airflow.harness.fixed_response import responding
 from tests.ports import closed_port
 from tests.sandbox import Sandbox
 
@@ -111,7 +111,7 @@ class TestConnectionTest:
     async def test_a_server_that_is_not_the_service(
         self, connect: Connect, status: int, body: bytes, headers: dict[str, str]
     ) -> None:
-        with answering(status, body, **headers) as url:
+        with responding(status, body, **headers) as url:
             works, words = await checked(connect(host=url))
         assert not works
         assert words.startswith("Wrong path: a server responds, but not as the service at this base URL.")

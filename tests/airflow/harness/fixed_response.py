@@ -1,4 +1,4 @@
-"""A server that is not the service: it gives every request one answer."""
+"""A server that is not the service: it gives every request the same response."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextlib.contextmanager
-def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
-    """Answer everything with a status, a body and headers (``_`` for ``-``); yield the base URL."""
+def responding(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
+    """Respond to every request with a status, a body and headers (``_`` for ``-``); yield the base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:

@@ -1,4 +1,4 @@
-"""The five things that must happen once, told alike: who does them, whom they reach, and where they arrive."""
+"""The operators whose requests are made at most once, each with its recipient and what the service received."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone
 from tests.airflow.harness.tries import Run, new_dag
 
-THERE = "somebody"
-"""The one recipient of a scene that needs no more."""
+RECIPIENT = "recipient"
+"""The recipient of a scene that needs one only."""
 
-# Answers that do not say what became of a request; `cut_before` is the one where nothing did.
+# Faults that leave the outcome unknown; with `cut_before` the request was not carried out.
 LOST = ("cut_after", "cut_before", "error_500_after", "stall_body", "broken_json", "missing_field")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of deed.
+    """One kind of operator that sends, buys or creates at most once.
 
     :param field: what is required in its answer
     :param identity: what of its result names it
@@ -46,14 +46,14 @@ class Kind:
     ) -> Run:
         """Return a run of one task that does it."""
         with new_dag(**(dag or {})) as made:
-            self.operator(task_id="deed", **{**self.arguments(), **given})
+            self.operator(task_id="send", **{**self.arguments(), **given})
         return Run(stage, made, **(run or {}))
 
     def mapped(self, stage: Stage, given: list[dict[str, Any]], **common: Any) -> Run:
         """Return a run of one task that is mapped over arguments."""
         usual = {name: value for name, value in self.arguments().items() if name not in given[0]}
         with new_dag() as made:
-            self.operator.partial(task_id="deed", **{**usual, **common}).expand_kwargs(given)
+            self.operator.partial(task_id="send", **{**usual, **common}).expand_kwargs(given)
         return Run(stage, made)
 
     def arrived(self, stage: Stage) -> list[dict[str, Any]]:
@@ -62,11 +62,11 @@ class Kind:
         return [one for one in found if one.get("status") != "duplicate"]
 
     def requests(self, stage: Stage) -> int:
-        """Return how often the service was asked for it, whatever it answered."""
+        """Return the number of requests the service received, whatever its responses."""
         return int(stage.sandbox.counters()["requests"].get(self.operation, 0))
 
     def lose(self, stage: Stage, how: str, **params: Any) -> None:
-        """Have the answer lost; no evidence of a passcode can be read either."""
+        """Have the response lost, and the probe of a passcode fail."""
         figures = {"missing_field": {"field": self.field}, "stall_body": {"seconds": 5}}.get(how, {})
         stage.sandbox.control(*fault(self.operation, how, **figures, **params))
         stage.sandbox.control(*fault("find_otps", "unauthorized"))
@@ -74,31 +74,32 @@ class Kind:
 
 SMS = Kind(
     "sms", SendSmsOperator, "send_sms", "sms",
-    lambda: {"recipients": phone(THERE), "content": "Your parcel is here"}, digits(THERE),
+    lambda: {"recipients": phone(RECIPIENT), "content": "Your parcel is here"}, digits(RECIPIENT),
 )  # fmt: skip
 EMAIL = Kind(
     "email", SendEmailOperator, "send_email", "email",
-    lambda: {"recipients": address(THERE), "content": "Your parcel is here", "subject": "Parcel"}, address(THERE),
+    lambda: {"recipients": address(RECIPIENT), "content": "Your parcel is here", "subject": "Parcel"},
+    address(RECIPIENT),
 )  # fmt: skip
 AIRTIME = Kind(
     "airtime", BuyAirtimeOperator, "buy_airtime", "airtime",
-    lambda: {"network": "MTN", "amount": 100, "recipient": phone(THERE)}, digits(THERE),
+    lambda: {"network": "MTN", "amount": 100, "recipient": phone(RECIPIENT)}, digits(RECIPIENT),
 )  # fmt: skip
 OTP = Kind(
     "otp", RequestOtpOperator, "request_otp", "otp",
-    lambda: {"recipient": phone(THERE)}, digits(THERE), field="created_datetime", has_reference=False,
+    lambda: {"recipient": phone(RECIPIENT)}, digits(RECIPIENT), field="created_datetime", has_reference=False,
 )  # fmt: skip
 ROW = Kind(
     "row", CreateContactRowOperator, "create_contact_row", "contacts",
-    lambda: {"columns": {"Name": THERE}}, THERE, field="row", identity="row_id", has_reference=False,
+    lambda: {"columns": {"Name": RECIPIENT}}, RECIPIENT, field="row", identity="row_id", has_reference=False,
 )  # fmt: skip
 UPSERT = Kind(
     "upsert", UpsertContactRowOperator, "create_contact_row", "contacts",
-    lambda: {"columns": {"Name": THERE}}, THERE, field="row", identity="row_id", has_reference=False,
+    lambda: {"columns": {"Name": RECIPIENT}}, RECIPIENT, field="row", identity="row_id", has_reference=False,
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in (SMS, EMAIL, AIRTIME, OTP, ROW, UPSERT)}
 SOME = {kind.name: kind for kind in (SMS, OTP, ROW)}
-"""Enough where all go the same way: a message, what there is evidence of, and what reaches nobody."""
+"""A message, a send with a probe, and one without a recipient: enough where all kinds share the code."""
 SENDS = {kind.name: kind for kind in (SMS, EMAIL, AIRTIME, OTP)}
 
 
