@@ -15,6 +15,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox import scheduler
@@ -29,7 +30,6 @@ from cpaas_provider.sandbox.core.validation import field_errors, one_of
 from cpaas_provider.sandbox.faults.kinds import KINDS
 from cpaas_provider.sandbox.faults.rules import MAX_RULES, Rule
 from cpaas_provider.sandbox.service.handlers import contacts
-from cpaas_provider.sandbox.service.http import dump
 from cpaas_provider.sandbox.service.operations import NAMES
 
 View = Annotated[str, one_of(inbox.VIEWS)]
@@ -103,7 +103,7 @@ def control_app(sandbox: Sandbox) -> FastAPI:
 
 def _unless_known(request: Request, body: dict[str, Any]) -> Response:
     """Answer with a body and its tag, or that whoever asks has it already: pages ask every second."""
-    raw = dump(body)
+    raw = to_json(body)
     tag = f'"{blake2b(raw, digest_size=12).hexdigest()}"'
     known = request.headers.get("if-none-match") == tag
     return Response(None if known else raw, 304 if known else 200, {"etag": tag}, "application/json")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cpaas_provider.sandbox.core.context import Sandbox
@@ -15,7 +16,6 @@ from cpaas_provider.sandbox.core.database import Row
 from cpaas_provider.sandbox.core.validation import one_of
 from cpaas_provider.sandbox.reports import schedule
 from cpaas_provider.sandbox.reports.outcomes import OUTCOMES
-from cpaas_provider.sandbox.service.http import dump
 
 Kind = Annotated[str, one_of(OUTCOMES)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -107,5 +107,5 @@ async def _lines(selection: _Selection) -> AsyncIterator[bytes]:
     """Yield a line for each recipient; page by page, so that others are served meanwhile."""
     after = 0
     while page := selection.page(after, _PAGE):
-        yield b"".join(dump(row) + b"\n" for row in page)
+        yield b"".join(to_json(row) + b"\n" for row in page)
         after = page[-1]["seq"]

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pydantic_core import to_json
+
 Row = dict[str, Any]
 
 VERSION = 4
@@ -155,7 +157,7 @@ class Database:
 
     def save(self, name: str, value: Any) -> None:
         """Store a named value."""
-        self.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", [name, json.dumps(value)])
+        self.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", [name, to_json(value).decode()])
 
     def empty(self, tables: Iterable[str]) -> None:
         """Delete every row of the tables named."""

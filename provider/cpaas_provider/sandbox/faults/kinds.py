@@ -9,10 +9,11 @@ from email.utils import formatdate
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic_core import to_json
 
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError
 from cpaas_provider.sandbox.core.validation import in_words
-from cpaas_provider.sandbox.service.http import Answer, Wire, dump
+from cpaas_provider.sandbox.service.http import Answer, Wire
 
 Params = dict[str, Any]
 Record = dict[str, Any]
@@ -111,7 +112,7 @@ def _error_under_200(params: Params, answer: Answer, result: str) -> Answer:
 
 
 def _broken_json(params: Params, answer: Answer, result: str) -> Answer:
-    body = dump(answer.body)
+    body = to_json(answer.body)
     return Answer(200, body[: max(1, len(body) // 2)])
 
 
@@ -190,7 +191,7 @@ async def _cut(wire: Wire, params: Params, answer: Answer, result: str) -> None:
 
 
 async def _stall_body(wire: Wire, params: Params, answer: Answer, result: str) -> None:
-    body = dump(answer.body)
+    body = to_json(answer.body)
     await wire.start(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     await wire.send(body[: len(body) // 2], more=True)
     await wire.hold(params["seconds"])
@@ -198,7 +199,7 @@ async def _stall_body(wire: Wire, params: Params, answer: Answer, result: str) -
 
 
 async def _slow_drip(wire: Wire, params: Params, answer: Answer, result: str) -> None:
-    body = dump(answer.body)
+    body = to_json(answer.body)
     size = -(-len(body) // _STEPS)
     await wire.start(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     parts = [body[at : at + size] for at in range(0, len(body), size)]

@@ -7,7 +7,7 @@ the ``callback`` of the request, to the account's webhook, to both or to nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -32,16 +32,6 @@ WHERE d.recipient = ? AND """
 _THRICE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    name: str
-    url: str
-    shape: str
-
-    def takes(self, kind: str, status: str) -> bool:
-        return self.name == "callback" or status in EVENTS[kind]
-
-
 def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator[PlannedReport]:
     """Yield all reports of one recipient of a message sent now."""
     settings, now = sandbox.settings, sandbox.clock.now()
@@ -54,11 +44,14 @@ def plan_reports(sandbox: Sandbox, recipient: str, outcome: Outcome) -> Iterator
         yield PlannedReport(recipient, status, final)
 
 
-def _targets(sandbox: Sandbox, callback: str | None) -> list[_Target]:
+def _targets(sandbox: Sandbox, callback: str | None) -> list[tuple[str, str, str]]:
+    """Return the endpoints that get reports: which one it is, its URL, and the format it takes."""
     settings = sandbox.settings
-    endpoints = [_Target("callback", callback, settings.callback_shape)] if callback else []
+    endpoints: list[tuple[str, str, str]] = []
+    if callback:
+        endpoints.append(("callback", callback, settings.callback_shape))
     if settings.webhook_url:
-        endpoints.append(_Target("webhook", settings.webhook_url, settings.webhook_shape))
+        endpoints.append(("webhook", settings.webhook_url, settings.webhook_shape))
     return endpoints
 
 
@@ -74,13 +67,12 @@ def schedule(sandbox: Sandbox, subject: ReportSubject, reports: Iterable[Planned
     rows: list[tuple[Any, ...]] = []
     for turn, planned in _in_order(sandbox, list(reports)):
         about = (subject.kind, subject.message_id, planned.recipient, subject.external_ref, planned.status)
-        for endpoint in endpoints:
-            if not endpoint.takes(subject.kind, planned.status):
+        for endpoint, url, format_name in endpoints:
+            if endpoint == "webhook" and planned.status not in EVENTS[subject.kind]:
                 continue
-            when = (turn, planned.due, planned.due, now)
-            row = (*about, endpoint.url, render(endpoint.shape, subject, planned), *when)
-            rows.append((endpoint.name, "first", *row))
-            rows += [(endpoint.name, "duplicate", *row)] * _more(sandbox, endpoint.name, planned)
+            row = (*about, url, render(format_name, subject, planned), turn, planned.due, planned.due, now)
+            rows.append((endpoint, "first", *row))
+            rows += [(endpoint, "duplicate", *row)] * _more(sandbox, endpoint, planned)
     sandbox.database.many(_BOOK, rows)
     if rows:
         sandbox.counters.add(reports__booked=len(rows))

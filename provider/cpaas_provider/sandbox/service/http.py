@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
+from pydantic_core import to_json
+
 from cpaas_provider.sandbox.core.errors import FieldError, ServiceError, invalid_field
 
 Message = MutableMapping[str, Any]
@@ -45,11 +47,6 @@ class Answer:
     content_type: str = "application/json"
 
 
-def dump(value: Any) -> bytes:
-    """Write a body."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _finite(literal: str) -> float:
     value = float(literal)
     if not math.isfinite(value):
@@ -63,7 +60,7 @@ def read_json(raw: bytes) -> Any:
         text = raw.decode("utf-8")
         value = json.loads(text, parse_constant=_finite, parse_float=_finite)
         if "\\u" in text:
-            dump(value)  # half a surrogate pair is no text
+            to_json(value)  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise invalid_field("body", "the body is not valid JSON", "json_invalid") from error
     return value
@@ -128,7 +125,7 @@ class Wire:
             await self.start(answer.status, answer.headers)
             await self.send(b"")
             return
-        body = answer.body if isinstance(answer.body, bytes) else dump(answer.body)
+        body = answer.body if isinstance(answer.body, bytes) else to_json(answer.body)
         own = {"Content-Type": answer.content_type, "Content-Length": str(len(body))}
         await self.start(answer.status, own | dict(answer.headers))
         await self.send(body)

@@ -15,6 +15,17 @@ from cpaas_provider.sandbox.service.service import Service
 _RETRY_AFTER = {"schema": {"type": "string"}, "description": "Seconds, or an HTTP date"}
 _CHALLENGE = {"schema": {"type": "string"}}
 
+_REFUSALS = {
+    "400": error_response("Fields that are missing or not valid, all of them named"),
+    "401": error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE}),
+    "402": error_response("Not enough balance"),
+    "404": error_response("No such thing, or a code that does not verify"),
+    "413": error_response("Body too large"),
+    "415": error_response("Content-Type is not application/json"),
+    "429": error_response("Too many requests", **{"Retry-After": _RETRY_AFTER}),
+    "503": error_response("Unavailable for now", **{"Retry-After": _RETRY_AFTER}),
+}
+
 _INTRODUCTION = """\
 SMS, email, one-time passcodes, airtime, one contact list and phone lookup, served by a local sandbox.
 
@@ -83,21 +94,15 @@ def _success(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
 
 def _responses(sandbox: Sandbox, operation: Operation) -> dict[str, Any]:
     """Return every answer an operation may give, faults of a healthy service included."""
-    responses = _success(sandbox, operation)
-    takes_input = operation.body is not None or operation.query is not None
-    if takes_input:
-        responses["400"] = error_response("Fields that are missing or not valid, all of them named")
-    responses["401"] = error_response("No API key, or a wrong one", **{"WWW-Authenticate": _CHALLENGE})
-    if operation.spends:
-        responses["402"] = error_response("Not enough balance")
-    if operation.by_id or operation.name == "verify_otp":
-        responses["404"] = error_response("No such thing, or a code that does not verify")
-    responses["413"] = error_response("Body too large")
-    if operation.body is not None:
-        responses["415"] = error_response("Content-Type is not application/json")
-    responses["429"] = error_response("Too many requests", **{"Retry-After": _RETRY_AFTER})
-    responses["503"] = error_response("Unavailable for now", **{"Retry-After": _RETRY_AFTER})
-    return dict(sorted(responses.items()))
+    has_body = operation.body is not None
+    absent = {
+        "400": not has_body and operation.query is None,
+        "402": not operation.spends,
+        "404": not operation.by_id and operation.name != "verify_otp",
+        "415": not has_body,
+    }
+    refusals = {status: response for status, response in _REFUSALS.items() if not absent.get(status)}
+    return _success(sandbox, operation) | refusals
 
 
 def _component(operation: Operation) -> str:

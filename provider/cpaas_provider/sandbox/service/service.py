@@ -55,8 +55,8 @@ class Service:
 
     def templates(self, operation: Operation) -> list[str]:
         """Return the ids of the templates that a message of this operation may name."""
-        found = self.sandbox.templates.items()
-        return [id_ for id_, template in found if template["channel"] in (operation.texts, "any")]
+        channels = (operation.texts, "any")
+        return [id_ for id_, template in self.sandbox.templates.items() if template["channel"] in channels]
 
     def read(self, operation: Operation, ids: tuple[str, ...], query: bytes, content_type: str, raw: bytes) -> Request:
         """Return the checked request; every offending field is named at once."""

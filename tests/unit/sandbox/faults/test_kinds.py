@@ -258,6 +258,34 @@ def test_unknown_values_in_airtime_and_otp(sandbox: Harness) -> None:
     assert (token["status"], token["status_desc"]) == (99, "lunar")
 
 
+def test_faults_reach_every_record_of_a_list(sandbox: Harness) -> None:
+    for _ in range(2):
+        sandbox.ok("POST", "/otp/request_token", {"recipient": ADA})
+    sandbox.fault("find_otps", "extra_fields", times=1)
+    tokens = sandbox.ok("GET", "/otp/get-by-recipient", params={"recipient": ADA})
+    assert [one["x_new"] for one in tokens] == [True, True]
+
+
+def test_unknown_values_inside_a_list(sandbox: Harness) -> None:
+    sandbox.fault("get_contact_table", "unknown_enum", times=1)
+    assert {column["type"] for column in sandbox.ok("GET", "/lists/contact")["columns"]} == {"quantum"}
+
+
+def test_answer_without_charge_is_whole_where_there_was_none(sandbox: Harness) -> None:
+    table = sandbox.ok("GET", "/lists/contact")
+    sandbox.fault("get_contact_table", "no_charge", times=1)
+    assert sandbox.ok("GET", "/lists/contact") == table
+
+
+@pytest.mark.parametrize(("kind", "status"), [("missing_field", 200), ("extra_fields", 204)])
+def test_faults_of_an_answer_without_a_body(sandbox: Harness, kind: str, status: int) -> None:
+    sandbox.settings(delete_body="empty")
+    row = sandbox.ok("POST", "/lists/contact/rows", {"columns": {}})["row"]["id"]
+    sandbox.fault("delete_contact_row", kind, times=1)
+    answer = sandbox.call("DELETE", f"/lists/contact/rows/{row}")
+    assert (answer.status_code, answer.content) == (status, b"")
+
+
 def test_times_after_rate_and_operation(sandbox: Harness) -> None:
     sandbox.fault("send_sms", "error_500", times=2, after=1)
     assert [sandbox.sms().status_code for _ in range(5)] == [200, 500, 500, 200, 200]

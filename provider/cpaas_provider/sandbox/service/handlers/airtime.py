@@ -36,12 +36,13 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     duplicate = sandbox.database.row(_SAME, [body["recipient"], amount, since]) is not None
     charge = Charge(0, sandbox.account.balance) if duplicate else sandbox.account.charge(amount)
     status = "duplicate" if duplicate else "pending"
-    comes = _duplicate(sandbox, body["recipient"]) if duplicate else draw_outcome(sandbox, "airtime", body["recipient"])
+    comes = draw_outcome(sandbox, "airtime", body["recipient"])
+    if duplicate:
+        comes = Outcome(("duplicate",), reason_of(settings.report_seed, "duplicate", body["recipient"]))
     due = None if duplicate else now + settings.airtime_sent_seconds
     purchase_id, optional = uuid.uuid4().hex, (body.get("external_ref"), body.get("callback"))
     what = (purchase_id, body["recipient"], body["network"], amount)
-    values = [*what, *optional, status, comes.outcome, comes.reason, due, now]
-    sandbox.database.execute(_INSERT, values)
+    sandbox.database.execute(_INSERT, [*what, *optional, status, comes.outcome, comes.reason, due, now])
     sandbox.counters.add("airtime.duplicates" if duplicate else "airtime.purchases")
     if duplicate:
         _report(sandbox, ReportSubject("airtime", purchase_id, *optional), body["recipient"], status, comes.reason)
@@ -57,10 +58,6 @@ def buy(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     }
     meta = {"method": request.method, "resource": request.path, "charge": money}
     return record | {"created_datetime": timestamp(now), "meta": meta}
-
-
-def _duplicate(sandbox: Sandbox, recipient: str) -> Outcome:
-    return Outcome(("duplicate",), reason_of(sandbox.settings.report_seed, "duplicate", recipient))
 
 
 def _report(sandbox: Sandbox, purchase: ReportSubject, recipient: str, status: str, reason: str | None) -> None:

@@ -56,7 +56,7 @@ def _copies(sandbox: Sandbox, body: dict[str, Any], recipients: list[str]) -> li
 def _save(
     sandbox: Sandbox, kind: str, body: dict[str, Any], rows: list[tuple[Copy, Size | None, int]]
 ) -> dict[str, Any]:
-    """Store the message and its copies, book the delivery reports, and return what both kinds' records share."""
+    """Store the message and its copies, schedule the delivery reports, and return what both kinds' records share."""
     message_id, now = uuid.uuid4().hex, sandbox.clock.now()
     optional = [body.get(name) for name in ("from_name", "reply_to", "template_id", "external_ref", "callback")]
     channel = body.get("channel", kind)
