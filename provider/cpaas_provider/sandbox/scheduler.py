@@ -1,4 +1,4 @@
-"""Lets time pass: what is due on the sandbox's clock happens, while nobody asks and before anybody is answered."""
+"""Lets time pass: what is due on the sandbox's clock happens, between requests and before each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn on a socket of our own, so that a port in use is told before anything starts."""
+"""Runs the application under uvicorn on a socket of our own, so that a port in use is an error at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GRACE_SECONDS = 3
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that wakes whoever waits when it is told to end."""
+    """A uvicorn server that wakes all waiting tasks when it is to end."""
 
     def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
         super().__init__(config)
@@ -49,7 +49,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def make_server(options: Options, access_log: bool = False) -> Server:
-    """Return a server ready to run; its access log, when asked for, shows operations and statuses, nobody's number."""
+    """Return a server ready to run; its access log, when asked for, shows operations and statuses, never a number."""
     sandbox = open_sandbox(options)
     if access_log:
         logging.basicConfig(format="%(asctime)s %(message)s")

@@ -1,4 +1,4 @@
-"""The part of the control API that is about delivery reports: what became of whom, and reports on demand."""
+"""The part of the control API that is about delivery reports: outcomes of recipients, and reports on demand."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def add_reporting(app: FastAPI, sandbox: Sandbox) -> None:
     @app.post("/_control/reports", status_code=201)
     async def report_now(report: ReportNow) -> dict[str, Any]:
         try:
-            booked = schedule.report_now(
+            scheduled = schedule.report_now(
                 sandbox, report.recipient, report.status, report.reason, report.message_id, report.external_ref
             )
         except LookupError as error:
             raise HTTPException(404, str(error)) from error
-        return {"booked": booked}
+        return {"booked": scheduled}
 
 
 async def _lines(selection: _Selection) -> AsyncIterator[bytes]:

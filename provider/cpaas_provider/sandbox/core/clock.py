@@ -1,4 +1,4 @@
-"""The sandbox's own time: real by default, and adjustable so that nobody has to wait for an expiry."""
+"""The sandbox's own time: real by default, and adjustable, so that no test waits for an expiry."""
 
 from __future__ import annotations
 

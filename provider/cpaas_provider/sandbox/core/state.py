@@ -86,7 +86,7 @@ def wake(sandbox: Sandbox) -> None:
 
 
 def reset(sandbox: Sandbox, keep_seeding: bool = False) -> None:
-    """Delete all traffic; unless told otherwise also what was seeded, set and priced."""
+    """Delete all traffic; without ``keep_seeding`` also what was seeded, set and priced."""
     with sandbox.database.transaction():
         sandbox.database.empty(TRAFFIC)
         sandbox.faults.clear()

@@ -7,15 +7,15 @@ import math
 
 from cpaas_provider.sandbox.core.clock import Clock
 
-_LONGEST_NAP_SECONDS = 60.0
+_MAX_SLEEP_SECONDS = 60.0
 
 
 class WakeUp:
-    """A moment on the sandbox's clock, and whoever sleeps until then; rings at once to begin with."""
+    """A moment on the sandbox's clock, and the task that sleeps until then; the first sleep ends at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rung = asyncio.Event()
+        self._moved = asyncio.Event()
         self._at = -math.inf
 
     @property
@@ -24,27 +24,27 @@ class WakeUp:
         return self._clock.now() >= self._at
 
     def set(self, moment: float | None) -> None:
-        """Ring at this moment, or never."""
+        """Wake at this moment, or never."""
         self._at = math.inf if moment is None else moment
 
     def set_by(self, moment: float) -> None:
-        """Ring at this moment at the latest."""
+        """Wake at this moment at the latest."""
         if moment < self._at:
             self._at = moment
-            self._rung.set()
+            self._moved.set()
 
     def set_now(self) -> None:
-        """Ring now: the clock was turned, or anything may have become due."""
+        """Wake now: the clock was set, or anything may have become due."""
         self.set_by(-math.inf)
-        self._rung.set()
+        self._moved.set()
 
     async def sleep(self) -> None:
-        """Return when the moment has come or it has rung; now and then also for nothing."""
+        """Return when the moment has come or was moved; at times also without reason."""
         nap = max(self._at - self._clock.now(), 0.0)
-        stands = self._clock.frozen_at is not None
+        frozen = self._clock.frozen_at is not None
         try:
-            async with asyncio.timeout(_LONGEST_NAP_SECONDS if stands else min(nap, _LONGEST_NAP_SECONDS)):
-                await self._rung.wait()
+            async with asyncio.timeout(_MAX_SLEEP_SECONDS if frozen else min(nap, _MAX_SLEEP_SECONDS)):
+                await self._moved.wait()
         except TimeoutError:
             return
-        self._rung.clear()
+        self._moved.clear()

@@ -12,7 +12,7 @@ _FILES = {
     "/_page/inbox.js": ("inbox.js", "text/javascript; charset=utf-8"),
     "/_page/inbox.css": ("inbox.css", "text/css; charset=utf-8"),
 }
-# Messages are written by strangers: nothing but our own files may run or be fetched.
+# Messages hold text of others: nothing but our own files may run or be fetched.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

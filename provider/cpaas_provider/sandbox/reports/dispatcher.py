@@ -153,7 +153,7 @@ class Dispatcher:
 
 
 async def _read_off(answer: httpx.Response) -> None:
-    """Read the answer's body away, so that the connection can be used again; it is nobody's business."""
+    """Read the answer's body away, so that the connection can be used again."""
     size = 0
     async for chunk in answer.aiter_raw():
         size += len(chunk)

@@ -1,7 +1,7 @@
 """Delivery reports (INTERFACE.md section 6): which status is reported of which recipient, to which URL and when.
 
 They are scheduled in the transaction that accepts the request and sent off its path, by ``dispatch``. A report goes to
-the ``callback`` of the request, to the account's webhook, to both or to nobody.
+the ``callback`` of the request, to the account's webhook, to both or to neither.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def report_now(
     if not rows:
         raise LookupError("there is no such message to this recipient")
     with sandbox.database.transaction():
-        booked = sum(_report_one(sandbox, row, status, reason) for row in rows)
-        if not booked:
+        scheduled = sum(_report_one(sandbox, row, status, reason) for row in rows)
+        if not scheduled:
             raise ValueError("no URL to report to: give the message a callback, or set webhook_url")
-    return booked
+    return scheduled
 
 
 def _report_one(sandbox: Sandbox, row: Row, status: str, reason: str | None) -> int:
