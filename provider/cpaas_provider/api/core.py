@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import random
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from cpaas_provider import __version__
 from cpaas_provider.api import errors
+from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.models.base import WireRequest
@@ -132,10 +132,8 @@ def _retry_delay(error: errors.CpaasError, attempt: int, settings: ClientSetting
         return None
     if error.retry_after is not None and error.retry_after > settings.max_retry_after:
         return None
-    # Full jitter, so that many clients that failed together do not come back together.
-    backoff = random.uniform(0, min(_MAX_BACKOFF, _FIRST_BACKOFF * 2 ** (attempt - 1)))  # noqa: S311 - no secret
     # A service that asks for no pause, or for one that has passed, is in trouble all the same.
-    return max(backoff, error.retry_after or 0.0)
+    return max(backoff(attempt, _FIRST_BACKOFF, _MAX_BACKOFF), error.retry_after or 0.0)
 
 
 def _check_allowlist(endpoint: Endpoint[Any], request: WireRequest, settings: ClientSettings) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from cpaas_provider.api.backoff import backoff
 from cpaas_provider.assets.payloads import payloads_for
 from cpaas_provider.assets.subscriptions import (
     ScheduledDag,
@@ -171,7 +172,7 @@ class EventPublisher:
             except Exception as error:  # noqa: BLE001 - whatever two databases raise, the next attempt may succeed
                 self._full_scan_at = None
                 self._failures += 1
-                pause = min(MAX_PAUSE, PAUSE * 2 ** min(self._failures, 10))
+                pause = backoff(self._failures + 1, PAUSE, MAX_PAUSE, jitter=0)
                 self._log_failure(error)
 
     def _log_failure(self, error: Exception) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
@@ -253,8 +253,7 @@ class SendEngine:
                 "on_unknown is 'resend': making a request of unknown outcome again. Recipients: %d.", len(doubtful)
             )
             if resend:
-                # Full jitter, so that many tasks in the same trouble do not come back together.
-                self._stop.pause(random.uniform(0, _FIRST_PAUSE * 2**resend))  # noqa: S311 - no secret
+                self._stop.pause(backoff(resend + 1, _FIRST_PAUSE))
             self._request(tuple(doubtful))
             self._look_for_all_evidence()
             self._refuse_unread_evidence(self._doubtful())

@@ -163,7 +163,7 @@ class TestUnknown:
         assert requests(stage) == 7
 
     def test_resent_in_vain_it_leaves_it_to_the_retries(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cpaas_provider.sending.campaign.campaign.random.uniform", lambda low, high: 0.0)
+        monkeypatch.setattr("cpaas_provider.api.backoff.random.uniform", lambda low, high: 0.0)
         lose(stage, "cut_after", times=5)
         run = sms(stage, rows(2), on_unknown="resend")
         first = run.once()

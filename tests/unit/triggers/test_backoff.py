@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cpaas_provider.api.errors import CpaasNotSentError, CpaasRateLimitedError
-from cpaas_provider.triggers._polling import backoff, poller
+from cpaas_provider.triggers._polling import backoff
 from cpaas_provider.triggers._polling.backoff import FailureBackoff, OverloadReporter
 
 
@@ -23,7 +23,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(backoff, "time", made)
-    monkeypatch.setattr(poller.random, "uniform", lambda _, longest: longest)
+    monkeypatch.setattr("cpaas_provider.api.backoff.random.uniform", lambda _, longest: longest)
     return made
 
 

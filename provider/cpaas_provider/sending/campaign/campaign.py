@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import math
-import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
+from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import Content, Send
@@ -320,8 +320,7 @@ class Campaign:
                 "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(people), "recipient")
             )
             if resend:
-                # Full jitter, so that many tasks in the same trouble do not come back together.
-                self.stop.pause(random.uniform(0, _LONGEST_FIRST_PAUSE * 2 ** (resend - 1)))  # noqa: S311 - no secret
+                self.stop.pause(backoff(resend, _LONGEST_FIRST_PAUSE))
             rejected |= asyncio.run(self._send(open_line, people))
             self._find_out()
         if self.doubts.people():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+from cpaas_provider.api.backoff import backoff
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError
 from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result
 
@@ -219,6 +220,6 @@ class JournalWriter:
             except JournalUnavailableError:
                 if attempt == _ATTEMPTS:
                     raise
-                await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+                await asyncio.sleep(backoff(attempt, _FIRST_PAUSE, jitter=0))
             else:
                 return

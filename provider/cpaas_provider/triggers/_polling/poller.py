@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
 from airflow.sdk import timezone
+
+from cpaas_provider.api.backoff import backoff as exponential_backoff
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Waiter[Any]")
@@ -28,7 +29,6 @@ IDLE_SECONDS = 5.0
 """Seconds a poller stays after the last waiter has left, as the next one often joins soon."""
 FIRST_BACKOFF = 0.5
 MAX_BACKOFF = 30.0
-_MAX_DOUBLINGS = 16
 _YIELD_EVERY = 100
 """Waiters that are served before other tasks of the loop run."""
 
@@ -208,5 +208,4 @@ class Poller(ABC, Generic[W]):
 
 def backoff(failures: int) -> float:
     """Return the seconds to pause after so many failures in a row, at least 1: exponential, with jitter."""
-    longest = min(MAX_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, _MAX_DOUBLINGS))
-    return random.uniform(longest / 2, longest)  # noqa: S311 - no secret
+    return exponential_backoff(failures, FIRST_BACKOFF, MAX_BACKOFF, jitter=0.5)
