@@ -237,25 +237,25 @@ _OPERATOR_EXTRAS = (
     "sender_id", "email_sender_id", "recipients_per_request", "placeholder_format", "callback_secret", "callback_url",
     "webhook_secret", "signature_header",
 )  # fmt: skip
+_BY_TYPE: dict[str, Callable[[Any], Any]] = {
+    "string": _string,
+    "number": _number,
+    "integer": _integer,
+    "boolean": _boolean,
+}
+
+
+def _by_type(field: Mapping[str, Any]) -> Callable[[Any], Any]:
+    return _BY_TYPE[field["schema"]["type"][0]]
+
+
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "auth_scheme": _string,
-    "default_region": _string,
-    "requests_per_second": _number,
-    "max_concurrency": _integer,
-    "timeout": _number,
+    **{name: _by_type(field) for name, field in CONNECTION_FIELDS.items()},
+    # Texts in the form, and more than that.
     "verify": _boolean_or_path,
-    "proxy": _string,
-    "proxy_password": _string,
-    "allow_http": _boolean,
-    "otp_revoke_path": _string,
     "allowed_recipients": _list,
     "insufficient_balance_words": _list,
-    "sender_id": _string,
-    "email_sender_id": _string,
-    "recipients_per_request": _integer,
-    "placeholder_format": _string,
     "callback_secret": _list,
     "callback_url": _http_url,
-    "webhook_secret": _string,
     "signature_header": _header_name,
 }
