@@ -68,4 +68,4 @@ def test_how_long_reports_are_kept() -> None:
 
 
 def test_what_the_receiver_takes() -> None:
-    assert (responses.MAX_BODY, responses.BODY_SECONDS) == (256 * 1024, 10)
+    assert (responses.MAX_BODY, responses.BODY_TIMEOUT) == (256 * 1024, 10)
