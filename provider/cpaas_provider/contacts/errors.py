@@ -1,4 +1,4 @@
-"""Why a contact list cannot be synced, in words for a DAG author. None of them shows what a row holds."""
+"""Why a contact list cannot be synced, for a DAG author. No message shows the contents of a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class ContactsError(Exception):
     """Base of all of them.
 
-    ``permanent`` says that a retry of the task would not help.
+    ``permanent`` means that a retry of the task would not help.
     """
 
     permanent = False
@@ -58,7 +58,7 @@ class TooManyFailuresError(ContactsError):
 
 
 class UnknownCreationsError(ContactsError):
-    """The outcome of some creations is unknown, and ``on_unknown`` says that the task fails then."""
+    """The outcome of some creations is unknown, and with this ``on_unknown`` the task fails then."""
 
     permanent = True
 

@@ -32,7 +32,7 @@ _STOPPED = 130
 
 @contextlib.contextmanager
 def opened_database() -> Iterator[Database]:
-    """Give the provider's database, and end the command with an error in words.
+    """Give the provider's database, and end the command with an error message.
 
     :raises SystemExit: with the words of the error
     """

@@ -30,7 +30,7 @@ OBJECTS = 5000
 START_SECONDS = 120
 """How long a worker may take to answer its supervisor: importing Airflow takes long where much else goes on."""
 
-# How the processes that uvicorn starts are told; they begin with nothing but their environment.
+# The worker processes that uvicorn starts are configured by their environment only.
 _PREFIX = "CPAAS_RECEIVER_PREFIX"
 _DESCRIBED = "CPAAS_RECEIVER_DESCRIBED"
 
@@ -57,7 +57,7 @@ def cpaas_receiver(args: Any) -> None:
         f"  POST {prefix}/webhook/...\n"
     )
     sys.stdout.flush()
-    # uvicorn drains and then raises the signal again, for whoever was to have it.
+    # uvicorn drains and then raises the signal again, for the handler that was installed before.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.run(
@@ -92,7 +92,7 @@ def application() -> FastAPI:
         metric_emitter,
     )
 
-    # As Airflow's API server says it, whose connections these are: in its database too.
+    # As in Airflow's API server, so that connections in Airflow's database are found.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     sys.setswitchinterval(SWITCH_SECONDS)
     initialize_metrics()
@@ -126,7 +126,7 @@ def _keep_out_of_collections() -> None:
 
 
 def _check(host: str, port: int) -> str:
-    """Return where reports go, once they can: better said now than to whoever sends the first."""
+    """Return the database of reports once it is usable: an error at the start is better than at the first report."""
     from cpaas_provider.database.database import open_database
     from cpaas_provider.database.errors import DatabaseError
     from cpaas_provider.delivery.tracking.report_store import ReportStore

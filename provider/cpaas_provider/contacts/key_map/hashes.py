@@ -62,8 +62,8 @@ class CellHashes:
         self._hashes = dict(hashes or {})
 
     @classmethod
-    def unpack(cls, packed: bytes | None) -> CellHashes:
-        """Return what ``pack`` made."""
+    def from_bytes(cls, packed: bytes | None) -> CellHashes:
+        """Return what ``to_bytes`` made."""
         packed = packed or b""
         starts = range(0, len(packed), _ENTRY_BYTES)
         return cls(
@@ -73,7 +73,7 @@ class CellHashes:
             }
         )
 
-    def pack(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the hashes as bytes, for the database."""
         return b"".join(column + cell for column, cell in sorted(self._hashes.items()))
 

@@ -222,14 +222,14 @@ class _Import:
             return self._report
         key_map = fits or _new_map(self._target, secret, found, self._marks())
         with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
-            others_rows = self._check(key_map, RenewedLease(lease))
+            replaced_rows = self._check(key_map, RenewedLease(lease))
             lease.write([], self._marks())
             done = 0
             for page in self._staging.pages():
                 self._write(lease, page)
                 done += len(page)
                 self._progress("written", done)
-            for some in batched(others_rows):
+            for some in batched(replaced_rows):
                 self._report.changed += len(lease.write([Change(entry, None) for entry in some]))
             lease.write([], {**values, IMPORTING: None})
         return self._report
@@ -263,7 +263,7 @@ class _Import:
         changes = []
         for key_hash, entry in wanted.items():
             before = current.get(key_hash)
-            if before is None or self._gives_way(before, entry, leased):
+            if before is None or self._is_replaced(before, entry, leased):
                 changes.append(Change(before or MapEntry(key_hash), entry))
             elif not self._is_there(before, entry):
                 self._report.changed += 1
@@ -284,8 +284,8 @@ class _Import:
             for line, entry in page:
                 self._compare(line, entry, current.get(entry.key_hash), leased, faults)
             done += len(page)
-            self._go_on(lease, done)
-        others_rows: list[MapEntry] = []
+            self._report_checked(lease, done)
+        replaced_rows: list[MapEntry] = []
         for entries in key_map.pages():
             rows = {entry.row_id: entry for entry in entries if entry.row_id is not None}
             for row_id, (line, key_hash) in self._staging.by_row_id(rows).items():
@@ -295,11 +295,11 @@ class _Import:
                 if not self._replaces:
                     faults.add("The map has another key for the row", line)
                 elif not self._staging.has([entry.key_hash]):
-                    others_rows.append(entry)
-            self._go_on(lease, done)
+                    replaced_rows.append(entry)
+            self._report_checked(lease, done)
         faults.refuse(self._source)
-        self._report.removed = len(others_rows)
-        return others_rows
+        self._report.removed = len(replaced_rows)
+        return replaced_rows
 
     def _compare(
         self, line: int, entry: MapEntry, before: MapEntry | None, leased: Mapping[int, str], faults: Faults
@@ -308,22 +308,22 @@ class _Import:
             self._report.added += 1
         elif self._is_there(before, entry):
             self._report.present += 1
-        elif self._gives_way(before, entry, leased):
+        elif self._is_replaced(before, entry, leased):
             self._report.replaced += 1
         elif before.state in REQUESTED and before.fencing_token in leased:
             faults.add("A task has a request for the key under way", line)
         else:
             faults.add("The map has another row id or other hashes for the key", line)
 
-    def _gives_way(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
+    def _is_replaced(self, before: MapEntry, entry: MapEntry, leased: Mapping[int, str]) -> bool:
         """Return whether the file's entry takes the place of another one."""
         if self._is_there(before, entry) or (before.state in REQUESTED and before.fencing_token in leased):
             return False
         return self._replaces or (before.row_id is None and entry.row_id is not None)
 
-    def _go_on(self, lease: RenewedLease | None, done: int) -> None:
+    def _report_checked(self, lease: RenewedLease | None, done: int) -> None:
         if lease is not None:
-            lease.go_on()
+            lease.renew_if_due()
         self._progress("checked", done)
 
 

@@ -131,13 +131,13 @@ class KeyMap:
             return {row.fencing_token: row.owner for row in connection.execute(query)}
 
     def lease(self, owner: str, buckets: tuple[int, int] = (0, BUCKETS), *, while_importing: bool = False) -> Lease:
-        """Take a lease on some buckets, which nobody else can take meanwhile.
+        """Acquire an exclusive lease on some buckets.
 
         Taking it again as the same owner ends the earlier lease: a task's retry need not wait.
 
-        :param owner: who works on the list, in words for those who are kept waiting
+        :param owner: the task or command that works on the list, for the error of a task that has to wait
         :param while_importing: take it although the map holds a part of an import
-        :raises LeaseTakenError: when somebody else has one of these buckets
+        :raises LeaseTakenError: when another task has one of these buckets
         :raises UnfinishedImportError: when the map holds a part of an import
         :raises DatabaseError: when the database cannot be used
         """
@@ -153,10 +153,10 @@ class KeyMap:
         return self._lease(owner, _NO_BUCKETS, while_importing)
 
     def _lease(self, owner: str, buckets: tuple[int, int], while_importing: bool) -> Lease:
-        token = self.database.write(lambda connection: self._take(connection, owner, buckets, while_importing))
+        token = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
         return Lease(self, owner, buckets, token)
 
-    def _take(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
+    def _acquire(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
         mine = contact_maps.c.id == self.facts.map_id
         held = connection.execute(select(contact_maps.c.fencing_token).where(mine).with_for_update()).one_or_none()
         if held is None:
@@ -219,7 +219,7 @@ class KeyMap:
     # What follows is called by the lease, within its transaction.
 
     def _write(self, connection: Connection, changes: Sequence[Change]) -> dict[bytes, MapEntry | None]:
-        """Write what nobody else has changed meanwhile, and return the others as they are now."""
+        """Write changes of entries that no other task changed meanwhile; return the other entries as they are now."""
         now = self._entries(connection, (change.before.key_hash for change in changes), lock=True)
         changed: dict[bytes, MapEntry | None] = {}
         removed: list[bytes] = []
@@ -249,7 +249,7 @@ class KeyMap:
         if not connection.execute(update(contact_map_values).where(*self._place(key)).values(value=text)).rowcount:
             connection.execute(insert(contact_map_values).values(map_id=self.facts.map_id, key=key, value=text))
 
-    def _forget_rows(self, connection: Connection, buckets: tuple[int, int]) -> int:
+    def _clear_cell_hashes(self, connection: Connection, buckets: tuple[int, int]) -> int:
         """Have all cells of all rows count as not known, so that each is sent once more."""
         known = update(contact_rows).where(self._mine, *_range(*buckets), contact_rows.c.row_id.is_not(None))
         forgotten = known.values(raw_hash=None, cell_hashes=None, missing_hash=None, version=contact_rows.c.version + 1)
@@ -276,14 +276,14 @@ class Lease:
     def write(self, changes: Sequence[Change], values: Mapping[str, Any] | None = None) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.
 
-        :return: by key hash the entries that were changed by somebody else since they were read, as they are now
+        :return: by key hash the entries that another task changed since they were read, as they are now
             (``None`` for none): these changes were not written
         :raises LeaseLostError: when the lease ended; nothing was written
         :raises DatabaseError: when the database cannot be written
         """
 
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
-            self._prove(connection)
+            self._assert_held(connection)
             changed = self.key_map._write(connection, changes)
             for key, value in (values or {}).items():
                 self.key_map._store_value(connection, key, value)
@@ -300,8 +300,8 @@ class Lease:
         """
 
         def work(connection: Connection) -> int:
-            self._prove(connection)
-            count = self.key_map._forget_rows(connection, self.buckets)
+            self._assert_held(connection)
+            count = self.key_map._clear_cell_hashes(connection, self.buckets)
             for key, value in values.items():
                 self.key_map._store_value(connection, key, value)
             return count
@@ -314,7 +314,7 @@ class Lease:
         :raises LeaseLostError: when it ended
         :raises DatabaseError: when the database cannot be written
         """
-        self.key_map.database.write(self._prove)
+        self.key_map.database.write(self._assert_held)
 
     def release(self) -> None:
         """Let others have the buckets at once. Does nothing when the lease has ended.
@@ -323,7 +323,7 @@ class Lease:
         """
         self.key_map.database.write(lambda connection: connection.execute(delete(contact_leases).where(self._mine)))
 
-    def _prove(self, connection: Connection) -> None:
+    def _assert_held(self, connection: Connection) -> None:
         renewed = update(contact_leases).where(self._mine).values(until=self.key_map.clock() + LEASE)
         if connection.execute(renewed).rowcount != 1:
             raise LeaseLostError(

@@ -48,12 +48,12 @@ class Faults:
         """
         if not self.counts:
             return
-        told = [
+        reasons = [
             f"{reason} ({counted(count, 'time')}, {'first ' if count > len(self.lines[reason]) else ''}on line "
             f"{', '.join(self.lines[reason])})."
             for reason, count in self.counts.items()
         ]
-        raise MapFileError(f"{source} cannot be imported. Nothing was written. {' '.join(told)}")
+        raise MapFileError(f"{source} cannot be imported. Nothing was written. {' '.join(reasons)}")
 
 
 def read_list(

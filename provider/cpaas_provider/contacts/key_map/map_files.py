@@ -48,7 +48,7 @@ _FORMULA = "=+-@\t\r'"
 
 @dataclass(frozen=True)
 class ExportFacts:
-    """What an exported file says of its map.
+    """The facts of an exported file about its map.
 
     :param secret: ``None`` where it was left out
     :param values: what was stored beside the rows
@@ -63,14 +63,14 @@ class ExportFacts:
 class RenewedLease:
     """A lease that is renewed while nothing is written under it.
 
-    :param lease: is renewed by ``go_on``, at most once a minute
+    :param lease: is renewed by ``renew_if_due``, at most once a minute
     """
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
         self._renewed = lease.key_map.clock()
 
-    def go_on(self) -> None:
+    def renew_if_due(self) -> None:
         """Renew the lease where it is time.
 
         :raises LeaseLostError: when it ended
@@ -140,7 +140,7 @@ def _write(key_map: KeyMap, file: io.TextIOBase, lease: RenewedLease, progress: 
     for page in key_map.pages():
         lines.writerows(_cells(entry) for entry in page)
         count += len(page)
-        lease.go_on()
+        lease.renew_if_due()
         progress("exported", count)
     file.write(f"{_END}{count}\n")
     file.flush()
@@ -176,7 +176,7 @@ def is_export(source: FileSource) -> bool:
 
 @contextlib.contextmanager
 def open_export(source: FileSource) -> Iterator[tuple[ExportFacts, Iterator[tuple[int, MapEntry]]]]:
-    """Open an exported file: what it says of its map, and its entries with their lines.
+    """Open an exported file: the facts about its map, and its entries with their lines.
 
     :raises MapFileError: when it is damaged; so does reading the entries
     :raises SourceError: when it cannot be read

@@ -31,7 +31,7 @@ def open_map(
     :param conn_id: the connection that leads to the list
     :param base_url: where it leads now
     :param table_id: the contact table it leads to
-    :param name: tells several maps of one list apart, such as those of two sources
+    :param name: distinguishes several maps of one list, such as those of two sources
     :raises MapMismatchError: when the map belongs to another service or table
     :raises DatabaseError: when the database cannot be used
     """
@@ -98,7 +98,7 @@ def forget_map(key_map: KeyMap) -> int:
     map_id = key_map.facts.map_id
 
     def work(connection: Connection) -> int:
-        lease._prove(connection)
+        lease._assert_held(connection)
         removed = connection.execute(delete(contact_rows).where(contact_rows.c.map_id == map_id)).rowcount
         for table in (contact_map_values, contact_leases):
             connection.execute(delete(table).where(table.c.map_id == map_id))

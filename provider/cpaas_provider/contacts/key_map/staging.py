@@ -46,7 +46,7 @@ class Staging:
     def __init__(self) -> None:
         # A database without a name is a temporary file, once it outgrows its cache.
         self._rows = sqlite3.connect("", isolation_level=None)
-        with _in_words():
+        with _disk_errors():
             self._rows.executescript(
                 f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384; {_TABLE}"
             )
@@ -55,7 +55,7 @@ class Staging:
         """Add entries with their lines in the file, and return how many those are. Called once."""
         rest = iter(rows)
         count = 0
-        with _in_words():
+        with _disk_errors():
             self._rows.execute("BEGIN")
             while some := [_values(line, entry) for line, entry in islice(rest, _AT_ONCE)]:
                 self._rows.executemany("INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", some)
@@ -75,7 +75,7 @@ class Staging:
 
     def pages(self) -> Iterator[list[tuple[int, MapEntry]]]:
         """Yield all entries with their lines, page by page, in the order of their key hashes."""
-        with _in_words():
+        with _disk_errors():
             found = self._rows.execute("SELECT * FROM staged ORDER BY key_hash")
             while some := found.fetchmany(_AT_ONCE):
                 yield [_staged(row) for row in some]
@@ -83,7 +83,7 @@ class Staging:
     def digest(self) -> str:
         """Return a digest of all entries: two files with the same rows have the same one, whatever their order."""
         digest = blake2b(digest_size=16)
-        with _in_words():
+        with _disk_errors():
             found = self._rows.execute(f"SELECT {_CONTENT} FROM staged ORDER BY key_hash, row_id")  # noqa: S608 - names of columns
             while some := found.fetchmany(_AT_ONCE):
                 digest.update(repr(some).encode())
@@ -92,7 +92,7 @@ class Staging:
     def by_row_id(self, row_ids: Iterable[str]) -> dict[str, tuple[int, bytes]]:
         """Return line and key hash of those of some row ids that are to be imported."""
         found: dict[str, tuple[int, bytes]] = {}
-        with _in_words():
+        with _disk_errors():
             for some in batched(row_ids):
                 query = f"SELECT row_id, line, key_hash FROM staged WHERE row_id IN ({_places(some)})"  # noqa: S608 - question marks alone
                 found.update((row_id, (line, key)) for row_id, line, key in self._rows.execute(query, some))
@@ -101,7 +101,7 @@ class Staging:
     def has(self, key_hashes: Sequence[bytes]) -> set[bytes]:
         """Return those of some keys that are to be imported."""
         found: set[bytes] = set()
-        with _in_words():
+        with _disk_errors():
             for some in batched(key_hashes):
                 query = f"SELECT key_hash FROM staged WHERE key_hash IN ({_places(some)})"  # noqa: S608 - as above
                 found.update(key for (key,) in self._rows.execute(query, some))
@@ -124,7 +124,7 @@ class Staging:
             f"SELECT min(line) AS first, max(line) AS last FROM staged WHERE {column} IS NOT NULL "  # noqa: S608 - a column's name
             f"GROUP BY {column} HAVING count(*) > 1"
         )
-        with _in_words():
+        with _disk_errors():
             (count,) = self._rows.execute(f"SELECT count(*) FROM ({groups})").fetchone()  # noqa: S608 - as above
             lines = self._rows.execute(f"{groups} ORDER BY first LIMIT {_SHOWN}").fetchall() if count else []
         return Shared(count, lines)
@@ -152,7 +152,7 @@ def _places(values: Sequence[Any]) -> str:
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Column names for people, column ids for the wire."""
+"""Column names for DAG authors, column ids for the wire."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ContactColumns:
     def find(self, name: str) -> ContactColumn:
         """Return the column of a name or id.
 
-        :raises ValueError: when there is none, or there are several of that name; says what there is
+        :raises ValueError: when there is none, or there are several of that name, with the names there are
         """
         column = self.find_or_none(name)
         if column is None:

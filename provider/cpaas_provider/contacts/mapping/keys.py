@@ -1,4 +1,4 @@
-"""What identifies a source row, and what tells that it changed: the same whatever kind of source holds it."""
+"""The key of a source row, and the hash that shows a change: the same for every kind of source."""
 
 from __future__ import annotations
 

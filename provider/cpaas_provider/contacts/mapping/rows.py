@@ -41,7 +41,7 @@ class InvalidRowError(ValueError):
 class RowMapping:
     """How the rows of one source fill the columns of one contact table (INTERFACE.md 2.5).
 
-    Made by ``bind``, which checks everything that can be told before the first row.
+    Made by ``bind``, which checks everything that can be known before the first row.
     """
 
     def __init__(self, columns: Sequence[BoundColumn], key: tuple[str, ...], clear_as: ClearAs, signature: str) -> None:
@@ -92,9 +92,11 @@ class RowMapping:
         from cpaas_provider.contacts.mapping.binding import bind_columns
 
         columns = bind_columns(rules or {}, table, source_columns, default_region=default_region, key=key)
-        said = {name: rule.as_dict() for name, rule in (rules or {}).items()}
+        declared = {name: rule.as_dict() for name, rule in (rules or {}).items()}
         reads = {column.id: column.reads for column in columns}
-        signature = json.dumps([_FORMS, said, reads, default_region, empty_cell_value], default=repr, sort_keys=True)
+        signature = json.dumps(
+            [_FORMS, declared, reads, default_region, empty_cell_value], default=repr, sort_keys=True
+        )
         return cls(columns, tuple(key), empty_cell_value, signature)
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""How columns of the contact list are filled, as a DAG author says it. It imports no library."""
+"""How columns of the contact list are filled, as a DAG author declares it. It imports no library."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ColumnRule:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> ColumnRule:
-        """Return the rule that a mapping of its fields says.
+        """Return the rule of a mapping of its fields.
 
         :raises ValueError: when a field is unknown or out of bounds, or ``None`` where the field has no such value
         """
@@ -91,7 +91,7 @@ def parse_mapping(columns: ColumnsArgument) -> dict[str, ColumnRule]:
 
     :param columns: names of list columns whose source columns have the same names; or a mapping of list columns to a
         source column's name, a ``ColumnRule`` or a mapping of its fields; or ``None`` for every source column whose
-        name is a list column, which only the source tells. The result is then empty
+        name is a list column, which only the source shows. The result is then empty
     :raises ValueError: names each column and field that is wrong
     """
     if columns is None:

@@ -85,7 +85,7 @@ def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return creation
     if rules.mode == "insert" and entry.state is not RowState.DELETING:
         return Decision(Action.NOT_IN_MODE)
-    known = CellHashes.unpack(entry.cell_hashes)
+    known = CellHashes.from_bytes(entry.cell_hashes)
     changed = {
         column: cell for column, cell in item.cells.items() if not known.has(column, hashes.of_cell(column, cell))
     }
@@ -109,7 +109,7 @@ def _missing(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: C
         return Decision(Action.DELETE)
     if entry.missing_hash == missing_hash(rules, hashes):
         return Decision(Action.NOTHING)
-    known = CellHashes.unpack(entry.cell_hashes)
+    known = CellHashes.from_bytes(entry.cell_hashes)
     changed = {
         column: cell
         for column, cell in rules.missing_cells.items()
@@ -145,13 +145,13 @@ def requested(
         )
     if decision.action is Action.UPDATE:
         # Until the response is there, the list may have these cells or those from before.
-        known = CellHashes.unpack(before.cell_hashes).without(decision.cells)
+        known = CellHashes.from_bytes(before.cell_hashes).without(decision.cells)
         return replace(
             before,
             state=RowState.UPDATING,
             raw_hash=None,
             missing_hash=None,
-            cell_hashes=known.pack(),
+            cell_hashes=known.to_bytes(),
             fencing_token=fencing_token,
         )
     if decision.action is Action.DELETE:
@@ -187,12 +187,12 @@ def in_step(item: WorkItem, entry: MapEntry, row_id: str | None, rules: SyncRule
     :param row_id: of the row in the list
     """
     cells = rules.missing_cells if item.is_missing else item.cells
-    known = CellHashes() if entry.row_id is None else CellHashes.unpack(entry.cell_hashes)
+    known = CellHashes() if entry.row_id is None else CellHashes.from_bytes(entry.cell_hashes)
     return MapEntry(
         item.key_hash,
         RowState.SYNCED,
         row_id=row_id,
         raw_hash=None if item.is_missing else item.raw_hash,
         missing_hash=missing_hash(rules, hashes) if item.is_missing else None,
-        cell_hashes=known.merged(hashes.of_cells(cells)).pack(),
+        cell_hashes=known.merged(hashes.of_cells(cells)).to_bytes(),
     )

@@ -96,9 +96,9 @@ class Dispatcher:
         self.out_of_time = False
         self._end: Exception | None = None
         self._place = (-1, 0)
-        self._moved = 0
+        self._handled = 0
         self._exhausted = False
-        self._again: deque[WorkItem] = deque()
+        self._requeued: deque[WorkItem] = deque()
         self._busy: dict[bytes, int] = {}
         self._waiting = 0
         self._queue: deque[Pending] = deque()
@@ -132,23 +132,23 @@ class Dispatcher:
             raise self._end
 
     async def _round(self) -> bool:
-        """Record what came back, begin what there is room for, and tell whether anything is left."""
+        """Record results, start as many rows as there is room for, and return whether anything is left."""
         self._check_time()
         if self._end is not None or self.out_of_time:
-            self._give_back()
+            self._restore_queued()
         finished, self._finished = self._finished, []
-        moved = self._moved
-        begun = await self._begin()
+        handled = self._handled
+        started = await self._start_rows()
         changes = [change for result in finished if (change := self._results.change_of(result)) is not None]
-        changes += [Change(before or MapEntry(item.key_hash), after) for item, _, before, after in begun]
+        changes += [Change(before or MapEntry(item.key_hash), after) for item, _, before, after in started]
         if changes:
-            await self._write(changes, finished, begun)
+            await self._write(changes, finished, started)
             if self._results.has_many_rejections:
                 await self._results.record_rejections()
             return True
-        if finished or self._moved != moved:
+        if finished or self._handled != handled:
             return True
-        nothing_left = self._exhausted and not self._again and not self._waiting
+        nothing_left = self._exhausted and not self._requeued and not self._waiting
         if not self._pending and (self._is_ended or nothing_left):
             return False
         await self._wait()
@@ -165,10 +165,10 @@ class Dispatcher:
 
     def _check_time(self) -> None:
         if self._ends_at is not None and time.monotonic() >= self._ends_at and not self.out_of_time:
-            self.out_of_time = not (self._exhausted and not self._again and not self._waiting and not self._queue)
+            self.out_of_time = not (self._exhausted and not self._requeued and not self._waiting and not self._queue)
             self._ends_at = None
 
-    async def _begin(self) -> list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]]:
+    async def _start_rows(self) -> list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]]:
         """Return the next rows with what is to be recorded before their requests, as many as there is room for."""
         if self._is_ended or self._pending > self._window // 2:
             return []
@@ -176,34 +176,34 @@ class Dispatcher:
         if not items:
             return []
         try:
-            entries, others = await asyncio.to_thread(self._known, [item.key_hash for item in items])
+            entries, others = await asyncio.to_thread(self._read_entries, [item.key_hash for item in items])
         except DatabaseError as error:
-            self._again.extendleft(reversed(items))
+            self._requeued.extendleft(reversed(items))
             self._finish(error)
             return []
-        begun: list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]] = []
+        started: list[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]] = []
         for item in items:
             entry = entries.get(item.key_hash)
             decision = decide(item, entry, self._rules, self._map.hashes, others)
             if decision.action is Action.BUSY:
-                self._put_off(item)
+                self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):
                 intent = requested(
                     decision, item, entry, fencing_token=self._lease.fencing_token, now=self._map.clock()
                 )
-                begun.append((item, decision, entry, intent))
+                started.append((item, decision, entry, intent))
             elif decision.action is Action.RECORD and entry is not None:
                 after = in_step(item, entry, entry.row_id, self._rules, self._map.hashes)
-                begun.append((item, decision, entry, after))
+                started.append((item, decision, entry, after))
             elif decision.action is Action.FORGET and entry is not None:
-                begun.append((item, decision, entry, None))
+                started.append((item, decision, entry, None))
             else:
-                self._left(item, decision)
+                self._count_unneeded(item, decision)
         # Another task may have dealt with all of them: the next ones are due at once.
-        self._moved += len(items)
-        return begun
+        self._handled += len(items)
+        return started
 
-    def _known(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
+    def _read_entries(self, key_hashes: Sequence[bytes]) -> tuple[dict[bytes, MapEntry], set[int]]:
         return self._map.entries(key_hashes), self._map.leased().keys() - {self._lease.fencing_token}
 
     async def _next(self, count: int) -> list[WorkItem]:
@@ -217,27 +217,27 @@ class Dispatcher:
             if items:
                 self._place = (int(items[-1].is_missing), items[-1].seq)
             self._exhausted = len(items) < count
-        while self._again and len(items) < count:
-            items.append(self._again.popleft())
+        while self._requeued and len(items) < count:
+            items.append(self._requeued.popleft())
         return items
 
-    def _put_off(self, item: WorkItem) -> None:
+    def _requeue_later(self, item: WorkItem) -> None:
         """Come back to a row that another task has a request for."""
         rounds = self._busy[item.key_hash] = self._busy.get(item.key_hash, 0) + 1
         if rounds <= _BUSY_ROUNDS:
-            asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._come_back, item)
+            asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._requeue, item)
             self._waiting += 1
             return
         self._results.line(item, Outcome.NOT_SENT, reason="another task has a request for this row under way")
         self.counts.not_sent += 1
         self.counts.done += 1
 
-    def _come_back(self, item: WorkItem) -> None:
+    def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1
-        self._again.append(item)
+        self._requeued.append(item)
         self._changed.set()
 
-    def _left(self, item: WorkItem, decision: Decision) -> None:
+    def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
         """Count a row that another task has dealt with since the source was read."""
         self.counts.done += 1
         if decision.action is Action.UNKNOWN:
@@ -248,7 +248,7 @@ class Dispatcher:
         self,
         changes: Sequence[Change],
         finished: Sequence[Result],
-        begun: Sequence[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]],
+        started: Sequence[tuple[WorkItem, Decision, MapEntry | None, MapEntry | None]],
     ) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
         for pause in (*_WRITE_PAUSES, None):
@@ -265,10 +265,10 @@ class Dispatcher:
                 log.warning("Results cannot be recorded, the provider tries again: %s", error)
                 await self._sleep(pause)
         self._renewed = time.monotonic()
-        self._again.extend(result.pending.item for result in finished if self._results.count(result))
-        for item, decision, before, after in begun:
+        self._requeued.extend(result.pending.item for result in finished if self._results.count(result))
+        for item, decision, before, after in started:
             if item.key_hash in changed and not self._is_written(changed[item.key_hash], before, after):
-                self._again.append(item)
+                self._requeued.append(item)
             elif decision.action in (Action.RECORD, Action.FORGET):
                 self.counts.recorded += 1
                 self.counts.done += 1
@@ -326,7 +326,7 @@ class Dispatcher:
             self._finish(error)
         self._send()
 
-    def _give_back(self) -> None:
+    def _restore_queued(self) -> None:
         """Have rows that wait for their request be as they were before their intent."""
         while self._queue:
             self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))

@@ -18,7 +18,7 @@ from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, Work, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
-_AT_ONCE = 2_000
+_GROUP_SIZE = 2_000
 _RENEWAL_SECONDS = 60.0
 _UNREADABLE = "the row cannot be read: "
 
@@ -31,7 +31,7 @@ class Plan:
     """What reading the source came to.
 
     :param rows: rows of the source, in all partitions
-    :param elsewhere: rows that another partition syncs
+    :param other_partitions: rows that another partition syncs
     :param unchanged: rows that the list has as they are
     :param missing: rows of the list that are gone from the source, as far as ``on_missing`` asks for them
     :param missing_changes: those of them that change
@@ -42,7 +42,7 @@ class Plan:
     """
 
     rows: int = 0
-    elsewhere: int = 0
+    other_partitions: int = 0
     unchanged: int = 0
     invalid_rows: int = 0
     duplicates: int = 0
@@ -70,7 +70,7 @@ class Plan:
     @property
     def here(self) -> int:
         """Return how many rows of the source are for this partition."""
-        return self.rows - self.elsewhere
+        return self.rows - self.other_partitions
 
 
 _COUNTED = {
@@ -85,7 +85,7 @@ _COUNTED = {
     Action.UNKNOWN: "unknown",
     Action.BUSY: "busy",
 }
-_FOR_LATER = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
+_SPOOLED = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
 UNKNOWN_ROWS = 100
 """How many rows of unknown creations the report names; the results file names all."""
 
@@ -125,32 +125,32 @@ class Planner:
     def read(self, table: Table, *, whole: bool) -> Plan:
         """Read all rows and return what is to be done.
 
-        :param whole: whether the source has all rows; a part of them says nothing about rows that are gone
+        :param whole: whether the source has all rows; from a part of them no row counts as gone
         :raises SourceError: when the source cannot be read on
         """
         wanted = list(self._mapping.source_columns)
         if self._cursor is not None and self._cursor.column not in wanted:
             wanted.append(self._cursor.column)
         rows = table.rows(wanted)
-        while some := list(islice(rows, _AT_ONCE)):
-            self._group(some, wanted)
+        while batch := list(islice(rows, _GROUP_SIZE)):
+            self._read_group(batch, wanted)
             self._pause()
         if self._cursor is not None:
             self.plan.cursor = self._cursor.reached
-        self._refuse_absent(table)
+        self._check_absent_columns(table)
         self.plan.mapped = sum(
             count for state, count in self._map.counts(self._lease.buckets).items() if state is not RowState.REJECTED
         )
-        self._left_unknown()
+        self._count_unread_unknown()
         if self._rules.on_missing != "keep" and whole:
             # The key of a row that cannot be read may be any of those that seem to be gone.
             if self.plan.unreadable:
                 self.plan.missing_skipped = True
             else:
-                self._gone()
+                self._add_missing_rows()
         return self.plan
 
-    def _refuse_absent(self, table: Table) -> None:
+    def _check_absent_columns(self, table: Table) -> None:
         """Refuse a source no row of which has a column: it would be cleared in every row of the list."""
         # A source of the author's own may not say it.
         never = getattr(table, "absent", NO_ABSENT_COLUMNS)
@@ -161,12 +161,12 @@ class Planner:
                 "sent. Correct the name in columns. A row without a value has None there."
             )
 
-    def _group(self, rows: Sequence[Row | InvalidRow], wanted: Sequence[str]) -> None:
+    def _read_group(self, rows: Sequence[Row | InvalidRow], wanted: Sequence[str]) -> None:
         plan, hashes, secret = self.plan, self._map.hashes, self._row_secret
         first, end = self._lease.buckets
         raw_values = self._mapping.raw_values
         found: dict[bytes, _Found] = {}
-        again: list[tuple[bytes, _Found]] = []
+        duplicates: list[tuple[bytes, _Found]] = []
         for row in rows:
             plan.rows += 1
             if isinstance(row, InvalidRow):
@@ -186,11 +186,11 @@ class Planner:
                 continue
             key_hash = hashes.of_key(key)
             if not first <= bucket_of(key_hash) < end:
-                plan.elsewhere += 1
+                plan.other_partitions += 1
                 continue
             one: _Found = (number, " / ".join(key), hashes.of_row(secret, raw_values(cells)), cells)
             if key_hash in found:
-                again.append((key_hash, one))
+                duplicates.append((key_hash, one))
             else:
                 found[key_hash] = one
         earlier = self._spool.add_seen([(key_hash, one[0]) for key_hash, one in found.items()])
@@ -198,7 +198,7 @@ class Planner:
         self._compare(fresh)
         for key_hash, number in earlier.items():
             self._duplicate(key_hash, found[key_hash], number)
-        for key_hash, one in again:
+        for key_hash, one in duplicates:
             self._duplicate(key_hash, one, earlier.get(key_hash, found[key_hash][0]))
 
     def _compare(self, found: Mapping[bytes, _Found]) -> None:
@@ -221,7 +221,7 @@ class Planner:
                 continue
             item = WorkItem(0, key_hash, number, name, raw_hash, cells)
             action = self._count(item, entries.get(key_hash))
-            if action in _FOR_LATER:
+            if action in _SPOOLED:
                 work.append(Work(action.value, key_hash, number, name, raw_hash, cells))
         self._spool.add_work(work)
 
@@ -255,7 +255,7 @@ class Planner:
         if self._lease.buckets[0] == 0:
             self._invalid(number, None, reason)
         else:
-            self.plan.elsewhere += 1
+            self.plan.other_partitions += 1
 
     def _invalid(self, number: int, name: str | None, reason: str) -> None:
         self.plan.invalid_rows += 1
@@ -269,7 +269,7 @@ class Planner:
         if len(self.plan.unknown_rows) < UNKNOWN_ROWS and entry is not None:
             self.plan.unknown_rows.append({"row": where, "key_hash": entry.key_hash.hex()})
 
-    def _left_unknown(self) -> None:
+    def _count_unread_unknown(self) -> None:
         """Count unknown creations whose row this reading did not bring."""
         states = (RowState.CREATING, RowState.UNKNOWN)
         for page in self._map.pages(self._lease.buckets, states=states):
@@ -285,7 +285,7 @@ class Planner:
             self._add(Action.UNKNOWN, 1)
             self._unknown(entry, number, name)
 
-    def _gone(self) -> None:
+    def _add_missing_rows(self) -> None:
         """Put rows that are gone from the source into the spool."""
         hashes = self._map.hashes
         for page in self._map.pages(self._lease.buckets):
@@ -297,7 +297,7 @@ class Planner:
                 item = WorkItem(0, entry.key_hash, None, None, b"", {})
                 self.plan.missing += 1
                 action = decide(item, entry, self._rules, hashes, self._others).action
-                if action in _FOR_LATER:
+                if action in _SPOOLED:
                     self._add(action, 1)
                     self.plan.missing_changes += action not in (Action.FORGET, Action.RECORD)
                     work.append(Work(action.value, entry.key_hash, None, None, b"", {}))

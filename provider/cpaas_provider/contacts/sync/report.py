@@ -78,7 +78,7 @@ def figures(plan: Plan, counts: Counts) -> dict[str, Any]:
         "not_sent": counts.not_sent,
         "not_in_mode": plan.not_in_mode,
         "missing": plan.missing,
-        "in_other_partitions": plan.elsewhere,
+        "in_other_partitions": plan.other_partitions,
         "planned_requests": plan.requests,
         "requests": counts.requests,
     }

@@ -1,4 +1,4 @@
-"""One request for one row, and what its response says about the row."""
+"""One request for one row, and what its response means for the row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_THE_ACCOUNT = (
 
 
 class Response(Enum):
-    """What a response says about a row."""
+    """What a response means for a row."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -60,7 +60,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one request.
+    """The result of one request.
 
     :param fatal: why no further request makes sense
     :param error: what the client raised
@@ -77,8 +77,8 @@ class Result:
 class RowRequests:
     """Makes the requests of a sync.
 
-    :param client: keeps to the connection's rate and concurrency, and repeats what is safe to repeat
-    :param changed: tells which columns of a table are not as they were when the sync began, in words
+    :param client: applies the connection's rate and concurrency, and retries what is safe to retry
+    :param changed: returns which columns of a table changed since the sync began
     """
 
     def __init__(self, client: AsyncCpaasClient, changed: Callable[[ContactTable], list[str]]) -> None:
@@ -88,7 +88,7 @@ class RowRequests:
         self.count = 0
 
     async def send(self, pending: Pending) -> Result:
-        """Make the request of a row, and return what its response says."""
+        """Make the request of a row, and return its result."""
         self.count += 1
         try:
             return await self._requested(pending)
@@ -127,7 +127,7 @@ class RowRequests:
                 with contextlib.suppress(errors.CpaasNotFoundError):
                     await self._client.get_contact_row(str(pending.intent.row_id))
                     return Result(pending, Response.REJECTED, reason=str(error), error=error)
-            # A gateway that has lost its service says 404 of everything: to believe it would forget rows.
+            # A gateway that has lost its service responds with 404 to everything: rows would be forgotten.
             await self._client.get_contact_table()
         except errors.CpaasError as unread:
             fatal = unread if isinstance(unread, _OF_THE_ACCOUNT) else None

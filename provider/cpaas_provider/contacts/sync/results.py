@@ -108,7 +108,7 @@ class ResultRecorder:
             if left is None:
                 changes.append(Change(here, MapEntry(item.key_hash, RowState.REJECTED, rejected_hash=item.raw_hash)))
             elif left.state in (RowState.UNKNOWN, RowState.CREATING):
-                # What repeats a creation of unknown outcome says nothing about that one.
+                # The result of a repeated creation does not resolve the first one.
                 continue
             else:
                 changes.append(Change(here, replace(left, rejected_hash=item.raw_hash or None)))

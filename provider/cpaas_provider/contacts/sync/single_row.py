@@ -65,7 +65,7 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
 class RowUpsert:
     """Brings one row of the list to some cells.
 
-    :param owner: who works on it, in words
+    :param owner: the task that works on it
     :param call: makes a request; raises ``StoppedError`` when the task has to stop before it leaves
     :param pause: lets seconds pass, and ends when the task has to stop
     """
@@ -172,7 +172,7 @@ class RowUpsert:
     def _is_gone(self, row_id: str) -> bool:
         """Tell a row that is gone from a request that went astray: it cannot be read, and the table can.
 
-        A gateway that has lost its service says 404 of everything: to believe it would create the row twice.
+        A gateway that has lost its service responds with 404 to everything: the row would be created twice.
         """
         try:
             self._call(lambda: self._client.get_contact_row(row_id))

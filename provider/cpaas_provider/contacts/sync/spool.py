@@ -29,7 +29,7 @@ _AT_ONCE = 500
 
 
 class Outcome(StrEnum):
-    """What became of one row, as the results file says it."""
+    """The outcome of one row, as in the results file."""
 
     CREATED = "created"
     UPDATED = "updated"

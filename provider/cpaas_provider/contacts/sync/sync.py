@@ -148,7 +148,7 @@ class ContactSync:
             table_id=self._table.id,
             name=spec.map_name,
         )
-        self._refuse_other_key(key_map)
+        self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
         self._map = key_map
@@ -218,7 +218,7 @@ class ContactSync:
             self._lease.write([], values)
         self._end()
 
-    def announced(self) -> None:
+    def mark_published(self) -> None:
         """Have the changes count as published.
 
         :raises DatabaseError: when the database cannot be written
@@ -278,7 +278,7 @@ class ContactSync:
         first, end = self._lease.buckets
         return _CHANGED if (first, end) == (0, BUCKETS) else f"{_CHANGED}/{first}-{end}"
 
-    def _refuse_other_key(self, key_map: KeyMap) -> None:
+    def _check_key(self, key_map: KeyMap) -> None:
         stored = key_map.value(KEY_COLUMNS)
         if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
             raise MapMismatchError(

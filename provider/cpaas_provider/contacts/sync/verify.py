@@ -178,8 +178,8 @@ class Verification:
             differing = columns[entry.key_hash]
             self.report.different += 1
             self.report.columns.update(self._names[column] for column in differing)
-            left = CellHashes.unpack(entry.cell_hashes).without(differing)
-            mended = replace(entry, raw_hash=None, missing_hash=None, cell_hashes=left.pack())
+            left = CellHashes.from_bytes(entry.cell_hashes).without(differing)
+            mended = replace(entry, raw_hash=None, missing_hash=None, cell_hashes=left.to_bytes())
             changes.append(Change(entry, mended))
         if self._mend:
             self._write(changes)
@@ -256,7 +256,7 @@ class RowComparer:
         :param cells: the row's cells by column id, as the service returned them
         """
         found = []
-        for tag, cell_hash in CellHashes.unpack(known):
+        for tag, cell_hash in CellHashes.from_bytes(known):
             column = self._columns.get(tag)
             if column is not None and not self._is(column, cells.get(column[0]), cell_hash):
                 found.append(column[0])

@@ -114,7 +114,7 @@ class ContactSyncTry:
                 self._context["ti"].xcom_push(key=PREVIEW_KEY, value=sync.preview)
             if sync.changed:
                 self._publish_change()
-                sync.announced()
+                sync.mark_published()
             operator.log.info("%s", _done(report))
             return report
 

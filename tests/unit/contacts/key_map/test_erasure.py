@@ -27,7 +27,7 @@ def write(key_map: KeyMap, *entries: MapEntry, columns: list[str] | None = None)
 
 
 def with_cells(key_map: KeyMap, key: str, cells: dict[str, object]) -> MapEntry:
-    packed = key_map.hashes.of_cells(cells).pack()
+    packed = key_map.hashes.of_cells(cells).to_bytes()
     return MapEntry(key_map.hashes.of_key([key]), row_id=f"row of {key}", cell_hashes=packed)
 
 
@@ -80,12 +80,12 @@ def test_entry_whose_cell_holds_the_recipient_is_removed_from_all_maps(
 
 def test_hash_that_crosses_two_cells_is_no_cell(database: Database) -> None:
     key_map = made(database)
-    needle = key_map.hashes.of_cells({"phone": ADA}).pack()
+    needle = key_map.hashes.of_cells({"phone": ADA}).to_bytes()
     crossing = b"\1" * 6 + needle + b"\2" * 6
     entry = MapEntry(key_map.hashes.of_key(["1"]), row_id="row", cell_hashes=crossing)
     also = MapEntry(key_map.hashes.of_key(["2"]), row_id="row", cell_hashes=crossing + needle)
     write(key_map, entry, also)
-    assert len(CellHashes.unpack(crossing)) == 2
+    assert len(CellHashes.from_bytes(crossing)) == 2
     assert erased(database, f"+{ADA}").removed == 1
     assert key_map.entries([entry.key_hash])
 

@@ -41,7 +41,7 @@ def key_map(database: Database, clock: _Clock) -> KeyMap:
 
 
 def _synced(key_map: KeyMap, key: str, row_id: str) -> MapEntry:
-    cells = key_map.hashes.of_cells({"a": "1", "b": "2"}).pack()
+    cells = key_map.hashes.of_cells({"a": "1", "b": "2"}).to_bytes()
     return MapEntry(key_map.hashes.of_key([key]), row_id=row_id, raw_hash=b"r" * 16, cell_hashes=cells)
 
 
@@ -156,11 +156,11 @@ def test_map_with_a_part_of_an_import_gives_a_lease_to_the_import_alone(key_map:
 
 def test_cell_hashes_are_packed_and_unpacked(key_map: KeyMap) -> None:
     hashes = key_map.hashes.of_cells({"a": "1", "b": None, "c": ["x", "y"]})
-    assert CellHashes.unpack(hashes.pack()) == hashes
+    assert CellHashes.from_bytes(hashes.to_bytes()) == hashes
     assert hashes.has("a", key_map.hashes.of_cell("a", "1"))
     assert not hashes.has("a", key_map.hashes.of_cell("a", 1))
     assert not hashes.without(["a"]).has("a", key_map.hashes.of_cell("a", "1"))
-    assert len(hashes.pack()) == 36
+    assert len(hashes.to_bytes()) == 36
 
 
 def test_parts_of_a_key_are_told_apart(key_map: KeyMap) -> None:

@@ -47,7 +47,7 @@ def filled(database: Database, keys: int = 2_100) -> KeyMap:
             hashes.of_key([f"key {number}"]),
             row_id=f"row-{number}",
             raw_hash=hashes.of_row(b"s", (number,)),
-            cell_hashes=hashes.of_cells({"c1": number, "c2": None}).pack(),
+            cell_hashes=hashes.of_cells({"c1": number, "c2": None}).to_bytes(),
             missing_hash=b"m" * 16 if number % 100 == 0 else None,
             rejected_hash=b"x" * 16 if number % 50 == 0 else None,
         )

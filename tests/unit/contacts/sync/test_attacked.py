@@ -399,7 +399,7 @@ def test_model_notices_intents_that_are_not_written(world: World, monkeypatch: A
 
 
 def test_model_notices_a_lease_that_is_not_proved(world: World, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dispatcher_module.Lease, "_prove", lambda *_: None)
+    monkeypatch.setattr(dispatcher_module.Lease, "_assert_held", lambda *_: None)
     with pytest.raises(AssertionError, match="a stale try wrote"):
         play(world, Step(rows(6), faults=(FINE, Fault.REPLACED)))
 

@@ -40,7 +40,7 @@ class List:
     def add(self, key: str, cells: Mapping[str, Any], *, known: bool = True) -> MapEntry:
         """Create a row, and its entry."""
         row_id = self.client.create_contact_row(cells).row.id
-        packed = self.map.hashes.of_cells(cells).pack() if known else None
+        packed = self.map.hashes.of_cells(cells).to_bytes() if known else None
         return self.write(MapEntry(self.hash(key), row_id=row_id, raw_hash=b"r" * 16, cell_hashes=packed))
 
     def hash(self, key: str) -> bytes:
@@ -111,8 +111,8 @@ def test_drift_is_counted_by_column_and_mended_by_the_next_sync(contacts: List) 
     assert contacts.entry("key 2") == before
     assert contacts.verify(mend=True) == replace(found, mended=3)
     mended = contacts.entry("key 2")
-    assert (mended.raw_hash, CellHashes.unpack(mended.cell_hashes)) == (None, CellHashes())
-    assert len(CellHashes.unpack(contacts.entry("key 1").cell_hashes)) == 1
+    assert (mended.raw_hash, CellHashes.from_bytes(mended.cell_hashes)) == (None, CellHashes())
+    assert len(CellHashes.from_bytes(contacts.entry("key 1").cell_hashes)) == 1
     assert contacts.map.entries([contacts.hash("key 3")]) == {}
     assert contacts.map.leased() == {}
 
@@ -183,7 +183,7 @@ def test_form_in_which_the_service_returns_a_cell_does_not_count(kind: str) -> N
     hashes = ContactHashes("secret")
     table = ContactTable.model_validate({"id": "t", "columns": [{"id": "c", "name": "C", "type": kind}]})
     comparer = RowComparer(table, hashes, None)
-    known = hashes.of_cells({"c": sent, "gone": "x"}).pack()
+    known = hashes.of_cells({"c": sent, "gone": "x"}).to_bytes()
     assert [cell for cell in same if comparer.differing(known, {"c": cell})] == []
     assert [cell for cell in others if not comparer.differing(known, {"c": cell})] == []
 
@@ -193,7 +193,7 @@ def test_cleared_cell_is_null_empty_or_absent(sent: str | None) -> None:
     hashes = ContactHashes("secret")
     table = ContactTable.model_validate({"id": "t", "columns": [{"id": "c", "name": "C", "type": "MULTI SELECT"}]})
     comparer = RowComparer(table, hashes, None)
-    known = hashes.of_cells({"c": sent}).pack()
+    known = hashes.of_cells({"c": sent}).to_bytes()
     assert [cells for cells in ({"c": None}, {"c": ""}, {"c": []}, {}) if comparer.differing(known, cells)] == []
     assert comparer.differing(known, {"c": ["a"]}) == ["c"]
 

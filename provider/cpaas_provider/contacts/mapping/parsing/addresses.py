@@ -28,7 +28,7 @@ def parse_url(value: Any) -> str:
 
     A host in another script becomes punycode: by IDNA 2008, and by the older IDNA 2003 where that knows no such
     character, as with emoji. Elsewhere characters beyond ASCII are percent-encoded as UTF-8. All else stays as it is
-    written, but for capitals in ``HTTPS://``. A user name or password is refused: it would be kept in a contact list.
+    written, but for capitals in ``HTTPS://``. A user name or password is refused: it would be stored in a contact list.
     """
     if type(value) is str and len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value):
         return value
@@ -65,7 +65,7 @@ def parse_email(value: Any) -> str:
 
 
 def _ascii_host(host: str) -> str:
-    # Longer ones are refused by whoever asked, and take the square of their length to convert.
+    # The caller refuses longer ones, and converting them takes the square of their length.
     if host.isascii() or len(host) > _LONGEST_HOST:
         return host
     # Comes with email-validator and httpx.

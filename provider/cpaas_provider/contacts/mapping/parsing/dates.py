@@ -72,8 +72,8 @@ def date_parser(date_format: str | None, excel_serial: bool) -> Callable[[Any], 
     """Return a reader of dates.
 
     Date and datetime objects give their date; a datetime gives the date in its own time zone, whatever that is. Text is
-    ISO 8601, with or without a time, or else what ``date_format`` says and nothing else. Month names are English. A
-    number is a date only with ``excel_serial``.
+    ISO 8601, with or without a time, or only the form of ``date_format`` where that is given. Month names are English.
+    A number is a date only with ``excel_serial``.
 
     :param date_format: how text is written, such as ``%d.%m.%Y``
     :param excel_serial: read numbers, and text of digits that does not fit the format, as days of Excel's 1900

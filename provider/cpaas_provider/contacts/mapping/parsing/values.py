@@ -67,7 +67,7 @@ def is_blank(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as people write it.
+    """Return a value as it is usually written.
 
     Numbers get no exponent. A whole float gets no ``.0``, because data frames make floats of integers beside blanks.
     Decimals keep the digits they have. Dates and times are written in ISO 8601.
