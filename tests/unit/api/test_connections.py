@@ -211,6 +211,30 @@ async def test_idle_connection_that_the_server_ends_is_not_used_again(last: byte
     assert (len(server.seen), server.connections) == (2, 2)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_uvloop_serves_as_well(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def run(url: str, port: int) -> None:
+        found = socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)
+        if host == "localhost":
+            # Some machines know one address of it, others two.
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved(found * 2), raising=False)
+        async with sending(at(url)) as send:
+            assert [await send() for _ in range(3)] == [OK] * 3
+
+    def resolved(found: Any) -> Callable[..., Any]:
+        async def getaddrinfo(*_: object, **__: object) -> Any:
+            return found
+
+        return getaddrinfo
+
+    with Loopback(answering(200, b"mine")) as server:
+        port = int(server.url.rpartition(":")[2])
+        uvloop.run(run(f"http://{host}:{port}", port))
+    assert (len(server.seen), server.connections) == (3, 1)
+
+
 async def test_idle_connection_expires() -> None:
     with Loopback(answering(200, b"mine")) as server:
         async with sending(at(server.url, keepalive_expiry=0)) as send:

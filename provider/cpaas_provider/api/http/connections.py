@@ -279,17 +279,15 @@ class ConnectionPool:
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        # Of several addresses asyncio tries the next one soon. A socket that it has when it is cancelled is then closed
-        # only by the garbage collector, so this is for hosts that need it.
         several = len(addresses) > 1
-        _, connection = await loop.create_connection(
-            self._new_connection,
-            self._host if several else str(addresses[0][4][0]),
-            self._port,
-            ssl=self._context,
-            server_hostname=self._host if self._context else None,
-            happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY if several else None,
-        )
+        options: dict[str, Any] = {"ssl": self._context, "server_hostname": self._host if self._context else None}
+        if several and isinstance(loop, asyncio.BaseEventLoop):
+            # asyncio soon tries the next address, too; other loops, such as uvloop, try them in turn. A socket that it
+            # has when it is cancelled is closed only by the garbage collector, so this is for hosts that need it.
+            options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
+        host = self._host if several else str(addresses[0][4][0])
+        connection: Connection
+        _, connection = await loop.create_connection(self._new_connection, host, self._port, **options)
         return connection
 
     def _discard(self, connection: Connection) -> None:
