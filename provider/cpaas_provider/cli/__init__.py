@@ -44,7 +44,7 @@ _STATES = ("unknown", "pending", "accepted", "rejected", "not_sent", "all")
 _EACH = Arg(
     ("--each",),
     action="store_true",
-    help="Show each request of a campaign (default: each unresolved request, and counts of the others)",
+    help="Show each request (default: each unresolved one, and counts of the others)",
 )
 _FILTERS = (
     Arg(("--dag-id",), help="Only requests of this Dag"),

@@ -256,7 +256,7 @@ class IdempotentOperator(CpaasOperator):
         """Have the state of a try that failed say so where it claimed nothing, unless the state is what failed."""
         from cpaas_provider.operators._runtime.context import try_info
         from cpaas_provider.operators._runtime.state_store import open_state_store
-        from cpaas_provider.sending.journal.journal import record_nothing_sent
+        from cpaas_provider.sending.journal.store import record_nothing_sent
 
         state = open_state_store(context)
         if state is not None and not self.__dict__.get("_state_failed"):
@@ -275,7 +275,7 @@ class IdempotentOperator(CpaasOperator):
         try:
             return self.prepare(context, client, connection)
         except (AirflowFailException, AirflowSkipException) as error:
-            if Outcome.of(journal.entries):
+            if Outcome.of(journal.records):
                 raise AirflowFailException(f"{error} {_PARTIALLY_SENT}") from None
             raise
 
@@ -313,7 +313,7 @@ class IdempotentOperator(CpaasOperator):
         from cpaas_provider.sending.engine import in_doubt
         from cpaas_provider.sending.spec import Outcome
 
-        outcome = Outcome.of(journal.entries) if journal else Outcome()
+        outcome = Outcome.of(journal.records) if journal else Outcome()
         if not outcome:
             return False
         if outcome.unknown and not quietly:

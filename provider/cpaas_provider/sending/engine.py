@@ -27,7 +27,8 @@ from cpaas_provider.sending.errors import (
     join_references,
 )
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.model import RequestRecord, State, members_of, still_in_doubt
+from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference
+from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.spec import OnUnknown, Outcome, SendSpec
 
@@ -107,7 +108,7 @@ class SendEngine:
         if self._on_unknown is OnUnknown.RESEND:
             self._resend()
             return
-        self._journal.keep_doubts()
+        self._journal.record_unknown()
         if self._on_unknown is OnUnknown.FAIL:
             raise UnknownOutcomeError(
                 f"{in_doubt(doubtful)} {self._advice()}. on_unknown='skip' or 'resend' avoids this failure."
@@ -119,15 +120,14 @@ class SendEngine:
 
     def outcome(self) -> Outcome:
         """Return what is known by now."""
-        entries = (entry for entry in self._journal.entries if entry.operation == self._deed.operation)
-        return Outcome.of(entries, earlier=not self._requested)
+        return Outcome.of(self._journal.records, earlier=not self._requested)
 
     def _standings(self) -> dict[str, RequestRecord | None]:
-        return self._journal.standings(self._deed.operation, self._deed.recipients)
+        return self._journal.latest(self._deed.operation, self._deed.recipients)
 
     def _doubtful(self) -> list[RequestRecord]:
         """Return the requests that somebody is in doubt by; of people no longer on the list, too."""
-        return [one for one in still_in_doubt(self._journal.entries) if one.operation == self._deed.operation]
+        return self._journal.unresolved()
 
     def _send_to_those_not_reached(self) -> None:
         standings = self._standings()
@@ -146,7 +146,7 @@ class SendEngine:
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise where the service has refused the very same request in an earlier try."""
         reference = self._journal.reference(self._deed.operation, recipients)
-        for entry in self._journal.entries:
+        for entry in by_reference(self._journal.records):
             if entry.reference == reference and entry.state is State.REJECTED and not self._changed(entry):
                 raise CpaasRejectedError(
                     f"{entry.reason} An earlier try received this rejection. Nothing was sent again.",
@@ -159,36 +159,36 @@ class SendEngine:
         stop.call(deed.preflight, self._client)
         notes = [stop.call(partial(way.snapshot, self._client), self._client) for way in deed.evidence]
         stop.raise_if_stopped()
-        entry = self._journal.claim(deed.operation, recipients, deed.body, deed.personal, evidence=notes or None)
+        entry = self._journal.begin(deed.operation, recipients, deed.body, deed.personal, probe_snapshot=notes or None)
         self._requested = True
         try:
-            result = stop.call(partial(deed.send, recipients, entry.reference, entry.doubted), self._client)
+            result = stop.call(partial(deed.send, recipients, entry.reference, entry.previous_unknown), self._client)
         except AnswerNotAwaitedError as error:
-            self._journal.settle(entry, State.UNKNOWN, reason=str(error))
+            self._journal.end(entry, State.UNKNOWN, reason=str(error))
             raise AnswerNotAwaitedError(f"{error} {in_doubt([entry])}") from None
         except StoppedError as error:
-            self._journal.settle(entry, State.NOT_SENT, reason=str(error))
+            self._journal.end(entry, State.NOT_SENT, reason=str(error))
             raise
         except PartlyRejectedError as error:
-            self._journal.settle_in_part(entry, error.rejected, result=error.result, reason=error.reason)
+            self._journal.end_in_part(entry, error.rejected, result=error.result, reason=error.reason)
             raise
         except CpaasError as error:
             self._settle_failure(entry, error)
         except Exception as error:
             # A fault of ours, on this side of the request or on that: nobody knows.
-            self._journal.settle(entry, State.UNKNOWN, reason=f"the request ended in {type(error).__name__}")
+            self._journal.end(entry, State.UNKNOWN, reason=f"the request ended in {type(error).__name__}")
             raise
         else:
-            self._journal.settle(entry, State.ACCEPTED, result=result)
+            self._journal.end(entry, State.ACCEPTED, result=result)
 
     def _settle_failure(self, entry: RequestRecord, error: CpaasError) -> None:
         """Note a failure, and raise it unless it leaves the outcome unknown."""
         if error.maybe_sent:
-            self._journal.settle(entry, State.UNKNOWN, reason=str(error))
+            self._journal.end(entry, State.UNKNOWN, reason=str(error))
             log.warning("%s Request %s is of unknown outcome.", error, entry.reference)
             return
         state = State.REJECTED if isinstance(error, CpaasRejectedError) else State.NOT_SENT
-        self._journal.settle(entry, state, reason=str(error))
+        self._journal.end(entry, state, reason=str(error))
         raise error
 
     def _look_for_all_evidence(self) -> None:
@@ -197,9 +197,9 @@ class SendEngine:
             self._look_for_evidence(entry)
 
     def _look_for_evidence(self, entry: RequestRecord) -> None:
-        notes = entry.evidence or [None] * len(self._deed.evidence)
+        notes = entry.probe_snapshot or [None] * len(self._deed.evidence)
         for way, note in zip(self._deed.evidence, notes, strict=False):
-            noted = dataclasses.replace(entry, evidence=note)
+            noted = dataclasses.replace(entry, intent=dataclasses.replace(entry.intent, probe_snapshot=note))
             try:
                 found = self._stop.call(partial(way.check, self._client, noted), self._client)
             except CpaasError as error:
@@ -213,14 +213,16 @@ class SendEngine:
                 return
             if found is not None:
                 log.info("A probe established that request %s of unknown outcome was accepted.", entry.reference)
-                self._journal.settle(entry, State.ACCEPTED, result=found)
+                self._journal.end(entry, State.ACCEPTED, result=found)
                 return
 
     def _refute(self, entry: RequestRecord, error: RefutedError) -> None:
         """Note that a request came to nothing, and raise that, unless an earlier one of its reference is in doubt."""
-        self._journal.settle(entry, State.REJECTED, reason=str(error))
-        if entry.state is State.REJECTED:
-            raise CpaasRejectedError(str(error), operation=entry.operation)
+        if entry.previous_unknown:
+            # That this one came to nothing says nothing about the earlier one.
+            return
+        self._journal.end(entry, State.REJECTED, reason=str(error))
+        raise CpaasRejectedError(str(error), operation=entry.operation)
 
     def _wait_for_evidence(self, doubtful: Sequence[RequestRecord]) -> None:
         """Raise ProbeLaterError while there is a way that may still tell."""
@@ -278,18 +280,18 @@ class SendEngine:
         if entry.body != hasher.body(self._deed.body):
             return True
         now = self._deed.personal
-        if (entry.personal is None) != (not now):
+        if entry.is_personal != bool(now):
             return True
         if not now:
             return False
         return any(
-            entry.personal_of(member) not in (None, hasher.body({"": now.get(one)}))
+            entry.intent.words_of(member) not in (None, hasher.personalisation_hash(now.get(one)))
             for one in self._deed.recipients
-            if (member := hasher.recipient(self._deed.operation, one)) in entry.members
+            if (member := hasher.member(self._deed.operation, one)) in entry.members
         )
 
     def _tell_of_changes(self, standings: Mapping[str, RequestRecord | None], left: int) -> None:
-        settled = {id(entry): entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
+        settled = {entry.number: entry for entry in standings.values() if entry and entry.state is State.ACCEPTED}
         if any(self._changed(entry) for entry in settled.values()):
             log.warning(
                 "The content changed after an earlier try sent it to %d of %d recipients. They are not sent to again. "
@@ -303,7 +305,7 @@ class SendEngine:
 def in_doubt(entries: Sequence[RequestRecord]) -> str:
     """Return which requests are of unknown outcome and why, in sentences."""
     references = [entry.reference for entry in entries]
-    count = len(members_of(entries))
+    count = count_recipients(entries)
     # What comes after the first sentence is advice that the caller gives itself.
     reasons = sorted({entry.reason.split(". ")[0].rstrip(".") for entry in entries if entry.reason})
     why = "; ".join(reasons[:2]) or "not recorded"

@@ -51,6 +51,10 @@ class KeyedHasher:
         """Return the hash of what is said to one recipient alone, in six bytes."""
         return self._of(f"words\0{words}".encode())[:WORDS_BYTES]
 
+    def personalisation_hash(self, given: Any) -> bytes:
+        """Return the hash of values that one recipient alone gets, in whatever order they stand."""
+        return self.words(_canonical(given).decode())
+
     def batch_reference(self, operation: str, members: Iterable[bytes], resend_epoch: int) -> str:
         """Return the name of a request to members, in whatever order they stand."""
         head = f"pack\0{operation}\0{resend_epoch}\0".encode()

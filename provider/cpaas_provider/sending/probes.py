@@ -47,13 +47,13 @@ class OtpRecordProbe:
 
     def check(self, client: CpaasClient, entry: RequestRecord) -> dict[str, Any] | None:
         """Return the result of the request, if there is one record that can only be its own."""
-        if entry.evidence is None or entry.started_at is None:
+        if entry.probe_snapshot is None or entry.started_at is None:
             return None
         earliest, latest = entry.started_at - CLOCK_SKEW, entry.started_at + _LONGEST_REQUEST + CLOCK_SKEW
         new = [
             record
             for record in self._records(client)
-            if record.id not in entry.evidence and earliest <= record.created_datetime <= latest
+            if record.id not in entry.probe_snapshot and earliest <= record.created_datetime <= latest
         ]
         return self._result_of(new[0]) if len(new) == 1 else None
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from cpaas_provider.sending.journal.model import RequestRecord, State, members_of, still_in_doubt
+from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference, members_of, unresolved
 
 
 class OnUnknown(StrEnum):
@@ -75,8 +75,8 @@ class Outcome:
     def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
         """Return what requests came to."""
         entries = tuple(entries)
-        settled = tuple(entry for entry in entries if entry.state is State.ACCEPTED)
-        return cls(settled, still_in_doubt(entries), earlier)
+        settled = by_reference(entry for entry in entries if entry.state is State.ACCEPTED)
+        return cls(tuple(settled), tuple(by_reference(unresolved(entries))), earlier)
 
     def __bool__(self) -> bool:
         """Tell whether anything was done, or may have been."""

@@ -18,8 +18,8 @@ from sqlalchemy import select, update
 
 from cpaas_provider.operators import SmsCampaignOperator
 from cpaas_provider.sending.hashing import MEMBER_BYTES
-from cpaas_provider.sending.journal.log import MAX_BYTES, ROLL_BYTES, Intent, LogEntry, Result, Segment
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.log import MAX_BYTES, ROLL_BYTES
+from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, Segment, State
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import threading
@@ -24,9 +25,11 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, Result, State
 from cpaas_provider.sending.probes import OtpRecordProbe
+from tests import journals
 from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.stage import Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.stage import RETRIES, Stage, digits, fault, on_stage, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
@@ -77,8 +80,7 @@ class Send:
 
     def claimed(self, *, seconds_ago: float) -> Send:
         """Have the journal as a try leaves it that was killed while its requests were under way."""
-        started_at = (timezone.utcnow() - timedelta(seconds=seconds_ago)).isoformat()
-        self.run.rewrite_journal("send", state="pending", reason=None, started_at=started_at)
+        self.run.broken_off(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
         return self
 
     def put_in(self, state: str | None) -> None:
@@ -117,8 +119,7 @@ class TestMarkSent:
 
     def test_it_never_expires(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
-        (row,) = send.run.stored()
-        assert row.expires_at is None
+        assert [row.expires_at for row in send.run.stored()] == [None] * 3
 
     def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
@@ -273,7 +274,7 @@ class TestRefused:
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
-            rewrite(send, lambda kept: kept["requests"][send.reference].update(state="accepted"))
+            add(send, Result(0, State.ACCEPTED))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
@@ -441,11 +442,11 @@ class TestShow:
         assert send.requests[send.reference]["body"] not in said.out
 
     def test_brackets_in_a_reason_stay(self, send: Send, journal: Journal) -> None:
-        rewrite(send, lambda kept: kept["requests"][send.reference].update(reason="no [bold]luck[/bold] :smile:"))
+        add(send, Result(0, State.UNKNOWN, reason="no [bold]luck[/bold] :smile:"))
         assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
 
     def test_a_journal_without_a_request(self, send: Send, journal: Journal) -> None:
-        rewrite(send, lambda kept: kept["requests"].clear())
+        send.run.rewrite_requests(lambda entry: dataclasses.replace(entry, intents=[], results=[]))
         assert "has no request" in journal("show", *send.ids).out
 
     def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
@@ -528,7 +529,9 @@ def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str)
     said = journal("resolve", "--not-sent", *single.ids, "--yes").out
     assert f"Resolved as not sent: {counts} of do in run" in said
     assert f"Next: clear the task. {made}" in said
-    single.run.rewrite_journal(state="unknown", resolution=None)
+    single.run.rewrite_requests(
+        lambda entry: dataclasses.replace(entry, results=[one for one in entry.results if one.resolution is None])
+    )
     marked = journal("resolve", "--sent", *single.ids, "--yes").out
     assert f"Next: clear the task. {not_made}" in marked
     assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
@@ -615,10 +618,31 @@ class TestServersBackend:
 
 
 def rewrite(send: Send, change: Callable[[dict[str, Any]], Any], *, instead: str | None = None) -> None:
-    """Change what is stored, as another try or another version would."""
+    """Change what is stored, as another version would.
+
+    :param instead: what stands there in the place of all of it
+    """
     with create_session(scoped=False) as session:
-        row = session.scalar(select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id))
-        assert row is not None
-        kept = json.loads(row.value)
-        change(kept)
-        row.value = instead or json.dumps(kept)
+        mine = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id)
+        for row in session.scalars(mine.order_by(TaskStateStoreModel.id)).all():
+            kept = json.loads(row.value)
+            change(kept)
+            row.value = instead or json.dumps(kept)
+            if instead and row.key != JOURNAL_KEY:
+                session.delete(row)
+
+
+def add(send: Send, result: Result) -> None:
+    """Store a further result, as another try would."""
+    with create_session(scoped=False) as session:
+        mine = select(TaskStateStoreModel).where(TaskStateStoreModel.run_id == send.run.run_id)
+        last = session.scalars(mine.order_by(TaskStateStoreModel.id)).all()[-1]
+        entry = LogEntry(timezone.utcnow(), 1, RETRIES, "body", results=[result])
+        names = ("dag_run_id", "dag_id", "run_id", "task_id", "map_index")
+        session.add(
+            TaskStateStoreModel(
+                **{name: getattr(last, name) for name in names},
+                key=f"{JOURNAL_KEY}.0.{len(journals.segments({row.key: row.value for row in session.scalars(mine)}))}",
+                value=json.dumps({**json.loads(last.value), "batches": [entry.as_text()]}),
+            )
+        )

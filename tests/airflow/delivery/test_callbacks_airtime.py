@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver.received import ReceivedReport
 from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
-from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.spec import OnUnknown
 from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.kinds import AIRTIME
@@ -22,6 +22,7 @@ from tests.airflow.harness.stage import Stage, digits, fault
 from tests.airflow.harness.tries import Run, Try
 from tests.unit.delivery.report_builders import WHEN, report, save_reports, to
 from tests.unit.sending.model import AtRequest, Plan, World
+from tests.unit.sending.records import record
 
 WHO = digits("somebody")
 __all__ = ["received"]
@@ -101,7 +102,7 @@ def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage,
 def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
     tmp_path: Path, status: str, doubted: bool, settles: bool
 ) -> None:
-    entry = RequestRecord("pack", "buy_airtime", ("a",), State.UNKNOWN, started_at=WHEN, doubted=doubted)
+    entry = record("pack", "buy_airtime", started_at=WHEN, previous_unknown=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
         save_reports(store, told("pack", status))
         evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it

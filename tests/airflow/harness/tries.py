@@ -7,9 +7,10 @@ state is dropped, and looks at each try's outcome. Task instances, clears, defer
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,11 +29,13 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
+from cpaas_provider.sending.journal.model import LogEntry
+from tests import journals
 from tests.airflow.harness.running import register
 from tests.airflow.harness.stage import RETRIES, Stage
 
-JOURNAL = "cpaas_journal"
 _MOST_TRIES = 12
 _numbers = itertools.count(1)
 
@@ -183,34 +186,34 @@ class Run:
             found.run_after -= timedelta(days=days)
         return self
 
-    def rewrite_journal(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
-        """Set facts of every request in a task instance's journal, ``None`` taking them out."""
+    def rewrite_requests(
+        self, change: Callable[[LogEntry], LogEntry], task_id: str | None = None, map_index: int = -1
+    ) -> Run:
+        """Change each write of a task instance's journal as it is stored."""
         with create_session() as session:
-            row = self._row(session, task_id, map_index)
-            stored = json.loads(row.value)
-            for entry in stored["requests"].values():
-                entry.update(facts)
-                for name in [name for name, fact in facts.items() if fact is None]:
-                    del entry[name]
-            row.value = json.dumps(stored)
+            for row in self._journal_rows(session, task_id, map_index):
+                stored = json.loads(row.value)
+                stored["batches"] = [change(LogEntry.from_text(text)).as_text() for text in stored["batches"]]
+                row.value = json.dumps(stored)
         return self
+
+    def broken_off(self, started_at: datetime, task_id: str | None = None, map_index: int = -1) -> Run:
+        """Have the journal of a task instance as a try leaves it that was killed while its requests were in flight."""
+        return self.rewrite_requests(
+            lambda entry: dataclasses.replace(entry, at=started_at, results=[]), task_id, map_index
+        )
 
     def requested_earlier(self, seconds: float, task_id: str | None = None, map_index: int = -1) -> Run:
         """Let time pass: the requests in a task instance's journal left so much earlier."""
-        with create_session() as session:
-            row = self._row(session, task_id, map_index)
-            stored = json.loads(row.value)
-            for entry in stored["requests"].values():
-                left = datetime.fromisoformat(entry["started_at"]) - timedelta(seconds=seconds)
-                entry["started_at"] = left.isoformat()
-            row.value = json.dumps(stored)
-        return self
+        return self.rewrite_requests(
+            lambda entry: dataclasses.replace(entry, at=entry.at - timedelta(seconds=seconds)), task_id, map_index
+        )
 
     def rewrite_state(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
         """Set facts of the journal as a whole."""
         with create_session() as session:
-            row = self._row(session, task_id, map_index)
-            row.value = json.dumps({**json.loads(row.value), **facts})
+            for row in self._journal_rows(session, task_id, map_index):
+                row.value = json.dumps({**json.loads(row.value), **facts})
         return self
 
     # -- what is there afterwards -------------------------------------------------------------------------------------
@@ -218,11 +221,11 @@ class Run:
     def journal(self, task_id: str | None = None, map_index: int = -1) -> dict[str, Any]:
         """Return the requests of a task instance's journal, by reference; empty where there is none."""
         with create_session() as session:
-            rows = session.scalars(
-                select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
-            ).all()
-            stored = [json.loads(row.value) for row in sorted(rows, key=_place) if row.key.startswith(JOURNAL)]
-        return dict(stored[-1].get("requests", {})) if stored else {}
+            return journals.requests({row.key: row.value for row in self._journal_rows(session, task_id, map_index)})
+
+    def _journal_rows(self, session: Session, task_id: str | None, map_index: int) -> list[TaskStateStoreModel]:
+        mine = select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
+        return [row for row in session.scalars(mine) if journals.is_key(row.key)]
 
     def pushed(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
         """Return an XCom of a task instance, ``None`` where there is none."""
@@ -249,21 +252,10 @@ class Run:
             model.map_index == map_index,
         )
 
-    def _row(self, session: Any, task_id: str | None, map_index: int) -> TaskStateStoreModel:
-        where = self._where(TaskStateStoreModel, task_id, map_index)
-        rows = session.scalars(select(TaskStateStoreModel).where(*where)).all()
-        row: TaskStateStoreModel = max((row for row in rows if row.key.startswith(JOURNAL)), key=_place)
-        return row
-
     def _find(self, session: Any, task_id: str, map_index: int) -> TaskInstance:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
-
-
-def _place(row: TaskStateStoreModel) -> tuple[int, ...]:
-    """Return where a row stands among those of a journal: the last one holds what is known now."""
-    return tuple(int(number) for number in row.key.removeprefix(JOURNAL).split(".") if number.isdecimal())
 
 
 def scheduled_at(run_after: datetime, started: datetime | None = None, **options: Any) -> dict[str, Any]:

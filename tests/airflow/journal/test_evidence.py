@@ -135,8 +135,8 @@ def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> 
     noting, silent = Reports(after=1, notes={"seen": ["r1", "r2"]}), Reports(after=99)
     run = sending(silent, noting)
     assert [one.state for one in run.to_the_end()] == ["deferred", "success"]
-    assert {str(entry.evidence) for entry in noting.asked} == {"{'seen': ['r1', 'r2']}"}
-    assert {entry.evidence for entry in silent.asked} == {None}
+    assert {str(entry.probe_snapshot) for entry in noting.asked} == {"{'seen': ['r1', 'r2']}"}
+    assert {entry.probe_snapshot for entry in silent.asked} == {None}
 
 
 def test_a_way_that_cannot_be_gone_now_is_tried_later(stage: Stage, sending: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from airflow.sdk import timezone
 
 from cpaas_provider.sending import engine
 from cpaas_provider.sending.probes import OtpRecordProbe
@@ -133,7 +134,7 @@ def test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown(s
     run = SMS.run(stage, post_execute=FailsAfterwards(1))
     run.once()
     (reference,) = run.journal()
-    run.rewrite_journal(state="pending", result=None)
+    run.broken_off(timezone.utcnow())
     failed = run.once()
     assert (failed.state, failed.references) == ("failed", [reference])
     assert "ended before a response was recorded" in failed.error

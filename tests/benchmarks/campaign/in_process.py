@@ -24,8 +24,8 @@ from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, 
 from cpaas_provider.sending.campaign.content import SMS, Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.journal.journal import StateStore, TryInfo
 from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source

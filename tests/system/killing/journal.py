@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tests import journals
 from tests.system.killing.cases import Case
 from tests.system.killing.parts import AirflowInParts
 
-KEY = "cpaas_journal"
 IN_DOUBT = frozenset({"pending", "unknown"})
 ACCEPTED = "accepted"
 UNTOUCHED = "nothing claimed"
@@ -22,24 +22,15 @@ class Journal:
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stored: Any) -> Self:
-        """Read what the store holds."""
-        while isinstance(stored, str):
-            stored = json.loads(stored)
-        return cls(dict((stored or {}).get("requests", {})))
-
-    @classmethod
     def in_database(cls, airflow: AirflowInParts, run_id: str, case: Case) -> Self:
         """Read it at once, whether or not the API server is there."""
         rows = airflow.query(
-            "SELECT value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key LIKE ? "
-            "ORDER BY length(key), key",
+            "SELECT key, value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key LIKE ?",
             run_id,
             *case.key,
-            f"{KEY}%",
+            f"{journals.KEY}%",
         )
-        # Each claim is written with all that was there before.
-        return cls.of(rows[-1][0] if rows else None)
+        return cls(journals.requests({key: _decoded(value) for key, value in rows}))
 
     @property
     def states(self) -> list[str]:
@@ -55,3 +46,9 @@ class Journal:
     def phase(self) -> str:
         """How far the send had come."""
         return "/".join(sorted(set(self.states))) or UNTOUCHED
+
+
+def _decoded(stored: Any) -> Any:
+    while isinstance(stored, str):
+        stored = json.loads(stored)
+    return stored

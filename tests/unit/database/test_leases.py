@@ -14,8 +14,9 @@ import pytest
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, LeaseLostError
 from cpaas_provider.database.leases import LEASE, LeasedState
-from cpaas_provider.sending.journal.journal import Journal, StateStore, TryInfo
+from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
+from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from tests.unit.database.workers import Worker
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -91,11 +92,11 @@ def test_it_is_what_a_journal_is_kept_in(state_of: StateOf) -> None:
         return state, Journal(store, ["secret"], ("campaign",), TryInfo(1, 0, 0))
 
     state, journal = opened("run one")
-    entry = journal.claim("sms", ["2348030001111"], {"content": "hello"})
-    journal.settle(entry, State.ACCEPTED, result={"id": "1"})
+    entry = journal.begin("sms", ["2348030001111"], {"content": "hello"})
+    journal.end(entry, State.ACCEPTED, result={"id": "1"})
     state.release()
     state, journal = opened("run two")
-    assert [(entry.state, entry.result) for entry in journal.entries] == [(State.ACCEPTED, {"id": "1"})]
+    assert [(entry.state, entry.result) for entry in journal.records] == [(State.ACCEPTED, {"id": "1"})]
     assert state.get(JOURNAL_KEY)
 
 

@@ -37,11 +37,13 @@ from cpaas_provider.sending.errors import (
     UnknownOutcomeError,
 )
 from cpaas_provider.sending.hashing import KeyedHasher, task_identity
-from cpaas_provider.sending.journal import resolution
-from cpaas_provider.sending.journal.journal import Journal, TryInfo
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, Pages, RequestRecord, State
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference
 from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
+from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
 
 OPERATION = "send_sms"
@@ -234,30 +236,36 @@ class World:
     @property
     def doubtful(self) -> tuple[RequestRecord, ...]:
         """Requests a person could decide now."""
-        return () if self.stored is None else resolution.doubtful(Pages.from_json(json.loads(self.stored)))
+        return tuple(by_reference(self._view().doubtful())) if self.has_journal else ()
+
+    def _view(self) -> JournalView:
+        return JournalView.read(
+            lambda key: json.loads(self.keys[key]) if key in self.keys else None, max(1, self.number)
+        )
 
     def mark(self, entry: RequestRecord, decision: Resolution) -> None:
         """Decide a request by hand, rightly or not; from then on that is what counts."""
-        assert self.stored is not None
-        pages = resolution.resolve(Pages.from_json(json.loads(self.stored)), decision, [entry.reference]).pages
-        self.keys[self._newest_key()] = json.dumps(pages.as_json())
+        values = self._view().resolve(decision, [entry.reference]).values
+        self.keys.update((key, json.dumps(value)) for key, value in values.items())
         self.copies = []
         self.open.pop(entry.reference, None)
         self.left.discard(entry.reference)
         if decision is Resolution.SENT:
             self.declared |= self.whom(entry.members)
             return
-        others = [one for one in pages.entries.values() if one.in_doubt or one.state is State.ACCEPTED]
+        others = [one for one in self._view().entries() if one.in_doubt or one.state is State.ACCEPTED]
         for one in self.whom(entry.members) - self.people_in(others):
             self.maybe.pop(one, None)
 
     @property
-    def stored(self) -> str | None:
-        """The newest journal that lies there."""
-        return self.keys.get(self._newest_key())
+    def has_journal(self) -> bool:
+        """Whether anything lies there."""
+        return any(map(journals.is_key, self.keys))
 
-    def _newest_key(self) -> str:
-        return max((key for key in self.keys if key.startswith(JOURNAL_KEY)), key=_place_of, default=JOURNAL_KEY)
+    @property
+    def requests_at_rest(self) -> dict[str, dict[str, Any]]:
+        """What the journal that lies there says of each reference."""
+        return journals.requests(self.keys)
 
     def carry_out_again(self, which: int) -> None:
         """Let a copy of a write of the last try arrive late."""
@@ -265,7 +273,7 @@ class World:
             return
         key, text = self.copies[which % len(self.copies)]
         self.keys[key] = text
-        for reference, facts in json.loads(self.stored or "{}").get("requests", {}).items():
+        for reference, facts in self.requests_at_rest.items():
             if facts["state"] in {"pending", "unknown"}:
                 self.open.setdefault(reference, False)
 
@@ -327,6 +335,8 @@ class World:
         if what is AtSet.KILLED_BEFORE:
             raise Kill
         if what is AtSet.DOWN:
+            # It may yet be carried out.
+            self.copies.append((key, json.dumps(value)))
             attempt.happened.add("store")
             attempt.claim_refused = self._is_claim(value)
             raise DownError
@@ -345,7 +355,8 @@ class World:
 
     @staticmethod
     def _is_claim(value: Mapping[str, Any]) -> bool:
-        return any(entry["state"] == "pending" for entry in value["requests"].values())
+        added = json.loads(value["batches"][-1]) if value.get("batches") else {"intents": [], "results": []}
+        return bool({intent[0] for intent in added["intents"]} - {result[0] for result in added["results"]})
 
     def _commit(self, key: str, value: Any) -> None:
         self.keys[key] = json.dumps(value)
@@ -353,7 +364,7 @@ class World:
         for private in PRIVATE:
             if private in self.keys[key]:
                 self.violations.append(f"{private!r} stands in the journal")
-        for reference, facts in value["requests"].items():
+        for reference, facts in self.requests_at_rest.items():
             self._note_state(reference, facts)
 
     def _note_state(self, reference: str, facts: Mapping[str, Any]) -> None:
@@ -366,7 +377,7 @@ class World:
                     self.left.discard(reference)
             case "unknown":
                 self.open.setdefault(reference, True)
-            case "accepted":
+            case "accepted" if not facts.get("unknown_for_others"):
                 self.open.pop(reference, None)
             case "rejected" | "not_sent" if reference in self.open and not facts.get("resolution"):
                 if self.open.pop(reference):
@@ -462,8 +473,7 @@ class World:
             say("a request left although its claim could not be written")
         if attempt.stop.requested:
             say("a request left after the stop")
-        stored = json.loads(self.stored) if self.stored else {"requests": {}}
-        claim = stored["requests"].get(reference)
+        claim = self.requests_at_rest.get(reference)
         if attempt.owner == self.owner and (claim is None or claim["state"] != "pending"):
             say("a request left that is not claimed at rest")
         elif claim is not None and self.whom(claim["recipient_hashes"]) != set(people):
@@ -502,7 +512,7 @@ class World:
             return None if self._look(attempt) is AtLook.BLIND else [f"m{self.messages}"]
 
         def find(client: Any, entry: RequestRecord) -> dict[str, Any] | None:
-            if self._look(attempt) is AtLook.BLIND or entry.evidence is None:
+            if self._look(attempt) is AtLook.BLIND or entry.probe_snapshot is None:
                 return None
             return next(iter(self.results[entry.reference]), None)
 
@@ -524,9 +534,9 @@ class World:
         attempt.settled_before = frozenset(self._settled_at_rest())
         first_after_clear, self.first_after_clear = self.first_after_clear, False
         facts = TryInfo(self.number, self.max_tries, self.retries, self.clear_number)
-        empty, stored_before = self.stored is None, self.stored
-        # The journal of each claim, and that there is no further; after a clear, also whether nothing was sent.
-        reads = len(self.keys) + 1 + (empty and facts.after_clear)
+        empty, stored_before = not self.has_journal, self.requests_at_rest
+        # What each try left, and that there is no more of it; after a clear, also whether nothing was sent.
+        reads = 1 if self.number == 1 and empty else 3 * len(self.keys) + 8 * self.number + 1
         lost = self._lost(facts)
         if lost:
             self.was_lost = True
@@ -534,7 +544,7 @@ class World:
         policy = self.policy
         try:
             journal = Journal(
-                SimpleNamespace(get=partial(self.get, attempt), set=partial(self.set, attempt)),
+                SimpleNamespace(get=partial(self.get, attempt), set=partial(self.set, attempt), delete=self.keys.pop),
                 self.secrets,
                 IDENTITY,
                 facts,
@@ -594,27 +604,27 @@ class World:
 
     def _lost(self, facts: TryInfo) -> bool:
         """Tell whether nobody can know what earlier tries did."""
-        if self.stored is None:
+        if not self.has_journal:
             ordered = self.resend_on_clear and facts.max_tries > facts.retries
             return not ordered and facts.after_clear
-        stored = json.loads(self.stored)
+        stored = journals.segments(self.keys)[-1]
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return False
         return stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}
 
     def _settled_at_rest(self) -> set[str]:
-        stored = json.loads(self.stored) if self.stored else None
+        stored = journals.segments(self.keys)[-1] if self.has_journal else None
         if stored is None or stored["key_id"] not in {KeyedHasher(secret, IDENTITY).key_id for secret in self.secrets}:
             return set()
         if self.resend_on_clear and stored["clear_epoch"] < self.max_tries:
             return set()
-        settled = (entry for entry in stored["requests"].values() if entry["state"] == "accepted")
+        settled = (entry for entry in self.requests_at_rest.values() if entry["state"] == "accepted")
         return {one for entry in settled for one in self.whom(entry["recipient_hashes"])}
 
     @staticmethod
-    def whom(members: Iterable[str]) -> set[str]:
+    def whom(members: Iterable[str | bytes]) -> set[str]:
         """Return the people behind hashes."""
-        return {_PEOPLE_BY_HASH[member] for member in members}
+        return {_PEOPLE_BY_HASH[member if isinstance(member, str) else member.hex()] for member in members}
 
     def people_in(self, entries: Iterable[RequestRecord]) -> set[str]:
         return {one for entry in entries for one in self.whom(entry.members)}
@@ -628,10 +638,13 @@ class World:
         if empty and facts.clear_number == 0 and attempt.plan.undisturbed:
             if attempt.requests != [self.source] or attempt.outcome is None:
                 self.violations.append("an empty state without a clear was not taken for a fresh start")
-            if (attempt.get_count, attempt.set_count) != (1, 2):
-                self.violations.append(f"an undisturbed first try made {attempt.set_count} sets")
+            # Of each earlier try it looks for what that may have left.
+            if (attempt.get_count, attempt.set_count) != (2 * facts.number - 1, 2):
+                self.violations.append(f"an undisturbed try made {attempt.get_count} gets and {attempt.set_count} sets")
 
-    def _judge_end(self, attempt: Attempt, *, first_after_clear: bool, stored_before: str | None) -> None:
+    def _judge_end(
+        self, attempt: Attempt, *, first_after_clear: bool, stored_before: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         say, error, happened, once = self.violations.append, attempt.error, attempt.happened, attempt.once
         if "abandoned" in happened and "client stopped" not in happened:
             say("the client was not told to stop")
@@ -702,14 +715,12 @@ class World:
             say("was abandoned without naming its request")
 
     @staticmethod
-    def _rejected_in(stored: str | None, first_after_clear: bool) -> bool:
-        if stored is None or first_after_clear:
+    def _rejected_in(stored: Mapping[str, Mapping[str, Any]], first_after_clear: bool) -> bool:
+        if first_after_clear:
             return False
-        return any(entry["state"] == "rejected" for entry in json.loads(stored)["requests"].values())
+        return any(entry["state"] == "rejected" for entry in stored.values())
 
 
-_PEOPLE_BY_HASH = {KeyedHasher(secret, IDENTITY).recipient(OPERATION, one): one for secret in SECRETS for one in PEOPLE}
-
-
-def _place_of(key: str) -> int:
-    return int(key.removeprefix(JOURNAL_KEY).strip(".") or 0)
+_PEOPLE_BY_HASH = {
+    KeyedHasher(secret, IDENTITY).member(OPERATION, one).hex(): one for secret in SECRETS for one in PEOPLE
+}

@@ -14,8 +14,8 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.api.models.otp import OtpToken
-from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sending.probes import CLOCK_SKEW, OtpRecordProbe
+from tests.unit.sending.records import record as request
 
 RECIPIENT = "2348030001111"
 NOW = datetime.now(UTC)
@@ -50,7 +50,7 @@ class Records:
 
 def found(client: Any, evidence: Any = (), started_at: datetime | None = NOW) -> dict[str, Any] | None:
     noted = None if evidence is None else list(evidence)
-    entry = RequestRecord("ref", "request_otp", ("hash",), State.UNKNOWN, started_at=started_at, evidence=noted)
+    entry = request("ref", "request_otp", started_at=started_at, probe_snapshot=noted)
     return OtpRecordProbe(RECIPIENT, lambda token: {"id": token.id}).check(client, entry)
 
 

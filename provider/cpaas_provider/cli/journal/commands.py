@@ -19,13 +19,15 @@ from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say
 from cpaas_provider.sending.journal.model import RequestRecord, State
-from cpaas_provider.sending.journal.resolution import CannotResolveError, Journal, Resolution, ResolutionResult
+from cpaas_provider.sending.journal.resolution import CannotResolveError, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
 # What others wait for, verify or change by the id in the result.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
 _IN_DOUBT = (State.UNKNOWN, State.PENDING)
-# What is shown of a campaign's requests where a person reads it, who named the task instance.
+FEW = 1
+"""Requests of a journal that are shown with all that is known of them; of more, the unresolved ones, and counts."""
+# What is shown of many requests where a person reads it, who named the task instance.
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
 # In the table of one request every value stands under "value".
 _COPIED = frozenset({"reference", "result_id", "value"})
@@ -65,12 +67,12 @@ def cpaas_journal_list(args: Namespace) -> None:
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def cpaas_journal_show(args: Namespace) -> None:
-    """Show all requests of one task instance; of a campaign the unresolved ones, and counts of the others."""
+    """Show all requests of one task instance; of many the unresolved ones, and counts of the others."""
     found = _read(args)
     instance, journal = found.instance, found.journal
     doubtful = journal.doubtful()
-    if isinstance(journal, JournalView):
-        _print_campaign(instance, journal, args)
+    if len(journal.requests) > FEW:
+        _print_many(instance, journal, args)
     else:
         _print_each(instance, journal, args)
     beside = aside(args)
@@ -96,7 +98,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     decision = Resolution.SENT if args.sent else Resolution.NOT_SENT
     result_id = args.result_id
 
-    def decided_on(journal: Journal) -> ResolutionResult:
+    def decided_on(journal: JournalView) -> ResolutionResult:
         return journal.resolve(decision, args.reference or (), result_id=result_id, now=datetime.now(UTC))
 
     found = _read(args)
@@ -144,24 +146,24 @@ def _requests(
     """
     asked = {name: getattr(args, name) for name in ("dag_id", "run_id", "task_id")}
     wanted = set(_IN_DOUBT if args.state is None else State if args.state == "all" else {State(args.state)})
-    for instance, journal in repository.everything(asked, [] if args.state == "all" else sorted(wanted)):
+    for instance, journal in repository.everything(asked):
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue
         for one in _in_doubt(instance, journal) if args.state is None else _whole(journal, args.each):
             if one.state in wanted:
-                if isinstance(journal, JournalView) and instance not in campaigns:
+                if len(journal.requests) > FEW and instance not in campaigns:
                     campaigns[instance] = words.campaign_counts(journal.sums())
                 yield instance, one
 
 
-def _in_doubt(instance: Instance, journal: Journal) -> Iterator[RequestRecord]:
+def _in_doubt(instance: Instance, journal: JournalView) -> Iterator[RequestRecord]:
     return (entry for entry in journal.doubtful() if _is_in_doubt(instance, entry))
 
 
-def _whole(journal: Journal, each: bool) -> Iterator[RequestRecord | StateSummary]:
-    """Yield all requests of a journal; of a campaign those in doubt first, and of the others sums."""
-    if not isinstance(journal, JournalView):
+def _whole(journal: JournalView, each: bool) -> Iterator[RequestRecord | StateSummary]:
+    """Yield all requests of a journal; of many those in doubt first, and of the others sums."""
+    if len(journal.requests) <= FEW:
         yield from journal.entries()
         return
     yield from journal.doubtful()
@@ -207,13 +209,13 @@ def _more(entry: RequestRecord) -> dict[str, Any]:
         "resolution": entry.resolution,
         "result_id": result.get("id", result.get("row_id")),
         "result": entry.result,
-        "personal": entry.personal is not None,
-        "previous_unknown": entry.doubted,
-        "probe_snapshot": entry.evidence is not None,
+        "personal": entry.is_personal,
+        "previous_unknown": entry.previous_unknown,
+        "probe_snapshot": entry.probe_snapshot is not None,
     }
 
 
-def _print_each(instance: Instance, journal: Journal, args: Namespace) -> None:
+def _print_each(instance: Instance, journal: JournalView, args: Namespace) -> None:
     lines = [_line(instance, entry) | _more(entry) for entry in journal.entries()]
     if args.output in READABLE:
         for line in lines:
@@ -224,7 +226,7 @@ def _print_each(instance: Instance, journal: Journal, args: Namespace) -> None:
         say(f"The journal of {instance} has no requests.", aside(args))
 
 
-def _print_campaign(instance: Instance, journal: JournalView, args: Namespace) -> None:
+def _print_many(instance: Instance, journal: JournalView, args: Namespace) -> None:
     lines = [
         _line(instance, one) | (_more(one) if isinstance(one, RequestRecord) else _NOTHING_MORE)
         for one in _whole(journal, args.each)

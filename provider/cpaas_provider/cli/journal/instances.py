@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.state import TaskScope
 
-from cpaas_provider.sending.journal.resolution import Journal
+from cpaas_provider.sending.journal.view import JournalView
 
 _RUNNING = frozenset({"running", "restarting"})
 
@@ -60,7 +60,7 @@ class Found:
     """
 
     instance: Instance
-    journal: Journal
+    journal: JournalView
     seen: Mapping[str, Any]
     campaign: str | None = None
     database: str | None = None

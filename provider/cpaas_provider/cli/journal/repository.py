@@ -11,21 +11,15 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.state import get_state_backend
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
-from sqlalchemy import and_, func, not_, or_, select, update
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.journal.campaigns import CampaignJournals
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
-from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, Pages
-from cpaas_provider.sending.journal.resolution import (
-    NOTHING_CHANGED,
-    CannotResolveError,
-    Journal,
-    ResolutionResult,
-    Single,
-)
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, ResolutionResult
 from cpaas_provider.sending.journal.segments import newest_series
-from cpaas_provider.sending.journal.view import JournalView, is_log
+from cpaas_provider.sending.journal.view import JournalView
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance in which no try can have read the journal that might write it yet."""
@@ -86,7 +80,7 @@ def refuse_on_its_way(instance: Instance) -> None:
         )
 
 
-def change(asked: Instance, expected: Found, resolve: Callable[[Journal], ResolutionResult]) -> Instance:
+def change(asked: Instance, expected: Found, resolve: Callable[[JournalView], ResolutionResult]) -> Instance:
     """Store what is decided about a journal, in one transaction that no try can begin in; return the task instance.
 
     :param expected: the journal the decision was made by; another one is left alone
@@ -117,25 +111,21 @@ def change(asked: Instance, expected: Found, resolve: Callable[[Journal], Resolu
     return instance
 
 
-def everything(asked: dict[str, str | None], words: list[str]) -> Iterator[tuple[Instance, Journal | JournalError]]:
+def everything(asked: dict[str, str | None]) -> Iterator[tuple[Instance, JournalView | JournalError]]:
     """Yield task instances that have a journal, newest first, with that or with why it cannot be read.
 
     :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
-    :param words: states of requests; a journal that mentions none of them may be left out
     :raises JournalError: when the state store cannot be listed as asked
     """
     with create_session(scoped=False) as session:
-        if type(get_state_backend()) is MetastoreBackend:
-            found = _rows(asked, words, session)
-        else:
-            found = _one_run(asked, session)
+        found = _rows(asked, session) if type(get_state_backend()) is MetastoreBackend else _one_run(asked, session)
         with CampaignJournals(session) as campaigns:
             yield from _each(found, campaigns, session)
 
 
 def _each(
     instances: Iterable[Instance], campaigns: CampaignJournals, session: Session
-) -> Iterator[tuple[Instance, Journal | JournalError]]:
+) -> Iterator[tuple[Instance, JournalView | JournalError]]:
     """Yield the journals of task instances, and those of the campaigns they send, each of these once."""
     seen = set[object]()
     for instance in instances:
@@ -158,15 +148,11 @@ def _each(
                 yield instance, error
 
 
-def _rows(asked: dict[str, str | None], words: list[str], session: Session) -> Iterator[Instance]:
+def _rows(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
     """Read the table itself, page by page: Airflow's backends only answer for a task instance that is named."""
     row = TaskStateStoreModel
     names = ("dag_id", "run_id", "task_id", "map_index")
-    journals = [row.key.startswith(JOURNAL_KEY, autoescape=True)]
-    if words:
-        mentioned = [row.value.contains(f'"{word}"', autoescape=True) for word in words]
-        journals.append(or_(*mentioned, not_(row.value.contains('"requests"'))))
-    wanted = [or_(and_(*journals), row.key == CAMPAIGN_MARKER)]
+    wanted = [or_(row.key.startswith(JOURNAL_KEY, autoescape=True), row.key == CAMPAIGN_MARKER)]
     wanted += [getattr(row, name) == value for name, value in asked.items() if value]
     # Any row of a task instance will do that says it has a journal.
     first = select(func.min(row.id)).where(*wanted).group_by(*(getattr(row, name) for name in names))
@@ -205,9 +191,10 @@ def _instance(found: Any) -> Instance:
 def _opened(instance: Instance, session: Session) -> Found | None:
     """Return the journal of a task instance; ``None`` where it has none."""
     seen: dict[str, Any] = {}
+    stored = _all_stored(instance, session) if type(get_state_backend()) is MetastoreBackend else None
 
     def get(key: str) -> Any:
-        text = get_state_backend().get(instance.scope, key, session=session)
+        text = get_state_backend().get(instance.scope, key, session=session) if stored is None else stored.get(key)
         seen[key] = None if text is None else json.loads(text)
         if text is not None and seen[key] is None:
             raise ValueError("it holds null")
@@ -215,23 +202,22 @@ def _opened(instance: Instance, session: Session) -> Found | None:
 
     try:
         tries = max(1, instance.try_number)
-        newest = newest_series(get, tries + 1)
-        if newest is None:
+        if newest_series(get, tries + 1) is None:
             return None
-        journal: Journal
-        if is_log(newest[1]):
-            journal = JournalView.read(get, tries)
-        else:
-            pages = Pages.read(get)
-            if pages is None:
-                raise ValueError("its first part is missing")
-            journal = Single(pages)
+        journal = JournalView.read(get, tries)
     except ValueError as error:
         raise JournalError(
             f"This version of the provider cannot read the journal of task instance {instance}: {error}. "
             f"{NOTHING_CHANGED}"
         ) from None
     return Found(instance, journal, {key: seen[key] for key in journal.change_keys})
+
+
+def _all_stored(instance: Instance, session: Session) -> dict[str, str]:
+    """Return all that a journal consists of by its keys: key by key takes many queries for one that is short."""
+    row = TaskStateStoreModel
+    query = select(row.key, row.value).where(*_is(row, instance), row.key.startswith(JOURNAL_KEY, autoescape=True))
+    return {found.key: found.value for found in session.execute(query)}
 
 
 def _stored(instance: Instance, key: str, session: Session) -> Any:

@@ -26,8 +26,8 @@ from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.hashing import KeyedHasher, campaign_identity
-from cpaas_provider.sending.journal.journal import StateStore, TryInfo
 from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.store import StateStore, TryInfo
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sources import ListSource, as_source

@@ -22,7 +22,7 @@ from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal.journal import StateStore
+    from cpaas_provider.sending.journal.store import StateStore
     from cpaas_provider.sending.partitions import Partition
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.sending.hashing import task_identity
-from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.run_guard import RunInfo
 
 if TYPE_CHECKING:

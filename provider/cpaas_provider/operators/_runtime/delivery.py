@@ -260,7 +260,7 @@ class PurchaseReportProbe:
         if told is None:
             return None
         # A deliberate repeat asks exactly this: does the service know the same purchase?
-        if told.status in _BOUGHT or (told.status == _DUPLICATE and entry.doubted):
+        if told.status in _BOUGHT or (told.status == _DUPLICATE and entry.previous_unknown):
             return {"id": told.message_id, "status": told.status}
         # A reference is the same after a clear: what was reported before that is of the purchase that came to nothing.
         since = entry.started_at

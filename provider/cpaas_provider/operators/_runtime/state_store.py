@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal.journal import StateStore
+    from cpaas_provider.sending.journal.store import StateStore
 
 
 def open_state_store(context: Context) -> StateStore | None:

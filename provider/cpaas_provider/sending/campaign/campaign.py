@@ -31,8 +31,8 @@ from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.campaign.unknown import UnknownResolver
 from cpaas_provider.sending.engine import RESENDS
 from cpaas_provider.sending.errors import ResendLimitError, SendingError
-from cpaas_provider.sending.journal.log import JournalLog, Result
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe

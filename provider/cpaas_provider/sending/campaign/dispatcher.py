@@ -22,8 +22,8 @@ from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, named_apart
 from cpaas_provider.sending.errors import SendingError, StoppedError
-from cpaas_provider.sending.journal.log import Intent, JournalLog, Result
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import Intent, Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
 

@@ -8,14 +8,12 @@ from datetime import datetime
 
 from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
-from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result, split_members
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import BROKE_OFF, PRECEDENCE, Intent, LogEntry, Result, State, split_members
 
-_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
 _REJECTED, _DOUBTFUL, _SETTLED = 1, 2, 3
 _FATES = {_REJECTED: RecipientStatus.REJECTED, _DOUBTFUL: RecipientStatus.UNKNOWN, _SETTLED: RecipientStatus.SENT}
 _REMOVED_FROM_SOURCE = "no longer in the source"
-_BROKE_OFF = "the try ended before a response was recorded"
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class JournalIndex:
         result = end.result or (None, None, None)
         self._plan.database.execute(
             "UPDATE request SET state = ?, id = ?, charge = ?, balance = ?, reason = ? WHERE number = ?",
-            (_STRENGTH[end.state], *result, end.reason, end.number),
+            (PRECEDENCE[end.state], *result, end.reason, end.number),
         )
 
     def doubts(self) -> list[UnknownRequest]:
@@ -139,14 +137,14 @@ class JournalIndex:
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
-    def _claimed(self, claim: Intent, body: str, at: datetime, *, end: Result, now: bool) -> None:
+    def _claimed(self, claim: Intent, body: str | None, at: datetime, *, end: Result, now: bool) -> None:
         self.next_number = max(self.next_number, claim.number + 1)
         self._plan.change(
             "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 claim.number,
                 claim.reference,
-                _STRENGTH[end.state],
+                PRECEDENCE[end.state],
                 body,
                 at.isoformat(),
                 len(claim),
@@ -192,7 +190,7 @@ class JournalIndex:
 
 
 def _broke_off(claim: Intent) -> Result:
-    return Result(claim.number, State.PENDING, reason=_BROKE_OFF)
+    return Result(claim.number, State.PENDING, reason=BROKE_OFF)
 
 
 def _fate_of(column: str) -> str:

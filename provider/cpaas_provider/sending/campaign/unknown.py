@@ -12,7 +12,7 @@ from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient
 from cpaas_provider.sending.engine import BY_HAND
 from cpaas_provider.sending.errors import ChangedBodyError, ProbeLaterError, UnknownOutcomeError, join_references
 from cpaas_provider.sending.hashing import KeyedHasher
-from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
 from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
 
 log = logging.getLogger(__name__)
@@ -139,8 +139,9 @@ class UnknownResolver:
         return f"Outcome unknown: {which} {join_references(references)} ({recipients}). Cause: {why}."
 
     def _entry(self, doubt: UnknownRequest) -> RequestRecord:
-        members = tuple(member.hex() for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
-        return RequestRecord(doubt.reference, self._operation, members, State.UNKNOWN, started_at=doubt.at)
+        members = b"".join(member for _, member, _, _ in self._standing.in_doubt_by(doubt.number))
+        intent = Intent(doubt.number, doubt.reference, members)
+        return RequestRecord(intent, self._operation, doubt.at, outcome=Result(doubt.number, State.UNKNOWN))
 
     def _changed(self, doubt: UnknownRequest) -> bool:
         if doubt.body != self._body:

@@ -1,19 +1,23 @@
-"""What the journal notes of one request, and how it stands in the task's state."""
+"""What the journal holds: the intent of each request, its result, and what both together say of it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from cpaas_provider.sending.hashing import MEMBER_BYTES, WORDS_BYTES
+
 JOURNAL_KEY = "cpaas_journal"
 """The key of the task's state under which the journal stands."""
 
 NOTHING_SENT_KEY = "cpaas_nothing_sent"
-"""The key under which a try notes that it ended before it claimed anything."""
+"""The key under which a try notes that it ended before it began a request."""
 
 CAMPAIGN_MARKER = "cpaas_campaign"
 """The key under which a task that sends a campaign with a key notes that the database holds a journal of it."""
@@ -22,12 +26,10 @@ CAMPAIGN_DATABASE = "cpaas_campaign_database"
 """What the names of Airflow's variables begin with that say in which database campaigns with a key lie: all workers
 see them, and no file of theirs is needed for it."""
 
-VERSION = 5
+VERSION = 7
+"""Of the stored form."""
 
-
-def claim_key(number: int) -> str:
-    """Return the key under which the journal of few requests stands since a claim of theirs, the first being 0."""
-    return JOURNAL_KEY if number == 0 else f"{JOURNAL_KEY}.{number}"
+_PER_INTENT, _PER_RESULT = 80, 150
 
 
 class State(StrEnum):
@@ -41,180 +43,403 @@ class State(StrEnum):
 
 
 IN_DOUBT = frozenset({State.PENDING, State.UNKNOWN})
-# What is known of a person is the strongest of what their requests came to.
-_STRENGTH = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
+PRECEDENCE = {State.NOT_SENT: 0, State.REJECTED: 1, State.PENDING: 2, State.UNKNOWN: 2, State.ACCEPTED: 3}
+"""What is known of a recipient is what the strongest of their requests came to, the newest of several."""
 
 
-@dataclass
-class RequestRecord:
-    """One request: whom it was for, what it said, and what became of it.
+def split_members(packed: bytes) -> list[bytes]:
+    """Return hashes of recipients that stand together, each by itself."""
+    return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
 
-    :param reference: its name, the same in every try
-    :param members: hashes of its recipients
-    :param body: hash of what it says to all of them; ``None`` where that is lost
-    :param personal: hashes of what it says to each, in the order of ``members``; ``None`` where nothing is personal
-    :param started_at: when it was about to leave; ``None`` where that is lost
-    :param try_number: the try that claimed it
-    :param result: small JSON the operator makes its result from
-    :param reason: why it is not settled, in words
-    :param evidence: what was noted before it left, to know its outcome by
-    :param doubted: whether an earlier request of the same reference is unknown, too
-    :param resolution: ``sent`` or ``not_sent`` where a person decided
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """That a request is about to leave.
+
+    :param number: which request of the campaign, from 0, over all tries
+    :param members: hashes of its recipients, each of ``MEMBER_BYTES``
+    :param words: hashes of what it says to each alone, each of ``WORDS_BYTES``, in the same order; empty where it says
+        the same to all
+    :param probe_snapshot: small JSON that the probes recorded, to know its outcome by
+    :param previous_unknown: whether an earlier request of the same reference may have been accepted
     """
 
+    number: int
     reference: str
-    operation: str
-    members: tuple[str, ...]
-    state: State
-    body: str | None = None
-    personal: tuple[str, ...] | None = None
-    started_at: datetime | None = None
-    try_number: int | None = None
-    result: dict[str, Any] | None = None
-    reason: str | None = None
-    evidence: Any = None
-    doubted: bool = False
-    resolution: str | None = None
+    members: bytes
+    words: bytes = b""
+    probe_snapshot: Any = None
+    previous_unknown: bool = False
+
+    def __len__(self) -> int:
+        """Return how many recipients it has."""
+        return len(self.members) // MEMBER_BYTES
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether nobody here knows if the service acted."""
-        return self.state in IN_DOUBT
+    def weight(self) -> int:
+        """Bytes it takes in a segment, about."""
+        more = len(json.dumps(json.dumps(self.probe_snapshot))) if self.probe_snapshot is not None else 0
+        return _PER_INTENT + (len(self.members) + len(self.words)) * 4 // 3 + more
 
-    @property
-    def strength(self) -> int:
-        """How much it says about its members, against their other entries."""
-        return _STRENGTH[self.state]
-
-    def personal_of(self, member: str) -> str | None:
-        """Return the hash of what it says to one member alone."""
-        if self.personal is None:
-            return None
-        return dict(zip(self.members, self.personal, strict=True)).get(member)
-
-    def divided(self, chosen: Callable[[str], bool]) -> tuple[Self, Self]:
-        """Return it for those of its members that are chosen, and for the others."""
-        personal = self.personal or [None] * len(self.members)
-        both = []
-        for wanted in (True, False):
-            pairs = [pair for pair in zip(self.members, personal, strict=True) if chosen(pair[0]) is wanted]
-            own = tuple(word for _, word in pairs if word is not None) if self.personal is not None else None
-            both.append(dataclasses.replace(self, members=tuple(member for member, _ in pairs), personal=own))
-        return both[0], both[1]
-
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> list[Any]:
         """Return what is stored."""
-        facts = {
-            "operation": self.operation,
-            "recipient_hashes": list(self.members),
-            "state": self.state.value,
-            "body": self.body,
-            "personal": list(self.personal) if self.personal is not None else None,
-            "started_at": self.started_at.isoformat() if self.started_at else None,
-            "try_number": self.try_number,
-            "result": self.result,
-            "reason": self.reason,
-            "probe_snapshot": self.evidence,
-            "previous_unknown": self.doubted or None,
-            "resolution": self.resolution,
-        }
-        return {name: fact for name, fact in facts.items() if fact is not None}
+        facts = [self.number, self.reference, b64encode(self.members).decode(), b64encode(self.words).decode()]
+        if self.probe_snapshot is None and not self.previous_unknown:
+            return facts
+        return [*facts, self.probe_snapshot, self.previous_unknown]
 
     @classmethod
-    def from_json(cls, reference: str, facts: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Sequence[Any]) -> Self:
         """Return what was stored."""
-        personal, started_at = facts.get("personal"), facts.get("started_at")
+        number, reference, members, words, *more = stored
+        snapshot, unknown = more or (None, False)
+        return cls(number, reference, b64decode(members), b64decode(words), snapshot, unknown)
+
+    def words_of(self, member: bytes) -> bytes | None:
+        """Return the hash of what it says to one recipient alone; ``None`` where it says the same to all."""
+        return dict(self.each()).get(member) if self.words else None
+
+    def each(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield each member with the hash of its own words."""
+        for place in range(len(self)):
+            yield (
+                self.members[place * MEMBER_BYTES : (place + 1) * MEMBER_BYTES],
+                self.words[place * WORDS_BYTES : (place + 1) * WORDS_BYTES],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a request.
+
+    :param result: the service's id of the message, what it charged and the balance it told
+    :param resolution: ``sent`` or ``not_sent`` where a person decided
+    :param left_out: hashes of those of its recipients that an accepted request does not go to; requests of their own
+        say what became of them
+    :param extra: small JSON that a single send makes its result from, in the place of ``result``
+    """
+
+    number: int
+    state: State
+    result: tuple[str | None, float | None, float | None] | None = None
+    reason: str | None = None
+    resolution: str | None = None
+    left_out: bytes = b""
+    extra: Mapping[str, Any] | None = None
+
+    @property
+    def details(self) -> dict[str, Any] | None:
+        """Return all that the service told of a request, as small JSON."""
+        if self.extra is not None:
+            return dict(self.extra)
+        told = dict(zip(("id", "charge", "balance"), self.result or (), strict=False))
+        return {name: fact for name, fact in told.items() if fact is not None} or None
+
+    @property
+    def weight(self) -> int:
+        """Bytes it takes in a segment, about."""
+        # Of a letter beyond ASCII JSON makes six bytes, and JSON in JSON seven.
+        words = sum(len(json.dumps(json.dumps(one))) for one in (self.reason, self.extra) if one)
+        return _PER_RESULT + words + len(self.left_out) * 4 // 3
+
+    def goes_to(self, members: Iterable[bytes]) -> list[bytes]:
+        """Return those of a request's recipients that it says something of."""
+        gone = set(split_members(self.left_out)) if self.left_out else ()
+        return [member for member in members if member not in gone]
+
+    def as_json(self) -> list[Any]:
+        """Return what is stored."""
+        facts = [self.number, self.state.value, self.result, self.reason, self.resolution]
+        if self.extra is not None:
+            return [*facts, b64encode(self.left_out).decode(), dict(self.extra)]
+        return [*facts, b64encode(self.left_out).decode()] if self.left_out else facts
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> Self:
+        """Return what was stored."""
+        number, state, result, reason, resolution, *more = stored
+        left_out, extra, *_ = (*more, None, None)
         return cls(
-            reference=reference,
-            operation=facts["operation"],
-            members=tuple(facts["recipient_hashes"]),
-            state=State(facts["state"]),
-            body=facts.get("body"),
-            personal=tuple(personal) if personal is not None else None,
-            started_at=datetime.fromisoformat(started_at) if started_at else None,
-            try_number=facts.get("try_number"),
-            result=facts.get("result"),
-            reason=facts.get("reason"),
-            evidence=facts.get("probe_snapshot"),
-            doubted=bool(facts.get("previous_unknown")),
-            resolution=facts.get("resolution"),
+            number,
+            State(state),
+            None if result is None else tuple(result),
+            reason,
+            resolution,
+            b64decode(left_out) if left_out else b"",
+            extra,
         )
 
 
-def still_in_doubt(entries: Iterable[RequestRecord]) -> tuple[RequestRecord, ...]:
-    """Return the requests in doubt that have somebody whom no other request surely reached."""
-    entries = tuple(entries)
-    reached = members_of(entry for entry in entries if entry.state is State.ACCEPTED)
-    return tuple(entry for entry in entries if entry.in_doubt and not reached.issuperset(members_of([entry])))
+@dataclass(frozen=True)
+class LogEntry:
+    """What one write added.
 
+    :param body: hash of what its intents say to all of their recipients; ``None`` where that is lost
+    :param clear_epoch: that of the try then, see ``TryInfo``
+    """
 
-def members_of(entries: Iterable[RequestRecord]) -> set[tuple[str, str]]:
-    """Return whom requests are for, each once, by operation."""
-    return {(entry.operation, member) for entry in entries for member in entry.members}
+    at: datetime
+    try_number: int
+    clear_epoch: int | str
+    body: str | None
+    intents: Sequence[Intent] = ()
+    results: Sequence[Result] = ()
+
+    def as_text(self) -> str:
+        """Return what is stored."""
+        parts = {
+            "at": self.at.isoformat(),
+            "try": self.try_number,
+            "clear_epoch": self.clear_epoch,
+            "body": self.body,
+            "intents": [one.as_json() for one in self.intents],
+            "results": [one.as_json() for one in self.results],
+        }
+        return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what was stored.
+
+        :raises ValueError: when it is no batch of this version
+        """
+        try:
+            stored = json.loads(text)
+            return cls(
+                at=datetime.fromisoformat(stored["at"]),
+                try_number=stored["try"],
+                clear_epoch=stored["clear_epoch"],
+                body=stored["body"],
+                intents=[Intent.from_json(intent) for intent in stored["intents"]],
+                results=[Result.from_json(end) for end in stored["results"]],
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise unreadable(error) from None
 
 
 @dataclass
-class Pages:
-    """The whole journal of a task instance.
+class Segment:
+    """A part of the log as it is stored, and what tells whose it is.
 
     :param key_id: tells which secret its hashes are keyed with
-    :param clear_epoch: ``max_tries`` of the task instance when it was last written; a clear changes that
+    :param operation: what its requests are
     :param resend_epoch: counts deliberate repetitions of the whole send
-    :param lost: why nobody can tell what was sent to people without an entry, where that is so
+    :param lost: why nobody can tell what was sent to recipients without an intent, where that is so
+    :param partition: which part of the campaign it is of, from 0, and of how many
+    :param clear_epoch: that of the try that last wrote it, see ``TryInfo``
+    :param batches: each as text, which worker, supervisor and server hand on as it is: they look at each part of a
+        structure, again with each write
+    :param size: bytes it takes, about
     """
 
     key_id: str
-    clear_epoch: int
+    operation: str | None
     resend_epoch: int = 0
     lost: str | None = None
-    entries: dict[str, RequestRecord] = field(default_factory=dict)
-    claims: int = 0
-    """How many claims it was written for, one less than there are keys of it; not stored."""
+    partition: Sequence[int] = (0, 1)
+    clear_epoch: int | str | None = None
+    batches: list[str] = field(default_factory=list)
+    size: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored."""
-        return {
+        head = {
             "version": VERSION,
             "key_id": self.key_id,
-            "clear_epoch": self.clear_epoch,
+            "operation": self.operation,
             "resend_epoch": self.resend_epoch,
-            **({"lost": self.lost} if self.lost else {}),
-            "requests": {reference: entry.as_json() for reference, entry in self.entries.items()},
         }
+        whose = {"lost": self.lost, "partition": list(self.partition), "clear_epoch": self.clear_epoch}
+        return {**head, **whose, "batches": self.batches}
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
         """Return what was stored.
 
-        :raises ValueError: when it is no journal of this version
+        :raises ValueError: when it is no segment of this version
         """
         try:
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
-            return cls(
-                key_id=stored["key_id"],
-                clear_epoch=stored["clear_epoch"],
-                resend_epoch=stored["resend_epoch"],
-                lost=stored.get("lost"),
-                entries={name: RequestRecord.from_json(name, facts) for name, facts in stored["requests"].items()},
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it cannot be read ({type(error).__name__})") from None
-
-    @classmethod
-    def read(cls, get: Callable[[str], Any]) -> Self | None:
-        """Return the newest there is; ``None`` where there is none.
-
-        Each claim is written under a key of its own, with all that was there before. So a late copy of an earlier
-        write never hides a claim; of what became of one it does, which counts as unknown then.
-
-        :raises ValueError: when it is no journal of this version
-        """
-        stored, claims = get(JOURNAL_KEY), 0
-        if stored is None:
-            return None
-        found = cls.from_json(stored)
-        while (following := get(claim_key(claims + 1))) is not None:
-            found, claims = cls.from_json(following), claims + 1
-        found.claims = claims
+            found = cls(**{name: stored[key] for name, key in _STORED.items()})
+            if not all(isinstance(batch, str) for batch in found.batches):
+                raise TypeError
+            found.size = sum(map(size_of, found.batches))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise unreadable(error) from None
         return found
+
+    def continues(self, other: Segment) -> bool:
+        """Tell whether it belongs to the same log; a later edition leaves segments of earlier ones behind."""
+        return (self.key_id, self.operation, self.resend_epoch) == (other.key_id, other.operation, other.resend_epoch)
+
+    def following(self) -> Segment:
+        """Return the one that follows it."""
+        return dataclasses.replace(self, batches=[], size=0)
+
+
+def unreadable(error: Exception) -> ValueError:
+    """Return that what is stored cannot be read."""
+    return ValueError(f"it cannot be read ({type(error).__name__})")
+
+
+def size_of(batch: str) -> int:
+    """Return the bytes a batch takes in a segment, about."""
+    return len(json.dumps(batch)) + 2
+
+
+_STORED = {
+    "key_id": "key_id",
+    "operation": "operation",
+    "resend_epoch": "resend_epoch",
+    "lost": "lost",
+    "partition": "partition",
+    "clear_epoch": "clear_epoch",
+    "batches": "batches",
+}
+"""By which key the segment's fields are stored."""
+
+
+BROKE_OFF = "the try ended before a response was recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request: its intent, and its result where that is recorded.
+
+    A request that is made again has its reference again, and is another one.
+
+    :param started_at: when it was about to leave; ``None`` where that is lost
+    :param try_number: the try that made it
+    :param body: hash of what it says to all of its recipients; ``None`` where that is lost
+    """
+
+    intent: Intent
+    operation: str
+    started_at: datetime | None = None
+    try_number: int | None = None
+    body: str | None = None
+    outcome: Result | None = None
+
+    @property
+    def number(self) -> int:
+        """Return its number in the journal."""
+        return self.intent.number
+
+    @property
+    def reference(self) -> str:
+        """Return its name, the same whenever it is made again."""
+        return self.intent.reference
+
+    @property
+    def members(self) -> list[bytes]:
+        """Return the hashes of its recipients, less those that an accepted request does not go to."""
+        members = split_members(self.intent.members)
+        return self.outcome.goes_to(members) if self.outcome else members
+
+    @property
+    def state(self) -> State:
+        """Return how it stands."""
+        return self.outcome.state if self.outcome else State.PENDING
+
+    @property
+    def reason(self) -> str | None:
+        """Return why it stands so, in words."""
+        return self.outcome.reason if self.outcome else None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """Return the small JSON that the operator makes its result from."""
+        return self.outcome.details if self.outcome else None
+
+    @property
+    def resolution(self) -> str | None:
+        """Return ``sent`` or ``not_sent`` where a person resolved it."""
+        return self.outcome.resolution if self.outcome else None
+
+    @property
+    def probe_snapshot(self) -> Any:
+        """Return what the probes recorded before it left."""
+        return self.intent.probe_snapshot
+
+    @property
+    def previous_unknown(self) -> bool:
+        """Whether an earlier request of the same reference may have been accepted."""
+        return self.intent.previous_unknown
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether it says something else to each recipient."""
+        return bool(self.intent.words)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its outcome is unknown."""
+        return self.state in IN_DOUBT
+
+    @property
+    def strength(self) -> int:
+        """Return how much it says about its recipients, against their other requests."""
+        return PRECEDENCE[self.state]
+
+    def ended(self, result: Result) -> Self:
+        """Return it with a result. That it was accepted stays, as a late copy of a write says the truth, too."""
+        if self.state is State.ACCEPTED:
+            return self
+        return dataclasses.replace(self, outcome=result)
+
+
+def replay(
+    entry: LogEntry, operation: str, records: dict[int, RequestRecord], clear_epoch: int | str | None = None
+) -> None:
+    """Bring what one write added into the records by their numbers.
+
+    :param clear_epoch: that of this try, for which what was rejected before a clear is not sent; ``None`` leaves it so
+    """
+    at = entry.at if entry.body is not None else None
+    for intent in entry.intents:
+        records.setdefault(intent.number, RequestRecord(intent, operation, at, entry.try_number, entry.body))
+    for result in entry.results:
+        # A try that was told to stop records the result of an intent, too, that it could no longer store.
+        if (record := records.get(result.number)) is not None:
+            if result.state is State.REJECTED and clear_epoch not in (None, entry.clear_epoch):
+                result = dataclasses.replace(result, state=State.NOT_SENT)  # noqa: PLW2901 - the same, opened again
+            records[result.number] = record.ended(result)
+
+
+def latest_by_member(records: Iterable[RequestRecord]) -> dict[bytes, RequestRecord]:
+    """Return the request that decides about each recipient: the strongest, the newest of several."""
+    found: dict[bytes, RequestRecord] = {}
+    for record in records:
+        for member in record.members:
+            if member not in found or record.strength >= found[member].strength:
+                found[member] = record
+    return found
+
+
+def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """Return the requests in doubt that have a recipient whom no other request surely reached."""
+    records = list(records)
+    open_ = [record for record in records if record.in_doubt]
+    reached = reached_by(records, members_of(open_))
+    return [record for record in open_ if not reached.issuperset(record.members)]
+
+
+def reached_by(records: Iterable[RequestRecord], members: set[bytes]) -> set[bytes]:
+    """Return who of some recipients surely got the message."""
+    found: set[bytes] = set()
+    if members:
+        for record in records:
+            if record.state is State.ACCEPTED:
+                found.update(members.intersection(record.members))
+    return found
+
+
+def members_of(records: Iterable[RequestRecord]) -> set[bytes]:
+    """Return the recipients of requests, each once."""
+    return {member for record in records for member in record.members}
+
+
+def by_reference(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """Return the newest request of each reference, in the order in which they were first made."""
+    return list({record.reference: record for record in records}.values())

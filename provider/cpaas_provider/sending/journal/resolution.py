@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from cpaas_provider.sending.errors import join_references
-from cpaas_provider.sending.journal.model import Pages, RequestRecord, State, claim_key, members_of, still_in_doubt
+from cpaas_provider.sending.journal.model import RequestRecord, State
 
 IN_FLIGHT_GRACE = timedelta(seconds=60)
 """For how long after its claim a request may be under way: the process of a task that was marked failed lives on until
@@ -64,121 +63,9 @@ class ResolutionResult:
     lost: str | None
 
 
-class Journal(Protocol):
-    """A journal that is looked at from outside of its task."""
-
-    @property
-    def lost(self) -> str | None:
-        """Return why nobody can tell what was sent to people without a request, where that is so."""
-
-    @property
-    def change_keys(self) -> Sequence[str]:
-        """Return the keys under which something else stands whenever the journal has changed."""
-
-    def entries(self) -> Iterator[RequestRecord]:
-        """Yield all requests, in the order of their first claims."""
-
-    def doubtful(self) -> tuple[RequestRecord, ...]:
-        """Return the requests in doubt, in the order of their first claims."""
-
-    def resolve(
-        self,
-        decision: Resolution,
-        references: Sequence[str] = (),
-        *,
-        result_id: str | None = None,
-        now: datetime | None = None,
-    ) -> ResolutionResult:
-        """Return what is to be stored to decide requests in doubt; the journal in hand stays as it is.
-
-        The task instance must not be running: a claimed request counts as in doubt, once it cannot be under way any
-        more.
-
-        :param references: which requests; without any, all that are in doubt
-        :param result_id: the service's id of the one request that was sent
-        :param now: the moment of the decision; without it, no request is taken to be under way
-        :raises CannotResolveError: when a request is not there or not in doubt, when none is, when one may be under way
-            still, or when the id fits none
-        """
-
-
-@dataclass(frozen=True)
-class DecidedPages(ResolutionResult):
-    """The same of a journal of few requests.
-
-    :param pages: the whole journal as it is to be stored
-    """
-
-    pages: Pages
-
-
-@dataclass(frozen=True)
-class Single:
-    """The journal of a task that makes one request, or few."""
-
-    pages: Pages
-
-    @property
-    def lost(self) -> str | None:
-        """Return why nobody can tell what was sent to people without a request, where that is so."""
-        return self.pages.lost
-
-    @property
-    def change_keys(self) -> tuple[str, ...]:
-        """Return the key under which it stands, and that of a further claim."""
-        return claim_key(self.pages.claims), claim_key(self.pages.claims + 1)
-
-    def entries(self) -> Iterator[RequestRecord]:
-        """Yield all requests, in the order of their first claims."""
-        yield from self.pages.entries.values()
-
-    def doubtful(self) -> tuple[RequestRecord, ...]:
-        """Return the requests in doubt, in the order of their first claims."""
-        return doubtful(self.pages)
-
-    def resolve(
-        self,
-        decision: Resolution,
-        references: Sequence[str] = (),
-        *,
-        result_id: str | None = None,
-        now: datetime | None = None,
-    ) -> ResolutionResult:
-        """Return what is to be stored to decide requests in doubt, see ``Journal.decide``."""
-        return resolve(self.pages, decision, references, result_id=result_id, now=now)
-
-
-def resolve(
-    pages: Pages,
-    decision: Resolution,
-    references: Sequence[str] = (),
-    *,
-    result_id: str | None = None,
-    now: datetime | None = None,
-) -> DecidedPages:
-    """Return the journal as it is once requests in doubt are decided, see ``Journal.decide``."""
-    before = _named(pages, references) if references else doubtful(pages)
-    if not before:
-        raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}")
-    if now is not None:
-        check_not_in_flight(before, now, others=True)
-    if result_id is not None:
-        check_result_id(decision, before)
-    decided = {entry.reference: _decided(entry, decision, result_id) for entry in before}
-    entries = {reference: decided.get(reference, entry) for reference, entry in pages.entries.items()}
-    after = dataclasses.replace(pages, entries=entries)
-    values = {claim_key(pages.claims): after.as_json()}
-    return DecidedPages(before, doubtful(after), values, count_recipients(before), pages.lost, after)
-
-
-def doubtful(pages: Pages) -> tuple[RequestRecord, ...]:
-    """Return the requests in doubt, in the order of their first claims."""
-    return still_in_doubt(pages.entries.values())
-
-
 def count_recipients(entries: Iterable[RequestRecord]) -> int:
     """Return how many recipients requests have together, each counted once."""
-    return len(members_of(entries))
+    return len({(entry.operation, member) for entry in entries for member in entry.members})
 
 
 def check_known(missing: Sequence[str], there: Sequence[str]) -> None:
@@ -196,26 +83,20 @@ def check_unresolved(entries: Sequence[RequestRecord]) -> None:
         raise CannotResolveError(f"{' '.join(_why_not(entry) for entry in entries)} {NOTHING_CHANGED}")
 
 
-def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime, *, others: bool) -> None:
-    """Raise where requests may be under way.
-
-    :param others: whether those beside them can be decided all the same
-    """
-    claims = {
+def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None:
+    """Raise where requests may be in flight: whoever made them may yet write where a resolution is to stand."""
+    starts = {
         entry.reference: entry.started_at + IN_FLIGHT_GRACE - now
         for entry in entries
         if entry.state is State.PENDING and entry.started_at is not None
     }
-    waits = {reference: wait for reference, wait in claims.items() if wait > timedelta()}
-    if not waits:
-        return
-    only_others = ", or name only other requests" if others and len(entries) > len(waits) else ""
-    raise CannotResolveError(
-        f"Started less than {IN_FLIGHT_GRACE.seconds} seconds ago: {join_references(list(waits))}. "
-        "The process of a task that was just "
-        f"marked failed can run for some seconds more, so a request may be in flight. {NOTHING_CHANGED} Try again in "
-        f"{math.ceil(max(waits.values()).total_seconds())} s{only_others}."
-    )
+    waits = {reference: wait for reference, wait in starts.items() if wait > timedelta()}
+    if waits:
+        raise CannotResolveError(
+            f"Started less than {IN_FLIGHT_GRACE.seconds} seconds ago: {join_references(list(waits))}. The process of "
+            "a task that was just marked failed can run for some seconds more, so a request may be in flight. "
+            f"{NOTHING_CHANGED} Try again in {math.ceil(max(waits.values()).total_seconds())} s."
+        )
 
 
 def check_result_id(decision: Resolution, entries: Sequence[RequestRecord]) -> None:
@@ -231,14 +112,6 @@ def check_result_id(decision: Resolution, entries: Sequence[RequestRecord]) -> N
         )
 
 
-def _named(pages: Pages, references: Sequence[str]) -> tuple[RequestRecord, ...]:
-    wanted = list(dict.fromkeys(references))
-    check_known([reference for reference in wanted if reference not in pages.entries], list(pages.entries))
-    entries = tuple(pages.entries[reference] for reference in wanted)
-    check_unresolved([entry for entry in entries if not entry.in_doubt])
-    return entries
-
-
 def _why_not(entry: RequestRecord) -> str:
     name = f"Request {entry.reference}"
     if entry.state is State.ACCEPTED:
@@ -251,14 +124,3 @@ def _why_not(entry: RequestRecord) -> str:
         return f"{name} was rejected by the service, so it was not sent. A clear of the task sends it again."
     how = "manually resolved as not sent" if entry.resolution == Resolution.NOT_SENT else "not sent"
     return f"{name} is resolved already: {how}. The next try sends it."
-
-
-def _decided(entry: RequestRecord, decision: Resolution, result_id: str | None) -> RequestRecord:
-    return dataclasses.replace(
-        entry,
-        state=decision.state,
-        result=None if result_id is None else {"id": result_id},
-        reason=decision.reason(entry.reason),
-        doubted=entry.doubted and decision is Resolution.SENT,
-        resolution=decision.value,
-    )

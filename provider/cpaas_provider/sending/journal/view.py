@@ -1,17 +1,28 @@
-"""A campaign's journal, looked at from outside of its task, and what a person decides of its requests."""
+"""A journal, looked at from outside of its task, and what a person resolves of its requests."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from cpaas_provider.sending.journal.log import MAX_BYTES, VERSION, Intent, LogEntry, Result, Segment, split_members
-from cpaas_provider.sending.journal.model import IN_DOUBT, RequestRecord, State
+from cpaas_provider.sending.journal.log import MAX_BYTES
+from cpaas_provider.sending.journal.model import (
+    IN_DOUBT,
+    LogEntry,
+    RequestRecord,
+    Result,
+    Segment,
+    State,
+    members_of,
+    reached_by,
+    replay,
+    unresolved,
+)
 from cpaas_provider.sending.journal.resolution import (
     NOTHING_CHANGED,
     CannotResolveError,
@@ -30,51 +41,6 @@ _AFTER_LOSS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
-    """One request of a campaign, and what became of it, where that is noted.
-
-    :param at: when it was about to leave
-    """
-
-    claim: Intent
-    at: datetime
-    try_number: int
-    end: Result | None = None
-
-    @property
-    def state(self) -> State:
-        """Return how it stands."""
-        return self.end.state if self.end else State.PENDING
-
-    @property
-    def reason(self) -> str | None:
-        """Return why it is not settled, in words."""
-        return self.end.reason if self.end else None
-
-    def members(self) -> list[bytes]:
-        """Return the hashes of its recipients, less those that an accepted request does not go to."""
-        members = split_members(self.claim.members)
-        return self.end.goes_to(members) if self.end else members
-
-    def as_entry(self, operation: str) -> RequestRecord:
-        """Return it as a journal of few requests has it."""
-        end = self.end
-        id_, charge, balance = (end.result if end else None) or (None, None, None)
-        result = {"id": id_, "charge": charge, "balance": balance}
-        return RequestRecord(
-            reference=self.claim.reference,
-            operation=operation,
-            members=tuple(member.hex() for member in self.members()),
-            state=self.state,
-            started_at=self.at,
-            try_number=self.try_number,
-            result={name: fact for name, fact in result.items() if fact is not None} or None,
-            reason=self.reason,
-            resolution=end.resolution if end else None,
-        )
-
-
 @dataclass(frozen=True)
 class StateSummary:
     """Requests of one state together; ``recipients`` counts each once."""
@@ -87,9 +53,9 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class JournalView:
-    """The journal of a campaign.
+    """A journal of one request, or of a campaign.
 
-    A pack that was made again has its reference again, and is another request: decided are all of a reference that are
+    A request that was made again has its reference again, and is another one: resolved are all of a reference that are
     in doubt.
 
     :param requests: by number
@@ -99,7 +65,7 @@ class JournalView:
     :param telling: the keys under which something else stands whenever it has changed
     """
 
-    requests: Mapping[int, RequestView]
+    requests: Mapping[int, RequestRecord]
     last: Segment
     latest: LogEntry | None
     index: int
@@ -124,20 +90,20 @@ class JournalView:
 
         newest, first = newest_series(noting, tries + 1) or (0, None)
         last, latest = Segment.from_json(first), None
-        requests: dict[int, RequestView] = {}
+        requests: dict[int, RequestRecord] = {}
         index = (tries - 1) * SERIES
         for series in range(newest + 1):
             for stored in read_series(noting, series):
                 segment = Segment.from_json(stored.value)
                 index = max(index, next_index(stored.index))
                 if segment.continues(last):
-                    last, latest = segment, _replay(segment, requests) or latest
+                    last, latest = segment, _replayed(segment, requests) or latest
         return cls(requests, last, latest, index, tuple(empty))
 
     @property
     def operation(self) -> str:
         """Return what its requests are."""
-        return self.last.operation
+        return self.last.operation or ""
 
     @property
     def lost(self) -> str | None:
@@ -149,11 +115,11 @@ class JournalView:
 
         :param in_doubt: whether to yield those in doubt, too
         """
-        return (request.as_entry(self.operation) for request in self._all(in_doubt))
+        return self._all(in_doubt)
 
     def doubtful(self) -> tuple[RequestRecord, ...]:
         """Return the requests in doubt, in the order of their claims."""
-        return tuple(request.as_entry(self.operation) for request in self._doubtful)
+        return tuple(self._doubtful)
 
     def sums(self, *, in_doubt: bool = True) -> list[StateSummary]:
         """Return how many requests there are of each state.
@@ -164,7 +130,7 @@ class JournalView:
         members: dict[State, set[bytes]] = {}
         for request in self._all(in_doubt):
             numbers[request.state] = numbers.get(request.state, 0) + 1
-            members.setdefault(request.state, set()).update(request.members())
+            members.setdefault(request.state, set()).update(request.members)
         return [
             StateSummary(self.operation, state, numbers[state], len(members[state]))
             for state in State
@@ -184,51 +150,40 @@ class JournalView:
         if not chosen:
             more = _AFTER_LOSS if self.lost else ""
             raise CannotResolveError(f"This journal has no unresolved request. {NOTHING_CHANGED}{more}")
-        before = tuple(request.as_entry(self.operation) for request in chosen)
+        before = tuple(chosen)
         if now is not None:
             # Whoever has one of them under way may yet write the segment that the decision is to stand in.
             claimed = [request for request in self.requests.values() if request.state is State.PENDING]
-            check_not_in_flight([request.as_entry(self.operation) for request in claimed], now, others=False)
+            check_not_in_flight(claimed, now)
         if result_id is not None:
             check_result_id(decision, before)
         result = None if result_id is None else (result_id, None, None)
         decided = [_decided(request, decision, result) for request in chosen]
-        after = {**self.requests, **{request.claim.number: request for request in decided}}
+        after = {**self.requests, **{request.number: request for request in decided}}
         left = dataclasses.replace(self, requests=after).doubtful()
-        members = _members(chosen)
-        recipients = len(members - self._reached(members))
-        results = deque(request.end for request in decided if request.end)
+        members = members_of(chosen)
+        recipients = len(members - reached_by(self.requests.values(), members))
+        results = deque(request.outcome for request in decided if request.outcome)
         return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
 
-    def _named(self, references: Sequence[str]) -> list[RequestView]:
+    def _named(self, references: Sequence[str]) -> list[RequestRecord]:
         wanted = dict.fromkeys(references)
-        found: dict[str, list[RequestView]] = {}
+        found: dict[str, list[RequestRecord]] = {}
         for request in self.requests.values():
-            found.setdefault(request.claim.reference, []).append(request)
+            found.setdefault(request.reference, []).append(request)
         check_known([reference for reference in wanted if reference not in found], list(found))
         open_ = {name: [one for one in found[name] if one.state in IN_DOUBT] for name in wanted}
-        check_unresolved([found[name][-1].as_entry(self.operation) for name in wanted if not open_[name]])
+        check_unresolved([found[name][-1] for name in wanted if not open_[name]])
         return [request for name in wanted for request in open_[name]]
 
-    def _all(self, in_doubt: bool) -> Iterator[RequestView]:
-        left_out = set() if in_doubt else {request.claim.number for request in self._doubtful}
+    def _all(self, in_doubt: bool) -> Iterator[RequestRecord]:
+        left_out = set() if in_doubt else {request.number for request in self._doubtful}
         return (request for number, request in self.requests.items() if number not in left_out)
 
     @functools.cached_property
-    def _doubtful(self) -> list[RequestView]:
+    def _doubtful(self) -> list[RequestRecord]:
         """Return the requests in doubt that have somebody whom no other request surely reached."""
-        open_ = [request for request in self.requests.values() if request.state in IN_DOUBT]
-        reached = self._reached(_members(open_))
-        return [request for request in open_ if not reached.issuperset(request.members())]
-
-    def _reached(self, members: set[bytes]) -> set[bytes]:
-        """Return who of some surely got the message."""
-        found: set[bytes] = set()
-        if members:
-            for request in self.requests.values():
-                if request.state is State.ACCEPTED:
-                    found.update(members.intersection(request.members()))
-        return found
+        return unresolved(self.requests.values())
 
     def _appended(self, results: deque[Result], at: datetime) -> dict[str, Any]:
         """Return the segments to be written that ends are to stand in."""
@@ -249,34 +204,16 @@ class JournalView:
         return written
 
 
-def is_log(stored: Any) -> bool:
-    """Tell whether what stands under the journal's first key is a campaign's."""
-    return isinstance(stored, Mapping) and stored.get("version") == VERSION
-
-
-def _replay(segment: Segment, requests: dict[int, RequestView]) -> LogEntry | None:
+def _replayed(segment: Segment, requests: dict[int, RequestRecord]) -> LogEntry | None:
     """Bring a segment into the requests, and return its last batch."""
     batch = None
     for batch in map(LogEntry.from_text, segment.batches):
-        for claim in batch.intents:
-            requests.setdefault(claim.number, RequestView(claim, batch.at, batch.try_number))
-        for end in batch.results:
-            # A try that was told to stop notes the end of a claim, too, that it could no longer store.
-            if request := requests.get(end.number):
-                requests[end.number] = RequestView(request.claim, request.at, request.try_number, end)
+        replay(batch, segment.operation or "", requests)
     return batch
 
 
-def _decided(request: RequestView, decision: Resolution, result: tuple[str | None, None, None] | None) -> RequestView:
-    end = Result(
-        request.claim.number,
-        decision.state,
-        result,
-        decision.reason(request.reason),
-        decision.value,
-    )
-    return dataclasses.replace(request, end=end)
-
-
-def _members(requests: Iterable[RequestView]) -> set[bytes]:
-    return {member for request in requests for member in request.members()}
+def _decided(
+    request: RequestRecord, decision: Resolution, result: tuple[str | None, None, None] | None
+) -> RequestRecord:
+    outcome = Result(request.number, decision.state, result, decision.reason(request.reason), decision.value)
+    return dataclasses.replace(request, outcome=outcome)

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.sending.errors import JournalUnavailableError, SendingError, TrySupersededError
-from cpaas_provider.sending.journal.log import Intent, JournalLog, LogEntry, Result
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import Intent, LogEntry, Result
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, DeliveryEvent, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.operators._runtime.delivery import DeliveryReportProbe, PurchaseReportProbe
-from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
@@ -31,6 +31,7 @@ from tests.unit.delivery.report_builders import (
     to,
 )
 from tests.unit.delivery.running_receiver import serving
+from tests.unit.sending.records import record
 
 OURS = "cpaas-" + "a" * 24
 STRANGER = "2348039999999"
@@ -141,9 +142,7 @@ class TestWhatIsStarted:
 class TestEvidence:
     @pytest.fixture
     def request_(self) -> RequestRecord:
-        return RequestRecord(
-            OURS, "buy_airtime", ("a",), State.UNKNOWN, started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-        )
+        return record(OURS, "buy_airtime", started_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
     @pytest.mark.parametrize("way", [DeliveryReportProbe, PurchaseReportProbe])
     @pytest.mark.parametrize("by_ticket", [True, False])

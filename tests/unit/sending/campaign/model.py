@@ -41,9 +41,9 @@ from cpaas_provider.sending.errors import (
     UnknownOutcomeError,
 )
 from cpaas_provider.sending.hashing import KeyedHasher
-from cpaas_provider.sending.journal.journal import TryInfo
-from cpaas_provider.sending.journal.log import JournalLog, LogEntry, split_members
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, RequestRecord, State
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, RequestRecord, State, split_members
+from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.answers import Form, read, untouched

@@ -12,7 +12,7 @@ from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, 
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.journal.journal import TryInfo
+from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from tests.unit.sending.campaign.parts import FIRST_TRY, MemoryStore, Rows, journal_log, message, phones
 

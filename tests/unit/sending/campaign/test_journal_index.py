@@ -8,9 +8,9 @@ import pytest
 
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.journal.journal import LOST, TryInfo
-from cpaas_provider.sending.journal.log import REQUESTS_PER_TRY, LogEntry, Result
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.log import REQUESTS_PER_TRY
+from cpaas_provider.sending.journal.model import LogEntry, Result, State
+from cpaas_provider.sending.journal.store import LOST, TryInfo
 from tests.unit.sending.campaign.parts import (
     BODY,
     CLEARED,

@@ -13,8 +13,19 @@ import pytest
 from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TrySupersededError
 from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal import journal as journal_module
-from cpaas_provider.sending.journal.journal import Journal, TryInfo
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Pages, RequestRecord, State
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.model import (
+    JOURNAL_KEY,
+    VERSION,
+    Intent,
+    LogEntry,
+    RequestRecord,
+    Result,
+    Segment,
+    State,
+)
+from cpaas_provider.sending.journal.store import TryInfo
+from tests import journals
 
 IDENTITY = task_identity("dag", "run", "task", -1)
 ADA, OBI, UMA = "2348030001111", "2348030002222", "2348030003333"
@@ -40,18 +51,14 @@ class Store:
     """A task's state that fails as often as it is told to."""
 
     def __init__(self, stored: Any = None) -> None:
-        self.values: dict[str, Any] = {}
-        self.stored, self.gets, self.sets = stored, 0, 0
+        self.values: dict[str, Any] = {} if stored is None else {JOURNAL_KEY: stored}
+        self.gets, self.sets = 0, 0
         self.failures: list[Exception] = []
 
     @property
-    def stored(self) -> Any:
-        """What stands under the newest key."""
-        return list(self.values.values())[-1] if self.values else None
-
-    @stored.setter
-    def stored(self, value: Any) -> None:
-        self.values = {} if value is None else {JOURNAL_KEY: value}
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """What is stored of each reference."""
+        return journals.requests(self.values)
 
     def get(self, key: str) -> Any:
         self.gets += 1
@@ -87,13 +94,13 @@ def sent(
     store: Store, *people: str, tries: TryInfo = FIRST, state: State = State.ACCEPTED, **options: Any
 ) -> RequestRecord:
     journal = opened(store, tries, **options)
-    entry = journal.claim("send_sms", people, BODY)
-    journal.settle(entry, state, result={"id": "m1"} if state is State.ACCEPTED else None)
+    entry = journal.begin("send_sms", people, BODY)
+    journal.end(entry, state, result={"id": "m1"} if state is State.ACCEPTED else None)
     return entry
 
 
 def states(journal: Journal, *people: str) -> list[State | None]:
-    return [entry and entry.state for entry in journal.standings("send_sms", people).values()]
+    return [entry and entry.state for entry in journal.latest("send_sms", people).values()]
 
 
 # --- claiming and settling
@@ -102,9 +109,9 @@ def states(journal: Journal, *people: str) -> list[State | None]:
 def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
     journal = opened(store)
     assert (store.gets, store.sets) == (1, 0)
-    entry = journal.claim("send_sms", [ADA, OBI], BODY, {ADA: {"name": "Ada"}}, evidence=[["r1"]])
+    entry = journal.begin("send_sms", [ADA, OBI], BODY, {ADA: {"name": "Ada"}}, probe_snapshot=[["r1"]])
     assert (store.gets, store.sets) == (1, 1)
-    facts = store.stored["requests"][entry.reference]
+    facts = store.requests[entry.reference]
     assert facts["state"] == "pending"
     assert facts["try_number"] == 1
     assert facts["started_at"] == AT.isoformat()
@@ -115,33 +122,23 @@ def test_a_claim_stands_in_the_store_when_it_returns(store: Store) -> None:
 
 def test_what_became_of_it_stands_in_the_store_when_settling_returns(store: Store) -> None:
     journal = opened(store)
-    journal.settle(journal.claim("send_sms", [ADA], BODY), State.ACCEPTED, result={"id": "m1"})
-    (facts,) = store.stored["requests"].values()
+    journal.end(journal.begin("send_sms", [ADA], BODY), State.ACCEPTED, result={"id": "m1"})
+    (facts,) = store.requests.values()
     assert (facts["state"], facts["result"]) == ("accepted", {"id": "m1"})
     assert store.sets == 2
 
 
-def test_all_of_an_entry_is_read_as_it_was_written() -> None:
-    entry = RequestRecord(
-        reference="ref",
-        operation="send_sms",
-        members=("a", "b"),
-        state=State.UNKNOWN,
-        body="body",
-        personal=("x", "y"),
-        started_at=AT,
-        try_number=3,
-        result={"id": "m1"},
-        reason="why",
-        evidence=[None, ["r"]],
-        doubted=True,
-        resolution="sent",
+def test_all_of_a_request_is_read_as_it_was_written() -> None:
+    intent = Intent(3, "ref", b"a" * 9 + b"b" * 9, b"x" * 6 + b"y" * 6, [None, ["r"]], previous_unknown=True)
+    result = Result(
+        3, State.ACCEPTED, ("m1", 1.5, None), "why", "sent", left_out=b"b" * 9, extra={"id": "m1", "status": "ok"}
     )
-    assert RequestRecord.from_json("ref", json.loads(json.dumps(entry.as_json()))) == entry
-    pages = Pages("lock", 3, 2, "why", {"ref": entry})
-    assert Pages.from_json(json.loads(json.dumps(pages.as_json()))) == pages
-    assert entry.personal_of("b") == "y"
-    assert entry.personal_of("c") is None
+    entry = LogEntry(AT, 3, "run:4", None, [intent], [result])
+    assert LogEntry.from_text(json.loads(json.dumps(entry.as_text()))) == entry
+    segment = Segment("key", "send_sms", 2, "why", [0, 1], 3, [entry.as_text()])
+    assert Segment.from_json(json.loads(json.dumps(segment.as_json()))).batches == segment.batches
+    assert (intent.words_of(b"b" * 9), intent.words_of(b"c" * 9)) == (b"y" * 6, None)
+    assert RequestRecord(intent, "send_sms", outcome=result).members == [b"a" * 9]
 
 
 @pytest.mark.parametrize("earlier", [None, State.NOT_SENT])
@@ -151,47 +148,47 @@ def test_a_claim_that_cannot_be_stored_is_none(store: Store, earlier: State | No
     journal = opened(store, SECOND)
     store.failures = [OSError("down")]
     with pytest.raises(JournalUnavailableError, match="nothing was sent"):
-        journal.claim("send_sms", [ADA], BODY)
+        journal.begin("send_sms", [ADA], BODY)
     assert states(journal, ADA) == [earlier]
 
 
 @pytest.mark.parametrize("error", [ReplacedError(), ReplacedInHttpError()])
 def test_a_try_that_was_replaced_claims_and_settles_nothing_and_says_so(store: Store, error: Exception) -> None:
     journal = opened(store)
-    entry = journal.claim("send_sms", [ADA], BODY)
+    entry = journal.begin("send_sms", [ADA], BODY)
     store.failures = [error]
     with pytest.raises(TrySupersededError) as caught:
-        journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
+        journal.end(entry, State.ACCEPTED, result={"id": "m1"})
     assert not caught.value.permanent
     assert entry.reference in str(caught.value)
     assert store.sets == 2, "that another try is there does not change by trying again"
     store.failures = [error]
     with pytest.raises(TrySupersededError, match="nothing was sent"):
-        journal.claim("send_sms", [OBI], BODY)
+        journal.begin("send_sms", [OBI], BODY)
 
 
 def test_settling_is_tried_three_times_and_then_left_to_the_next_try(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = opened(store)
-    entry = journal.claim("send_sms", [ADA], BODY)
+    entry = journal.begin("send_sms", [ADA], BODY)
     store.failures = [OSError("down")] * 2
-    journal.settle(entry, State.ACCEPTED, result={"id": "m1"})
+    journal.end(entry, State.ACCEPTED, result={"id": "m1"})
     assert states(opened(store, SECOND), ADA) == [State.ACCEPTED]
 
-    other = journal.claim("send_sms", [OBI], BODY)
+    other = journal.begin("send_sms", [OBI], BODY)
     store.failures = [OSError("down")] * 3
-    journal.settle(other, State.ACCEPTED, result={"id": "m2"})
+    journal.end(other, State.ACCEPTED, result={"id": "m2"})
     assert not store.failures
     assert other.reference in caplog.text
     assert states(opened(store, SECOND), OBI) == [State.UNKNOWN]
 
 
 def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store) -> None:
-    opened(store).claim("send_sms", [ADA], BODY)
+    opened(store).begin("send_sms", [ADA], BODY)
     journal = opened(store, SECOND)
     assert states(journal, ADA) == [State.UNKNOWN]
-    (entry,) = journal.entries
+    (entry,) = journal.records
     assert "ended before a response" in str(entry.reason)
 
 
@@ -199,7 +196,7 @@ def test_a_claim_that_was_never_settled_is_unknown_to_the_next_try(store: Store)
 def test_that_a_repetition_did_not_arrive_says_nothing_of_the_request_before_it(store: Store, state: State) -> None:
     sent(store, ADA, state=State.UNKNOWN)
     entry = sent(store, ADA, tries=SECOND, state=state)
-    assert entry.doubted
+    assert entry.previous_unknown
     assert states(opened(store, TryInfo(3, 2, 2)), ADA) == [State.UNKNOWN]
     sent(store, ADA, tries=TryInfo(3, 2, 2))
     assert states(opened(store, TryInfo(4, 2, 2)), ADA) == [State.ACCEPTED]
@@ -211,10 +208,45 @@ def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Sto
     sent(store, OBI, state=State.ACCEPTED)
     sent(store, OBI, UMA, state=State.REJECTED)
     assert states(opened(store, SECOND), ADA, OBI, UMA) == [State.UNKNOWN, State.ACCEPTED, State.REJECTED]
-    assert opened(store, SECOND).standings("send_email", [ADA]) == {ADA: None}
+
+
+def test_journal_of_another_operation_is_refused_in_words(store: Store) -> None:
+    sent(store, ADA)
+    for use in (
+        lambda journal: journal.latest("send_email", [ADA]),
+        lambda journal: journal.begin("send_email", [ADA], BODY),
+        lambda journal: journal.record_loss("send_email", [ADA]),
+    ):
+        with pytest.raises(JournalUnavailableError, match=r"another kind of send.*Nothing was sent"):
+            use(opened(store, SECOND))
 
 
 # --- reading
+
+
+HEAD = {
+    "version": VERSION,
+    "key_id": "l",
+    "operation": "send_sms",
+    "resend_epoch": 0,
+    "lost": None,
+    "partition": [0, 1],
+    "clear_epoch": 2,
+}
+OF_A_SINGLE_SEND_BEFORE = {
+    "version": 5,
+    "key_id": "l",
+    "clear_epoch": 2,
+    "resend_epoch": 0,
+    "requests": {"ref": {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}},
+}
+OF_A_CAMPAIGN_BEFORE = {**HEAD, "version": 6, "batches": []}
+
+
+@pytest.mark.parametrize("stored", [OF_A_SINGLE_SEND_BEFORE, OF_A_CAMPAIGN_BEFORE])
+def test_journal_of_the_version_before_is_refused_in_words(stored: Any) -> None:
+    with pytest.raises(JournalUnavailableError, match=r"its version is [56]\. Nothing was sent\. Install the version"):
+        opened(Store(stored), SECOND)
 
 
 @pytest.mark.parametrize(
@@ -226,26 +258,22 @@ def test_what_is_known_of_a_person_is_the_strongest_of_their_requests(store: Sto
         "text",
         7,
         {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0},
-        {"version": VERSION, "key_id": "l", "clear_epoch": 0, "resend_epoch": 0, "requests": []},
-        {
-            "version": VERSION,
-            "key_id": "l",
-            "clear_epoch": 0,
-            "resend_epoch": 0,
-            "requests": {"ref": {"state": "accepted"}},
-        },
-        {
-            "version": VERSION,
-            "key_id": "l",
-            "clear_epoch": 0,
-            "resend_epoch": 0,
-            "requests": {"ref": {"operation": "send_sms", "recipient_hashes": [], "state": "of another age"}},
-        },
+        {**HEAD, "batches": [{}]},
+        {**HEAD, "batches": 3},
     ],
 )
 def test_a_journal_that_cannot_be_understood_is_never_taken_for_an_empty_one(stored: Any) -> None:
     with pytest.raises(JournalUnavailableError, match="Nothing was sent"):
         opened(Store(stored))
+
+
+@pytest.mark.parametrize("batch", ["", "{}", "[]", '{"at": "now"}'])
+def test_nor_one_with_a_batch_that_cannot_be(batch: str) -> None:
+    store = Store()
+    sent(store, ADA)
+    store.values[JOURNAL_KEY]["batches"].append(batch)
+    with pytest.raises(JournalUnavailableError, match="Nothing was sent"):
+        opened(store, SECOND)
 
 
 def test_a_journal_that_cannot_be_read_lets_nothing_be_sent(store: Store) -> None:
@@ -285,7 +313,7 @@ def test_what_was_lost_stays_lost_for_whoever_joins_later(store: Store) -> None:
     journal = opened(store, TryInfo(3, 3, 2, 1))
     journal.record_loss("send_sms", [ADA, OBI])
     assert states(journal, ADA, OBI) == [State.UNKNOWN, State.UNKNOWN]
-    assert sorted(len(entry.members) for entry in journal.entries) == [1, 1]
+    assert sorted(len(entry.members) for entry in journal.records) == [1, 1]
     sets = store.sets
     opened(store, TryInfo(4, 3, 2, 1)).record_loss("send_sms", [ADA, OBI])
     assert store.sets == sets, "what is noted is not noted again"
@@ -329,7 +357,7 @@ def test_resend_on_clear_does_not_begin_anew_where_the_state_of_a_running_task_w
 
 def test_each_repetition_bears_references_of_its_own(store: Store) -> None:
     once = sent(store, ADA, tries=TryInfo(2, 3, 2, 1), resend_on_clear=True)
-    store.stored = None
+    store.values.clear()
     again = sent(store, ADA, tries=TryInfo(3, 3, 2, 2), resend_on_clear=True)
     assert once.reference != again.reference
 
@@ -365,16 +393,16 @@ def test_without_the_secret_nothing_is_lost_where_nothing_was_sent(store: Store,
 def test_what_was_lost_before_the_secret_changed_is_lost_after_it_too(store: Store) -> None:
     journal = opened(store, CLEARED, secrets=["old"])
     journal.record_loss("send_sms", [ADA])
-    (entry,) = journal.entries
-    journal.settle(entry, State.NOT_SENT, reason="manually resolved as not sent")
+    (entry,) = journal.records
+    journal.end(entry, State.NOT_SENT, reason="manually resolved as not sent")
     assert opened(store, TryInfo(3, 3, 2, 1), secrets=["new"]).lost
 
 
 def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
     journal = opened(store, secrets=["sk_secret"])
-    entry = journal.claim("send_sms", [ADA, OBI], {"content": "Hello Ada", "sender_id": "Shop"}, {ADA: {"name": "Ada"}})
-    journal.settle(entry, State.UNKNOWN, reason="no answer")
-    at_rest = json.dumps(store.stored)
+    entry = journal.begin("send_sms", [ADA, OBI], {"content": "Hello Ada", "sender_id": "Shop"}, {ADA: {"name": "Ada"}})
+    journal.end(entry, State.UNKNOWN, reason="no answer")
+    at_rest = json.dumps(store.values)
     for private in (ADA, OBI, "Hello", "Ada", "Shop", "sk_secret"):
         assert private not in at_rest
 
@@ -382,24 +410,24 @@ def test_no_number_text_or_secret_stands_in_the_store(store: Store) -> None:
 class TestSize:
     """On MySQL one value of the task's state holds 64 KB."""
 
-    PEOPLE = tuple(f"23480312{number:05d}" for number in range(2_500))
+    PEOPLE = tuple(f"23480312{number:05d}" for number in range(4_000))
 
     @staticmethod
     def size(store: Store) -> int:
-        return len(json.dumps(store.stored))
+        return max(len(json.dumps(value)) for value in store.values.values())
 
     def test_intent_that_would_not_fit_is_refused_before_anything_is_sent(self, store: Store) -> None:
         journal = Journal(store, ("key",), IDENTITY, FIRST)
         personal = {one: {"name": "Ada"} for one in self.PEOPLE}
-        with pytest.raises(JournalTooLargeError, match="2500 recipients") as caught:
-            journal.claim("send_sms", self.PEOPLE, BODY, personal)
+        with pytest.raises(JournalTooLargeError, match="4000 recipients") as caught:
+            journal.begin("send_sms", self.PEOPLE, BODY, personal)
         assert caught.value.permanent
-        assert (store.sets, list(journal.entries)) == (0, [])
+        assert (store.sets, list(journal.records)) == (0, [])
 
-    @pytest.mark.parametrize("count", [500, 1_000, 1_400])
+    @pytest.mark.parametrize("count", [500, 1_400, 2_500])
     def test_what_fits_stays_below_the_limit_with_its_result(self, store: Store, count: int) -> None:
         journal = Journal(store, ("key",), IDENTITY, FIRST)
         people = self.PEOPLE[:count]
-        entry = journal.claim("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})
-        journal.settle(entry, State.ACCEPTED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
+        entry = journal.begin("send_sms", people, BODY, {one: {"name": "Ada"} for one in people})
+        journal.end(entry, State.ACCEPTED, result={"id": "m" * 100, "charge": 1.0, "balance": 2.0})
         assert self.size(store) < 65_535

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError
 from cpaas_provider.sending.journal import log as ledger_module
-from cpaas_provider.sending.journal.journal import Journal, TryInfo
+from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.store import TryInfo
 from tests.unit.sending.campaign.parts import IDENTITY, SECRETS, MemoryStore, batch, claim, journal_log, opened, settled
 
 TRIES = [TryInfo(number, 9, 9) for number in range(1, 4)]
@@ -89,7 +90,7 @@ def test_superseded_keys_are_removed() -> None:
 
 
 class TestSingleSends:
-    """The journal of a single send: each claim under a key of its own."""
+    """The journal of a single send."""
 
     @staticmethod
     def opened(store: MemoryStore, tries: TryInfo = TRIES[0]) -> Journal:
@@ -99,10 +100,10 @@ class TestSingleSends:
     def test_no_late_copy_hides_a_later_claim(self, which: int) -> None:
         store = LateStore()
         journal = self.opened(store)
-        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.NOT_SENT)
-        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
+        journal.end(journal.begin("send_sms", ["2348031200000"], {}), State.NOT_SENT)
+        journal.end(journal.begin("send_sms", ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
         store.carry_out_again(which)
-        entry = self.opened(store, TRIES[1]).standings("send_sms", ["2348031200000"])["2348031200000"]
+        entry = self.opened(store, TRIES[1]).latest("send_sms", ["2348031200000"])["2348031200000"]
         assert entry is not None
         assert entry.state in {State.ACCEPTED, State.UNKNOWN}
 
@@ -111,9 +112,9 @@ class TestSingleSends:
         store = LateStore()
         for tries, recipient in zip(TRIES, ("2348031200000", "2348031200001"), strict=False):
             journal = self.opened(store, tries)
-            journal.settle(journal.claim("send_sms", [recipient], {}), State.ACCEPTED, result={"id": "m1"})
+            journal.end(journal.begin("send_sms", [recipient], {}), State.ACCEPTED, result={"id": "m1"})
         store.carry_out_again(which)
-        found = self.opened(store, TRIES[2]).standings("send_sms", ["2348031200000", "2348031200001"])
+        found = self.opened(store, TRIES[2]).latest("send_sms", ["2348031200000", "2348031200001"])
         assert None not in found.values()
 
     def test_costs_one_read_and_two_writes(self) -> None:
@@ -121,5 +122,5 @@ class TestSingleSends:
         get = store.get
         store.get = lambda key: asked.append(key) or get(key)  # type: ignore[method-assign, func-returns-value]
         journal = self.opened(store)
-        journal.settle(journal.claim("send_sms", ["2348031200000"], {}), State.ACCEPTED)
-        assert (len(asked), len(store.copies), len(store.values)) == (1, 2, 1)
+        journal.end(journal.begin("send_sms", ["2348031200000"], {}), State.ACCEPTED)
+        assert (len(asked), len(store.copies)) == (1, 2)

@@ -11,23 +11,17 @@ from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TrySupersededError
 from cpaas_provider.sending.hashing import KeyedHasher
-from cpaas_provider.sending.journal.journal import LOST, REKEYED, TryInfo, record_nothing_sent
-from cpaas_provider.sending.journal.log import (
-    MAX_BYTES,
-    MAX_RECIPIENTS_PER_INTENT,
-    ROLL_BYTES,
-    VERSION,
-    Intent,
-    LogEntry,
-    Result,
-)
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, State
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.log import MAX_BYTES, MAX_RECIPIENTS_PER_INTENT, ROLL_BYTES
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
+from cpaas_provider.sending.journal.store import LOST, REKEYED, TryInfo, record_nothing_sent
 from cpaas_provider.sending.partitions import Partition
 from tests.unit.sending.campaign.parts import (
     CLEARED,
     FIRST_TRY,
     IDENTITY,
+    OPERATION,
     SECOND_TRY,
     SECRETS,
     GoneError,
@@ -35,6 +29,7 @@ from tests.unit.sending.campaign.parts import (
     batch,
     claim,
     journal_log,
+    member,
     opened,
     phones,
     settled,
@@ -186,13 +181,40 @@ class TestWhatCannotBeUsed:
         with pytest.raises(JournalUnavailableError):
             replayed(store)
 
-    def test_the_journal_of_a_single_send_is_refused(self, store: MemoryStore) -> None:
-        entry = {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}
-        store.values[JOURNAL_KEY] = json.dumps(
-            {"version": 5, "key_id": "x", "clear_epoch": 3, "resend_epoch": 0, "requests": {"cpaas-1": entry}}
-        )
-        with pytest.raises(JournalUnavailableError, match=r"single send.*Start a new run"):
+    @pytest.mark.parametrize(
+        "stored",
+        [
+            {
+                "version": 5,
+                "key_id": "x",
+                "clear_epoch": 3,
+                "resend_epoch": 0,
+                "requests": {"cpaas-1": {"operation": "send_sms", "recipient_hashes": ["a"], "state": "accepted"}},
+            },
+            {
+                "version": 6,
+                "key_id": "x",
+                "operation": OPERATION,
+                "resend_epoch": 0,
+                "lost": None,
+                "partition": [0, 1],
+                "clear_epoch": 3,
+                "batches": [],
+            },
+        ],
+        ids=["single send", "campaign"],
+    )
+    def test_the_journal_of_the_version_before_is_refused_in_words(self, store: MemoryStore, stored: Any) -> None:
+        store.values[JOURNAL_KEY] = json.dumps(stored)
+        with pytest.raises(
+            JournalUnavailableError, match=r"its version is [56]\. Nothing was sent\. Install the version"
+        ):
             journal_log(store, SECOND_TRY)
+
+    def test_a_campaign_goes_on_behind_a_single_send(self, store: MemoryStore) -> None:
+        journal = Journal(store, SECRETS[:1], IDENTITY, FIRST_TRY)
+        journal.end(journal.begin(OPERATION, ["2348031200000"], {}), State.ACCEPTED, result={"id": "m1"})
+        assert [intent.members for each in replayed(store) for intent in each.intents] == [member("2348031200000")]
 
     def test_the_journal_of_another_kind_of_campaign_is_refused(self, store: MemoryStore) -> None:
         filled(store, 1)

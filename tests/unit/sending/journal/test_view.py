@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.journal.log import MAX_BYTES, Intent, LogEntry, Result
-from cpaas_provider.sending.journal.model import IN_DOUBT, JOURNAL_KEY, RequestRecord, State, still_in_doubt
+from cpaas_provider.sending.journal.log import MAX_BYTES
+from cpaas_provider.sending.journal.model import (
+    IN_DOUBT,
+    JOURNAL_KEY,
+    Intent,
+    LogEntry,
+    Result,
+    State,
+    latest_by_member,
+    unresolved,
+)
 from cpaas_provider.sending.journal.resolution import CannotResolveError, Resolution
 from cpaas_provider.sending.journal.segments import part_key
-from cpaas_provider.sending.journal.view import JournalView, is_log
+from cpaas_provider.sending.journal.view import JournalView
 from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore, journal_log, opened
 
 SENT, UNSENT = Resolution.SENT, Resolution.NOT_SENT
@@ -173,9 +182,10 @@ def test_the_keys_that_tell_of_a_change() -> None:
         assert all(set(change_keys) & set(changed.values) for changed in (goes_on, begins, decides))
 
 
-def test_what_is_a_log() -> None:
-    assert is_log(log_of(*MIXED).get(JOURNAL_KEY))
-    assert not any(is_log(other) for other in ({"version": 1}, ["version"], "version", None, 7))
+@pytest.mark.parametrize("other", [{"version": 5, "requests": {}}, {"version": 6}, ["version"], "version", 7])
+def test_another_version_or_no_journal_is_refused_in_words(other: Any) -> None:
+    with pytest.raises(ValueError, match=r"its version is|cannot be read"):
+        JournalView.read({JOURNAL_KEY: other}.get)
 
 
 def test_sums() -> None:
@@ -207,16 +217,6 @@ REQUESTS_PER_TRY = st.lists(
 )
 
 
-def strongest(entries: Sequence[RequestRecord]) -> dict[str, RequestRecord]:
-    """Return which request decides about each, as a try sees it."""
-    found: dict[str, RequestRecord] = {}
-    for entry in entries:
-        for name in entry.members:
-            if name not in found or entry.strength >= found[name].strength:
-                found[name] = entry
-    return found
-
-
 @given(REQUESTS_PER_TRY, st.sampled_from(Resolution), st.sets(st.sampled_from(["r1", "r2", "r3", "r4"])))
 def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
     requests: list[tuple[str, str, State | None]], decision: Resolution, names: set[str]
@@ -226,12 +226,12 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
         assert not kept.values
         return
     before = list(read(kept).entries())
-    assert read(kept).doubtful() == still_in_doubt(before)
+    assert read(kept).doubtful() == tuple(unresolved(before))
     try:
         decided = read(kept).resolve(decision, sorted(names))
     except CannotResolveError:
         in_doubt = {entry.reference for entry in before if entry.in_doubt}
-        assert names - in_doubt if names else not still_in_doubt(before)
+        assert names - in_doubt if names else not tuple(unresolved(before))
         return
     after = list(read(store(kept, decided.values)).entries())
     changed = [old for old, new in zip(before, after, strict=True) if old != new]
@@ -239,7 +239,7 @@ def test_only_what_is_in_doubt_and_asked_for_is_ever_changed(
     assert all(entry.state in IN_DOUBT and (not names or entry.reference in names) for entry in changed)
     assert read(kept).doubtful() == decided.left
     if decision is UNSENT and not names:
-        sent_to = {name for name, entry in strongest(after).items() if entry.state is not State.ACCEPTED}
+        sent_to = {name for name, entry in latest_by_member(after).items() if entry.state is not State.ACCEPTED}
         assert decided.recipients == len(sent_to & {name for entry in changed for name in entry.members})
 
 

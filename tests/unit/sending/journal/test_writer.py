@@ -12,8 +12,7 @@ import pytest
 
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
 from cpaas_provider.sending.journal import writer as keeper_module
-from cpaas_provider.sending.journal.log import LogEntry, Result
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.model import LogEntry, Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
 from tests.unit.sending.campaign.parts import (
     BODY,
