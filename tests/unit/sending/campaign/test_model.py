@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeper_module, "ThreadPoolExecutor", Inline)
     monkeypatch.setattr(keeper_module, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(keeper_module, "_LONGEST_WAIT", 0.0)
-    monkeypatch.setattr(campaign_module, "random", SimpleNamespace(uniform=lambda low, high: 0.0))
+    monkeypatch.setattr(campaign_module, "_LONGEST_FIRST_PAUSE", 0.0)
     # So that a few requests make several segments.
     monkeypatch.setattr(ledger_module, "ROLL_BYTES", 700)
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 2_500)
