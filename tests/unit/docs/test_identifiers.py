@@ -12,7 +12,6 @@ from tests.unit.docs.identifiers import INSTEAD, WORDS, faults, words_of
 PACKAGE = ROOT / "provider" / "cpaas_provider"
 
 UNCLEAN = {
-    "api/responses/parsing.py",
     "cli/journal/commands.py",
     "cli/journal/messages.py",
     "delivery/callbacks/receiver_check.py",

@@ -44,10 +44,10 @@ class SyncTransport:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._client = _made(httpx.Client, settings, settings.max_concurrency)
+        self._client = _new_client(httpx.Client, settings, settings.max_concurrency)
 
     def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
-        """Send a request and return its answer, or why none came."""
+        """Send a request and return its response, or why none arrived."""
         try:
             with (
                 _unlogged(),
@@ -55,14 +55,14 @@ class SyncTransport:
                     request.method, request.url, headers=dict(request.headers), content=request.body
                 ) as response,
             ):
-                body = _Body(self._settings)
+                body = _BodyReader(self._settings)
                 try:
                     for chunk in response.iter_bytes():
-                        if not body.takes(chunk):
+                        if not body.add(chunk):
                             break
                 except httpx.HTTPError as error:
                     body.body_error = _body_error(error)
-                return body.answer(response)
+                return body.as_response(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
 
@@ -80,7 +80,7 @@ class AsyncTransport:
         self._transport = _ProxyTransport(settings) if _may_use_proxy(settings) else _DirectTransport(settings)
 
     async def send(self, request: OutgoingRequest) -> HttpResponse | TransportFailure:
-        """Send a request and return its answer, or why none came."""
+        """Send a request and return its response, or why none arrived."""
         try:
             response = await self._transport.handle_async_request(
                 httpx.Request(
@@ -91,16 +91,16 @@ class AsyncTransport:
                     extensions=self._extensions,
                 )
             )
-            body = _Body(self._settings)
+            body = _BodyReader(self._settings)
             try:
                 async for chunk in response.aiter_bytes():
-                    if not body.takes(chunk):
+                    if not body.add(chunk):
                         break
             except httpx.HTTPError as error:
                 body.body_error = _body_error(error)
             finally:
                 await response.aclose()
-            return body.answer(response)
+            return body.as_response(response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
 
@@ -199,11 +199,11 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._clients = {self._new_client()}
+        self._clients = {self._open_client()}
         self._idle = list(self._clients)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        client = self._idle.pop() if self._idle else self._new_client()
+        client = self._idle.pop() if self._idle else self._open_client()
         self._clients.add(client)
         try:
             with _unlogged():
@@ -222,8 +222,8 @@ class _ProxyTransport(httpx.AsyncBaseTransport):
         while self._clients:
             await self._clients.pop().aclose()
 
-    def _new_client(self) -> httpx.AsyncClient:
-        return _made(httpx.AsyncClient, self._settings, 1)
+    def _open_client(self) -> httpx.AsyncClient:
+        return _new_client(httpx.AsyncClient, self._settings, 1)
 
     def release(self, client: httpx.AsyncClient) -> None:
         """Take back a client whose request came to its end."""
@@ -276,7 +276,7 @@ def _may_use_proxy(settings: ClientSettings) -> bool:
     return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
-class _Body:
+class _BodyReader:
     """Collects a body within bounds of size and time."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -285,7 +285,7 @@ class _Body:
         self._chunks: list[bytes] = []
         self.body_error: str | None = None
 
-    def takes(self, chunk: bytes) -> bool:
+    def add(self, chunk: bytes) -> bool:
         self._chunks.append(chunk[: self._room])
         self._room -= len(chunk)
         if self._room < 0:
@@ -294,13 +294,13 @@ class _Body:
             self.body_error = "it took longer than timeout"
         return self.body_error is None
 
-    def answer(self, response: httpx.Response) -> HttpResponse:
+    def as_response(self, response: httpx.Response) -> HttpResponse:
         return HttpResponse(
             response.status_code, response.headers.get("Retry-After"), b"".join(self._chunks), self.body_error
         )
 
 
-def _made(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
+def _new_client(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
     _check_host(settings.base_url, "The base URL")
     if settings.proxy is not None:
         _check_host(settings.proxy, "proxy")

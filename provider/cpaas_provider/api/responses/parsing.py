@@ -63,7 +63,7 @@ class Facts:
     :param named: the status that an error body names, 0 where it names none
     :param waits: whether there is a readable Retry-After
     :param lists_errors: whether the body says what is wrong with fields
-    :param says_failure: whether the body looks like an error; proof enough only where a repeat does no harm
+    :param looks_like_error: whether the body looks like an error; proof enough only where a repeat does no harm
     """
 
     retry_safety: RetrySafety
@@ -72,7 +72,7 @@ class Facts:
     resource: Resource = Resource.NONE
     waits: bool = False
     lists_errors: bool = False
-    says_failure: bool = False
+    looks_like_error: bool = False
 
     @property
     def acts(self) -> bool:
@@ -100,7 +100,7 @@ TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
     (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
     (lambda a: a.named == 408 or a.named >= 500, Outcome.UNKNOWN),
     (lambda a: a.named >= 400 or a.lists_errors, Outcome.REJECTED),
-    (lambda a: a.says_failure and not a.acts, Outcome.REJECTED),
+    (lambda a: a.looks_like_error and not a.acts, Outcome.REJECTED),
 )
 """The first row that applies; what none applies to is unknown."""
 
@@ -132,7 +132,7 @@ def parse_response(
         found,
         retry_after is not None,
         lists_errors=response.body_error is None and _lists_errors(body),
-        says_failure=_is_error(body),
+        looks_like_error=_is_error(body),
     )
     outcome = classify(facts)
     if outcome is Outcome.ACCEPTED:
