@@ -37,7 +37,7 @@ def _receiver() -> Any:
     from airflow.api_fastapi.core_api.security import get_user
 
     from cpaas_provider.assets.publisher import publish_while_serving
-    from cpaas_provider.delivery.receiver.assembly import create_app
+    from cpaas_provider.delivery.receiver.app import create_app
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
 
     return publish_while_serving(

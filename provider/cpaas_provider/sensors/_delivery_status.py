@@ -7,9 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.delivery.tracking import awaited
-from cpaas_provider.delivery.tracking.awaited import expected_recipients, known_campaigns, open_report_database
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
+from cpaas_provider.delivery.tracking import counts
+from cpaas_provider.delivery.tracking.counts import (
+    DeliveryCounts,
+    expected_recipients,
+    known_campaigns,
+    open_report_database,
+    read_counts,
+    read_recipients,
+)
 from cpaas_provider.sensors._delivery_results import write_results
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def count_conflicts(campaigns: Iterable[str]) -> int | None:
     """Return the same number without a file, ``None`` if the database cannot be read: that is no reason to fail."""
     try:
         with open_report_database() as database, database.connect() as connection:
-            return awaited.count_conflicts(connection, campaigns)
+            return counts.count_conflicts(connection, campaigns)
     except DatabaseError:
         return None
 

@@ -164,7 +164,7 @@ class DeliverySensor(DeferrableSensor):
     def _read_status(self, context: Context) -> DeliverySnapshot | None:
         """Return what the database shows, ``None`` where it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
-        from cpaas_provider.delivery.tracking.awaited import NOT_IN_DATABASE
+        from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE
         from cpaas_provider.sensors._delivery_results import results_file
         from cpaas_provider.sensors._delivery_status import read_status
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.delivery.receiver.assembly import create_app
+from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from tests.airflow.harness.examples import EXAMPLES, states, xcom
 from tests.ports import listening

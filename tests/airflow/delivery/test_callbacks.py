@@ -14,7 +14,7 @@ from sqlalchemy import delete, select
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.assembly import create_app
+from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.links.delivery import DeliveryLink, page_url

@@ -35,7 +35,7 @@ def singly() -> FastAPI:
     from cpaas_provider.database.database import open_database
     from cpaas_provider.delivery.callbacks.signatures import verify
     from cpaas_provider.delivery.callbacks.tokens import verify_token
-    from cpaas_provider.delivery.receiver.received import ReceivedReport, ReportSource
+    from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportSource
     from cpaas_provider.delivery.reports import read_report
     from cpaas_provider.delivery.tracking.report_store import ReportStore
     from cpaas_provider.hooks._receiver import get_receiver_connection

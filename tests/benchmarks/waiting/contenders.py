@@ -14,8 +14,7 @@ from airflow.triggers.base import BaseTrigger
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.tracking.awaited import open_report_database
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts
+from cpaas_provider.delivery.tracking.counts import DeliveryCounts, open_report_database, read_counts
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.triggers._polling.delivery_criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.otp_criteria import OtpCriteria

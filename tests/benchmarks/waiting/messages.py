@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.received import ReceivedReport
+from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.reports import read_report
 
 CONN_ID = "cpaas_bench"

@@ -18,8 +18,7 @@ from sqlalchemy import Connection
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
-from cpaas_provider.delivery.receiver.writer import ReportWriter
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,

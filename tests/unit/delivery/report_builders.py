@@ -9,7 +9,7 @@ from typing import Any
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import read_report
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
 from cpaas_provider.delivery.tracking.report_store import ReportStore

@@ -22,9 +22,8 @@ from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.signatures import sign
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.receiver.app import build_app
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
-from cpaas_provider.delivery.receiver.writer import MAX_PENDING, ReportWriter
+from cpaas_provider.delivery.receiver.writer import MAX_PENDING, ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.ports import listening
 

@@ -15,7 +15,7 @@ import pytest
 from cpaas_provider.contacts.sync.progress import SyncProgress
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Outcome
-from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS

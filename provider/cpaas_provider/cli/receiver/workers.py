@@ -17,7 +17,6 @@ from contextlib import suppress
 _NEEDED = (
     "cpaas_provider.cli.receiver.command",
     "cpaas_provider.cli.receiver.orphans",
-    "cpaas_provider.delivery.receiver.assembly",
     "cpaas_provider.delivery.receiver.http.connection_limits",
     "cpaas_provider.delivery.receiver.writer",
     "cpaas_provider.delivery.tracking.report_store",

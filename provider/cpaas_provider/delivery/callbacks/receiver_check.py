@@ -46,11 +46,11 @@ class ReceiverClient:
         """Return where the delivery reports of one request go."""
         return callback_url(self.base, self.conn_id, self.secret, CallbackToken(campaign, reference, recipients))
 
-    def check(self, store: str, store_for_people: str) -> None:
-        """Ask the receiver which store it has.
+    def check(self, database_id: str, redacted_url: str) -> None:
+        """Ask the receiver which database it has.
 
-        :param store: what tells the store we read from any other, see ``sends.store_identity``
-        :param store_for_people: where that is
+        :param database_id: of the database that tasks read, see ``Database.identity``
+        :param redacted_url: where that is
         :raises HandshakeRefusedError: when it has another one, refuses our callback URLs, or is no receiver of ours
         :raises ReceiverUnreachableError: when it does not answer
         """
@@ -62,15 +62,15 @@ class ReceiverClient:
                 "https://airflow.example.com/cpaas. Check that the receiver has the same connection with the same "
                 "callback_secret."
             )
-        if (theirs := _store(answer)) is None:
+        if (theirs := _database_id(answer)) is None:
             raise HandshakeRefusedError(
                 "callback_url does not lead to the receiver of this provider. Every delivery report would be lost. Set "
                 "callback_url to where the receiver is mounted, e.g. https://airflow.example.com/cpaas."
             )
-        if theirs != store:
+        if theirs != database_id:
             raise HandshakeRefusedError(
                 "The receiver at callback_url stores reports in another database than tasks read "
-                f"({store_for_people}). Set [cpaas] database (AIRFLOW__CPAAS__DATABASE) to the same database for "
+                f"({redacted_url}). Set [cpaas] database (AIRFLOW__CPAAS__DATABASE) to the same database for "
                 "workers, triggerer and API server. Where they share no disk, it must be PostgreSQL."
             )
 
@@ -98,10 +98,10 @@ class ReceiverClient:
         return reply
 
 
-def _store(answer: HttpResponse) -> str | None:
+def _database_id(answer: HttpResponse) -> str | None:
     try:
-        said = json.loads(answer.body)
+        document = json.loads(answer.body)
     except ValueError:
         return None
-    store = said.get("database") if isinstance(said, dict) else None
-    return store if isinstance(store, str) and store else None
+    found = document.get("database") if isinstance(document, dict) else None
+    return found if isinstance(found, str) and found else None

@@ -1,10 +1,15 @@
-"""The receiver of delivery reports: a web application with two public doors, mounted by Airflow or run by itself."""
+"""The receiver of delivery reports: a web application with two public endpoints, mounted by Airflow or on its own."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -15,13 +20,134 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from cpaas_provider import __version__
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.callbacks.tokens import LIFETIME
 from cpaas_provider.delivery.receiver.endpoints import CallbackEndpoint, Observe, WebhookEndpoint
-from cpaas_provider.delivery.receiver.health import Health
 from cpaas_provider.delivery.receiver.http.responses import RESPONSE_TIMEOUT
+from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.openapi import endpoint_paths
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
 from cpaas_provider.delivery.receiver.single_flight import SingleFlight
-from cpaas_provider.delivery.receiver.writer import LazyReportWriter, ReportSink
+from cpaas_provider.delivery.receiver.status_page import add_status_page
+from cpaas_provider.delivery.receiver.writer import LazyReportWriter, ReportSink, ReportWriter
+from cpaas_provider.delivery.tracking.report_store import ReportStore
+from cpaas_provider.delivery.tracking.sent_requests import sending_connections
+
+throttled_log = ThrottledLogger(logging.getLogger(__name__))
+
+HEALTH_SECONDS = 2.0
+"""How long a finding on the database is repeated, so that frequent requests cause few writes."""
+
+WRITE_TIMEOUT = 5.0
+"""What a transaction of the receiver's may take, the connection to the database included."""
+
+
+class SigningSecrets(Protocol):
+    """A connection, as far as reports are proved with it."""
+
+    @property
+    def hash_secrets(self) -> tuple[str, ...]:
+        """What signs and verifies callback URLs."""
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What account webhooks are signed with."""
+
+    @property
+    def signature_header(self) -> str | None:
+        """The header their signature is in."""
+
+
+def create_app(
+    connections: Callable[[str], SigningSecrets | None],
+    *,
+    guard: Callable[..., Any] | None,
+    emit_metric: Observe | None,
+    expected: Callable[[], Iterable[str]] = tuple,
+    prefix: str = "",
+    described: bool = False,
+) -> FastAPI:
+    """Return the receiver. Its store is opened by the first report.
+
+    :param connections: reads a connection, which may block; ``None`` where there is no such connection
+    :param expected: names connections there are, as far as they can be listed, which may block
+    :param guard: as ``build_app``, like the rest
+    """
+    opened = _LazyDatabase()
+
+    def secrets(conn_id: str) -> ConnectionSecrets | None:
+        found = connections(conn_id)
+        if found is None:
+            return None
+        return ConnectionSecrets(
+            found.hash_secrets, found.webhook_secret, found.signature_header, callback_lifetime=callback_lifetime()
+        )
+
+    app = build_app(
+        secrets,
+        opened.writer,
+        guard=guard,
+        database_id=lambda: opened.database().identity,
+        check_database=lambda: opened.database().check(),
+        emit_metric=emit_metric,
+        expected=partial(_expected, expected, opened.database),
+        prefix=prefix,
+        described=described,
+    )
+    if guard is not None:
+        add_status_page(app, opened.database, guard, prefix)
+    return app
+
+
+def callback_lifetime() -> timedelta:
+    """Return how long callback URLs take reports, by ``[cpaas] callback_days``."""
+    from airflow.sdk.configuration import conf
+
+    said = conf.get("cpaas", "callback_days", fallback=None)
+    try:
+        lifetime = LIFETIME if said is None else timedelta(days=int(said))
+    except (ValueError, OverflowError):
+        lifetime = timedelta()
+    if lifetime > timedelta():
+        return lifetime
+    throttled_log.warning(
+        "days", f"[cpaas] callback_days is not a whole number above 0. Using {LIFETIME.days} days instead."
+    )
+    return LIFETIME
+
+
+def _expected(listed: Callable[[], Iterable[str]], database: Callable[[], Database]) -> set[str]:
+    """Return the connections there are: those that can be listed, and those that something was sent with."""
+    found: set[str] = set()
+    with contextlib.suppress(DatabaseError), database().connect() as connection:
+        found |= sending_connections(connection)
+    return found.union(listed())
+
+
+class _LazyDatabase:
+    """The store, opened by whoever needs it first, in a process that was forked before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+
+    def database(self) -> Database:
+        """Return it.
+
+        :raises DatabaseError: when it cannot be opened; the next who asks tries again
+        """
+        with self._lock:
+            if self._database is None:
+                self._database = open_database(write_timeout=WRITE_TIMEOUT)
+            return self._database
+
+    def writer(self) -> ReportWriter:
+        """Return a desk that stores there.
+
+        :raises DatabaseError: when it cannot be opened
+        """
+        return ReportWriter(ReportStore(self.database()).save)
 
 
 class _Receiver(FastAPI):
@@ -123,3 +249,32 @@ def _add_description(app: FastAPI, prefix: str, closed: list[Any]) -> None:
     async def pages(request: Request) -> HTMLResponse:
         root: str = request.scope.get("root_path", "")
         return get_swagger_ui_html(openapi_url=f"{root}{prefix}/openapi.json", title=app.title)
+
+
+class Health:
+    """Looks by a transaction that writes and changes nothing: what it meets is what a report would meet.
+
+    :param check: writes it, which may block; raises ``DatabaseError`` where it cannot
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = SingleFlight(check)
+        self._found = False
+        self._until = float("-inf")
+
+    async def database_available(self) -> bool:
+        """Tell whether the database takes reports, in time."""
+        if time.monotonic() >= self._until:
+            self._found = await self._look()
+            self._until = time.monotonic() + HEALTH_SECONDS
+        return self._found
+
+    async def _look(self) -> bool:
+        try:
+            await self._check.result(RESPONSE_TIMEOUT)
+        except (TimeoutError, DatabaseError) as error:
+            throttled_log.warning(
+                "health", f"The receiver's database is not available. {error or 'It did not respond in time.'}"
+            )
+            return False
+        return True

@@ -39,9 +39,14 @@ from cpaas_provider.delivery.receiver.http.responses import (
     Send,
 )
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
-from cpaas_provider.delivery.receiver.received import ReceivedReport, ReportSource, StoreResult
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache, SecretsUnavailableError
-from cpaas_provider.delivery.receiver.writer import BackpressureError, ReportSink
+from cpaas_provider.delivery.receiver.writer import (
+    BackpressureError,
+    ReceivedReport,
+    ReportSink,
+    ReportSource,
+    StoreResult,
+)
 from cpaas_provider.delivery.reports import read_report, reported_at
 
 MAX_IN_FLIGHT = 1000

@@ -56,7 +56,7 @@ def _operation(
     description: str,
     parameters: tuple[tuple[str, str, str], ...],
     refusals: dict[int, str],
-    kept: dict[str, Any],
+    success: dict[str, Any],
 ) -> dict[str, Any]:
     answers = {status: _answer(text, _object("detail")) for status, text in sorted(refusals.items())}
     for status, header in ((401, "WWW-Authenticate"), (405, "Allow"), (503, "Retry-After")):
@@ -77,7 +77,7 @@ def _operation(
             for parameter, means, pattern in parameters
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": {}}}},
-        "responses": {"200": _answer("Stored durably.", kept)} | {str(key): value for key, value in answers.items()},
+        "responses": {"200": _answer("Stored durably.", success)} | {str(key): value for key, value in answers.items()},
     }
 
 

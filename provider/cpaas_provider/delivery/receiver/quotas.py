@@ -15,7 +15,7 @@ from sqlalchemy import Connection, LargeBinary, cast, func, select
 
 from cpaas_provider.database.schema import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.retention import MIN_RETENTION, pruned_before
 
 BASE_REPORTS, REPORTS_PER_RECIPIENT = 100, 20

@@ -8,11 +8,47 @@ import threading
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from cpaas_provider.database.errors import RejectedDataError
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.reports import Report
+
+ReportSource = Literal["callback", "webhook"]
+
+
+class ReceivedReport(NamedTuple):
+    """An authentic report, as it came.
+
+    :param conn_id: the connection it came for
+    :param token: what the callback URL says; ``None`` at the account webhook
+    :param body: the raw JSON text
+    :param at: when it came, with its time zone
+    """
+
+    conn_id: str
+    source: ReportSource
+    token: CallbackToken | None
+    report: Report
+    body: str
+    at: datetime
+
+
+class StoreResult(Enum):
+    """What the store made of it: the first four are kept for good, the others are not stored."""
+
+    NEW = "new"
+    REPEATED = "repeated"
+    UNREADABLE = "unreadable"
+    # It is about a recipient whom its request does not have: it is kept as it came, and nothing else.
+    EXCESS = "excess"
+    # It came to the callback URL of a request that was pruned, or that has brought all that it may.
+    EXPIRED = "expired"
+    TOO_MANY = "too_many"
+
 
 Write = Callable[[Sequence[ReceivedReport]], list[StoreResult]]
 

@@ -105,7 +105,7 @@ def _write(
     new: set[Key] = set()
     numbers: dict[Request, int] = {}
     for some in batched(key for key in rows if key[:3] in bounded):
-        found = select_at_once(connection, _find("sqlite").standing, {"wanted": json.dumps(some)})
+        found = select_at_once(connection, _find("sqlite").existing, {"wanted": json.dumps(some)})
         for place, is_there, number in found:
             if not is_there:
                 new.add(some[place])
@@ -333,7 +333,7 @@ class _Find:
         return select(*_NAME).select_from(self._wanted.join(deliveries, self._among(*_NAME[:3])))
 
     @functools.cached_property
-    def standing(self) -> Select[Any]:
+    def existing(self) -> Select[Any]:
         """By their places: which of these recipients have one, and the number of rows that is kept of their request."""
         there = exists().where(self._among(*_NAME)).correlate(self._wanted)
         number = select(request_counts.c.recipients).where(self._among(*request_counts.primary_key.columns))

@@ -18,7 +18,7 @@ _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.in
 
 _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
-_IF_TOLD = ("message_id", "kind")
+_IF_KNOWN = ("message_id", "kind")
 
 Key = tuple[str, str, str, str]
 """Campaign, connection, reference of the request, and recipient: what there is one row for."""
@@ -35,7 +35,7 @@ def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **strong,
         **{flag: one[flag] or other[flag] for flag in _FLAGS},
-        **{name: strong[name] or weak[name] for name in _IF_TOLD},
+        **{name: strong[name] or weak[name] for name in _IF_KNOWN},
     }
 
 
@@ -77,7 +77,7 @@ def _status_upsert(dialect: str) -> Any:
         set_={
             **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
             **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
-            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_TOLD},
+            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_KNOWN},
             "updated_at": new.updated_at,
         },
         where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS)),

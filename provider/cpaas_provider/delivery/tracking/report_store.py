@@ -18,7 +18,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema import reports, requests, sends
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 from cpaas_provider.delivery.tracking.hashing import update_in_chunks
 from cpaas_provider.delivery.tracking.membership import Row, record_statuses

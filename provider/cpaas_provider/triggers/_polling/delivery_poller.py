@@ -14,8 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
-from cpaas_provider.delivery.tracking.awaited import NOT_IN_DATABASE, known_campaigns, open_report_database
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts
+from cpaas_provider.delivery.tracking.counts import (
+    NOT_IN_DATABASE,
+    DeliveryCounts,
+    counts_changed_since,
+    known_campaigns,
+    open_report_database,
+    read_counts,
+)
 from cpaas_provider.triggers._polling.poller import Poller, WaitEndedError, Waiter, backoff
 
 if TYPE_CHECKING:

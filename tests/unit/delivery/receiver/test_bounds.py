@@ -21,7 +21,7 @@ from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver import endpoints, quotas
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
-from cpaas_provider.delivery.receiver.received import StoreResult
+from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.retention import prune
 from tests.unit.delivery.report_builders import ADA, OBI, report

@@ -11,8 +11,7 @@ from sqlalchemy import text
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError, RejectedDataError
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
-from cpaas_provider.delivery.receiver.writer import ReportWriter
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, normalise_recipient, read_report
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, to

@@ -12,8 +12,13 @@ import pytest
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.receiver import writer as writers
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
-from cpaas_provider.delivery.receiver.writer import BackpressureError, LazyReportWriter, ReportWriter
+from cpaas_provider.delivery.receiver.writer import (
+    BackpressureError,
+    LazyReportWriter,
+    ReceivedReport,
+    ReportWriter,
+    StoreResult,
+)
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
 
 PATIENCE = 20.0

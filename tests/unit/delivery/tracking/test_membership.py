@@ -14,7 +14,7 @@ from sqlalchemy import delete, event, func, select
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema import deliveries, reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.received import ReceivedReport, StoreResult
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.events import KINDS, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.sources.delivery_events import DeliveryEventSource

@@ -63,11 +63,11 @@ class BoundedRequest:
         "_headers",
         "_moved",
         "_over",
-        "_patience",
         "_receive",
         "_size",
         "_slot",
         "_task",
+        "_timeout",
         "_wait_timer",
         "_waited",
         "read_whole",
@@ -116,20 +116,20 @@ class BoundedRequest:
         if length and length.isdecimal() and (len(length) > 10 or int(length) > MAX_BODY):
             raise RefusalError(TOO_LARGE)
         try:
-            return await self.within(self._body_patience, self._pieces())
+            return await self.within(self._body_timeout, self._pieces())
         except TimeoutError:
             raise RefusalError(OVERLOADED if self._moved else REQUEST_TIMEOUT) from None
 
-    async def within(self, patience: Callable[[], float], work: Awaitable[Result]) -> Result:
+    async def within(self, seconds: Callable[[], float], work: Awaitable[Result]) -> Result:
         """Wait for something, as ``asyncio.timeout`` does, at a small part of its cost.
 
-        :param patience: returns how many seconds it may take
+        :param seconds: returns how many seconds it may take
         :raises TimeoutError: when it took longer
         """
         task = self._task = asyncio.current_task()
         if task is None:
             raise RuntimeError("A request must be read in an asyncio task.")
-        cancelling, self._over, self._patience, self._waited = task.cancelling(), False, patience, 0.0
+        cancelling, self._over, self._timeout, self._waited = task.cancelling(), False, seconds, 0.0
         self._wait_timer.add(self._count)
         try:
             return await work
@@ -173,10 +173,10 @@ class BoundedRequest:
         """Count how long it has waited, and end that where it has been for too long."""
         if self._task is not None:
             self._waited += seconds
-            if self._waited >= self._patience():
+            if self._waited >= self._timeout():
                 self._give_up()
 
-    def _body_patience(self) -> float:
+    def _body_timeout(self) -> float:
         return min(BODY_TIMEOUT, GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND)
 
     def _give_up(self) -> None:

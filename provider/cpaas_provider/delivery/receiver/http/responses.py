@@ -26,9 +26,9 @@ class Response:
     body: bytes
 
     @classmethod
-    def of(cls, status: int, said: dict[str, str], **headers: str) -> Response:
+    def of(cls, status: int, content: dict[str, str], **headers: str) -> Response:
         """Return an answer; of a header's name the underscores are hyphens."""
-        body = json.dumps(said).encode()
+        body = json.dumps(content).encode()
         more = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
         fixed = ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
         return cls(status, fixed + more, body)

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from cpaas_provider.delivery.receiver import assembly
-from cpaas_provider.delivery.receiver.assembly import callback_lifetime
+from cpaas_provider.delivery.receiver import app
+from cpaas_provider.delivery.receiver.app import callback_lifetime
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 
@@ -25,7 +25,7 @@ def test_callback_urls_live_as_long_as_reports_are_kept_unless_it_says_otherwise
 def test_a_lifetime_that_is_none_is_told_and_the_default_taken(
     days: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(assembly, "throttled_log", ThrottledLogger(logging.getLogger(assembly.__name__)))
+    monkeypatch.setattr(app, "throttled_log", ThrottledLogger(logging.getLogger(app.__name__)))
     monkeypatch.setenv("AIRFLOW__CPAAS__CALLBACK_DAYS", days)
     assert callback_lifetime() == timedelta(days=90)
     assert "callback_days is not a whole number above 0" in caplog.text
