@@ -158,7 +158,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
     ),
     "a delivery report settles an unknown send, and the task defers for one up to a bound": (
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_a_report_settles_a_send_nobody_knew_of",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_report_resolves_an_unknown_send",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
         f"{_AIRFLOW}journal/test_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",

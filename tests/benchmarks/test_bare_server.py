@@ -42,7 +42,7 @@ def answers(server: BareServer, pieces: list[bytes], count: int) -> bytes:
         return said
 
 
-def test_requests_in_one_piece_are_told_apart(server: BareServer) -> None:
+def test_requests_in_one_piece_are_separated(server: BareServer) -> None:
     answers(server, [request(ONE) + request(THREE) + request(ONE)], 3)
     arrived = server.arrived()
     assert (arrived.requests, arrived.recipients, arrived.connections) == (3, 5, 1)

@@ -47,7 +47,7 @@ def processes_of(airflow, task):
     return found or None
 
 
-def test_a_task_killed_in_a_request_sends_to_nobody_twice_and_says_who_is_in_doubt(airflow, service, tmp_path):
+def test_task_killed_in_a_request_sends_no_message_twice_and_names_unknown_requests(airflow, service, tmp_path):
     people = tmp_path / "six.csv"
     rows = [f"c-{number},Person,+{number},,,basic,1,\n" for number in NUMBERS]
     people.write_text("customer_id,name,phone,email,birthday,plan,points,tags\n" + "".join(rows))

@@ -148,7 +148,7 @@ def test_the_check_sees_what_was_not(broken, said):
     assert any(said in wrong for wrong in violations(broken)), violations(broken)
 
 
-def test_who_is_in_doubt_and_in_the_source_is_sent_to_again():
+def test_recipient_of_an_unknown_request_in_the_source_is_sent_to_again():
     broken = story("resend", "failed", lines=IN_DOUBT)
     broken.campaign.crowd.renames = False
     assert violations(broken) == [f"1 were not sent to again: ['{BO}']."]

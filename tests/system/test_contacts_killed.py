@@ -61,6 +61,6 @@ ADA, BO = Contact("1", "Ada", "234", "gold", 1), Contact("2", "Bo", "235", "basi
         ({"a": ADA, "b": BO, "c": Contact("3", "Cy", "236", "gold", 3)}, (), "gone from the source"),
     ],
 )
-def test_oracle_tells_a_list_that_is_not_the_source(listed: Any, unknown: Any, seen: str | None) -> None:
+def test_oracle_reports_a_list_that_differs_from_the_source(listed: Any, unknown: Any, seen: str | None) -> None:
     found = violations([ADA, BO], {row_id: cells_of(one) for row_id, one in listed.items()}, unknown)
     assert found == [] if seen is None else any(seen in wrong for wrong in found)

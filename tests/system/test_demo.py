@@ -145,7 +145,7 @@ class TestTheDemo:
     def test_runs_the_mapped_example_too(self, kept):
         assert "SMS sent in 4 partitions" in kept.printed
 
-    def test_says_where_to_look_and_how_to_end_it(self, kept):
+    def test_output_names_the_pages_and_how_to_end_the_demo(self, kept):
         assert kept.airflow.url in kept.printed
         assert kept.sandbox.url in kept.printed
         assert "make demo-stop" in kept.printed

@@ -38,7 +38,7 @@ def test_sqlite_whose_disk_was_full_or_that_was_locked(tmp_path, capsys, workers
 
 @pytest.mark.timeout(30 * MINUTE)
 @pytest.mark.parametrize("workers", WORKERS)
-def test_postgresql_that_failed_over_hung_or_let_nobody_write(tmp_path, capsys, postgres, workers):
+def test_postgresql_that_failed_over_hung_or_was_read_only(tmp_path, capsys, postgres, workers):
     with (
         own_role(postgres) as role,
         proxy_before(postgres) as proxy,

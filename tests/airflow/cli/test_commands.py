@@ -48,7 +48,7 @@ def ping(airflow: Airflow, sandbox: Sandbox) -> Airflow:
 
 
 class TestPing:
-    def test_a_good_connection_is_told_and_costs_nothing(self, ping: Airflow, sandbox: Sandbox) -> None:
+    def test_valid_connection_is_reported_without_a_charge(self, ping: Airflow, sandbox: Sandbox) -> None:
         done = ping()
         assert done.returncode == 0, done.stderr
         assert f"Connected to {sandbox.url}. The API key is accepted" in done.stdout

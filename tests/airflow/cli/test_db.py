@@ -34,14 +34,14 @@ def test_it_is_created_where_there_is_none(store: Call, tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "store.db").exists()
 
 
-def test_a_store_that_cannot_be_used_is_told_in_words(airflow: Call) -> None:
+def test_unusable_database_ends_the_command_with_a_message(airflow: Call) -> None:
     done = airflow("cpaas", "db", "migrate", AIRFLOW__CPAAS__DATABASE="sqlite:///here.db")
     assert done.returncode == 1
     assert "absolute path" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> None:
+def test_prune_removes_old_reports_and_erase_removes_recipients(store: Call, url: str) -> None:
     with open_database(url) as database:
         save_reports(database, report(ADA, "delivered", token=to()))
     pruned = store("prune", "--days", "1")
@@ -57,7 +57,7 @@ def test_what_is_old_goes_and_people_are_forgotten(store: Call, url: str) -> Non
         assert set(outcomes(database)) == {""}
 
 
-def test_nobody_is_forgotten_where_it_is_unclear_who(store: Call) -> None:
+def test_ambiguous_recipient_is_not_erased(store: Call) -> None:
     for given in ("somebody", "0803 000 0001"):
         done = store("erase", given)
         assert done.returncode == 1

@@ -142,9 +142,7 @@ class TestReceiver:
 
 @pytest.mark.usefixtures("airflow_db")
 class TestAttacked:
-    def test_head_without_end_costs_little_memory_and_half_open_connections_keep_nobody_out(
-        self, tmp_path: Path
-    ) -> None:
+    def test_endless_head_costs_little_memory_and_half_open_connections_block_no_sender(self, tmp_path: Path) -> None:
         with running(tmp_path) as receiver, ExitStack() as crowd:
             (first,) = [one for one in receiver.started.processes() if one.pid == receiver.started.session]
             before = first.memory_info().rss

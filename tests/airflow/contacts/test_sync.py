@@ -80,7 +80,7 @@ def test_second_sync_sends_only_changed_cells(stage: Stage) -> None:
     assert names(stage)["Person 4"].get(PLAN) is None
 
 
-def test_rows_gone_from_the_source_are_kept_deleted_cleared_or_set(stage: Stage) -> None:
+def test_rows_gone_from_the_source_are_left_deleted_cleared_or_set(stage: Stage) -> None:
     sync(stage, people(20), "gone").once()
     kept = sync(stage, people(19), "gone").once()
     assert len(listed(stage.sandbox)) == 20

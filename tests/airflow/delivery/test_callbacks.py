@@ -148,7 +148,7 @@ class TestASend:
         save_reports(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
         assert received.counts(reference) == (2, 0, 0)
 
-    def test_can_have_its_recipients_noted(self, stage: Stage, received: Received) -> None:
+    def test_track_recipients_records_the_recipients(self, stage: Stage, received: Received) -> None:
         stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         (reference,) = once(stage, SendSmsOperator, **SMS, track_recipients=True).result["references"]
         assert received.counts(reference) == (0, 0, 2)
@@ -246,7 +246,7 @@ class TestWhereReportsWouldBeLost:
             assert "rejected this connection's callback URLs" in done.error
         assert not stage.arrived("sms", "2348031000008")
 
-    def test_nobody_can_tell_where_the_receiver_does_not_answer(self, stage: Stage, received: Received) -> None:
+    def test_receiver_that_does_not_respond_leaves_the_check_open(self, stage: Stage, received: Received) -> None:
         with closed_port() as url:
             stage.connect("cpaas_default", callback_url=url, callback_secret="s")
             done = once(stage, SendSmsOperator, **SMS)
@@ -264,7 +264,7 @@ class TestWhereReportsWouldBeLost:
 
 
 class TestEvidence:
-    def test_a_report_settles_a_send_nobody_knew_of(self, stage: Stage, received: Received) -> None:
+    def test_report_resolves_an_unknown_send(self, stage: Stage, received: Received) -> None:
         stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
             SendSmsOperator(task_id="send", **SMS)
@@ -373,7 +373,7 @@ class TestACampaign:
             "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 4,
         }  # fmt: skip
 
-    def test_whose_requests_could_not_be_noted_has_them_noted_at_its_end(
+    def test_requests_that_could_not_be_recorded_are_recorded_at_the_end(
         self, stage: Stage, received: Received
     ) -> None:
         small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")

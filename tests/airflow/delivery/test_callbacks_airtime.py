@@ -64,7 +64,7 @@ def test_report_of_what_was_bought_settles_it(stage: Stage, received: Received, 
 
 
 @pytest.mark.parametrize("status", ["failed", "error", "duplicate"])
-def test_report_of_what_was_not_bought_fails_the_task_and_says_so(
+def test_report_of_a_failed_purchase_fails_the_task_with_the_reason(
     stage: Stage, received: Received, status: str
 ) -> None:
     run, failed = after(stage, received, "pending", status)
@@ -88,7 +88,7 @@ def test_status_that_the_contract_does_not_know_settles_nothing(stage: Stage, re
     assert waiting.state == "deferred"
 
 
-def test_report_of_an_earlier_purchase_says_nothing_of_a_later_one(stage: Stage, received: Received) -> None:
+def test_report_of_an_earlier_purchase_does_not_resolve_a_later_one(stage: Stage, received: Received) -> None:
     run, _ = after(stage, received, "failed")
     stage.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
     assert run.clear().once().state == "deferred"
@@ -113,7 +113,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
                 evidence.check(None, entry)
 
 
-def test_failure_of_a_repeat_says_nothing_about_what_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_retry_does_not_resolve_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once_module, "_FIRST_PAUSE", 0.0)
     world = World(policy=OnUnknown.RESEND)
     world.source = world.source[:1]

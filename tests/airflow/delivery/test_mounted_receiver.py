@@ -74,7 +74,7 @@ def test_sender_that_hangs_up_in_a_body_leaves_one_line(server: str, caplog: pyt
         "/api/v2/{token}",
     ],
 )
-def test_token_in_a_url_that_just_misses_stands_in_no_log(server: str, miss: str) -> None:
+def test_token_in_a_misspelt_url_is_in_no_log(server: str, miss: str) -> None:
     token = callback(server).rpartition("/")[2]
     encoded = token.replace(".", "%252E")
     with structlog.testing.capture_logs() as lines:

@@ -96,19 +96,19 @@ class TestDiscovery:
 
 
 class TestPages:
-    def test_health_is_closed_to_anybody_who_is_not_logged_in(self, server: TestClient) -> None:
+    def test_health_needs_a_login(self, server: TestClient) -> None:
         assert server.get("/cpaas/health").status_code == 401
 
     def test_a_made_up_token_does_not_open_it(self, server: TestClient) -> None:
         answer = server.get("/cpaas/health", headers={"Authorization": "Bearer made.up.token"})
         assert answer.status_code in (401, 403)
 
-    def test_health_tells_a_logged_in_user_the_version(self, server: TestClient, token: str) -> None:
+    def test_health_shows_a_logged_in_user_the_version(self, server: TestClient, token: str) -> None:
         answer = server.get("/cpaas/health", headers={"Authorization": f"Bearer {token}"})
         assert (answer.status_code, answer.json()) == (200, {"status": "ok", "version": __version__})
 
     @pytest.mark.parametrize("path", ["/cpaas/docs", "/cpaas/redoc", "/cpaas/openapi.json", "/cpaas/", "/cpaas/health"])
-    def test_nobody_who_is_not_logged_in_is_told_anything(self, server: TestClient, path: str) -> None:
+    def test_pages_show_nothing_without_a_login(self, server: TestClient, path: str) -> None:
         answer = server.get(path)
         assert answer.status_code in (401, 404)
         assert "swagger" not in answer.text.lower()
@@ -120,7 +120,7 @@ class TestPages:
         assert "/webhook/{conn_id}" in document["paths"]
         assert "/cpaas/openapi.json" in server.get("/cpaas/docs", headers=headers).text
 
-    def test_it_stands_beside_airflow_s_own_pages(self, server: TestClient) -> None:
+    def test_application_is_mounted_beside_airflow_s_own_pages(self, server: TestClient) -> None:
         assert server.get("/api/v2/version").is_success
 
 
@@ -139,7 +139,7 @@ class Ear:
 
 @pytest.mark.usefixtures("connection")
 class TestDoors:
-    def test_a_report_is_kept_without_a_login(self, server: TestClient) -> None:
+    def test_report_is_stored_without_a_login(self, server: TestClient) -> None:
         answer = server.post(callback(), json=REPORT)
         assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
         assert json.loads(stored()[-1].body) == REPORT

@@ -192,7 +192,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
+    def test_soft_fail_skips_with_the_same_message(self, played: Stage, name: str, mode: str) -> None:
         assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
         assert MESSAGES[name] + STANDING in played.log(f"{name}_{mode}_soft")
 
@@ -241,7 +241,7 @@ class TestWhatIsWaitedFor:
         figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
         assert figures.items() <= played.xcom("erased").items()
 
-    def test_references_nobody_knows_are_an_error(self, played: Stage) -> None:
+    def test_unknown_references_are_an_error(self, played: Stage) -> None:
         assert played.outcome("unheard_of") == ("failed", 1)
         assert "The database has no record of 1 of 1 references" in played.error("unheard_of")
         assert "[cpaas] database" in played.error("unheard_of")
@@ -254,11 +254,11 @@ class TestWhatIsWaitedFor:
         assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
         assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
 
-    def test_a_template_that_makes_text_of_a_result_is_an_error_that_says_what_to_do(self, played: Stage) -> None:
+    def test_result_rendered_as_text_is_an_error_with_the_remedy(self, played: Stage) -> None:
         assert played.outcome("text_of_a_result") == ("failed", 1)
         assert "render_template_as_native_obj" in played.error("text_of_a_result")
 
-    def test_a_store_that_knows_nothing_of_it_is_told_once(self, played: Stage) -> None:
+    def test_campaign_unknown_to_the_database_is_warned_of_once(self, played: Stage) -> None:
         assert played.log("strange").count("do not share one database") == 1
         assert "do not share one database" not in played.log("timed_out_poke")
 
@@ -372,7 +372,7 @@ class TestDeferral:
         [None, {}, "done", ["outcome"], {"outcome": "done"}, {"outcome": "lost", **FIGURES},
          {"outcome": "done", **FIGURES, "unreported": "1"}, {"outcome": "done", **FIGURES, "delivered": -1}],
     )  # fmt: skip
-    def test_a_trigger_that_says_nothing_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
+    def test_event_without_figures_is_an_error(self, sensor: DeliverySensor, context: Any, event: Any) -> None:
         with pytest.raises(AirflowException, match="returned no delivery figures"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
@@ -413,18 +413,18 @@ class TestTrouble:
         with pytest.raises(TaskDeferred):
             sensor.execute({})
 
-    def test_whoever_gives_references_needs_it_to_begin(self, sensor: DeliverySensor) -> None:
+    def test_references_need_a_readable_database_to_begin(self, sensor: DeliverySensor) -> None:
         sensor.send_result = "one"
         with pytest.raises(AirflowException, match="the number of recipients to wait for is unknown"):
             sensor.execute({})
 
-    def test_a_timeout_tells_what_the_trigger_knew(self, sensor: DeliverySensor) -> None:
+    def test_timeout_reports_the_figures_of_the_trigger(self, sensor: DeliverySensor) -> None:
         event, instance = {"outcome": "timed_out", **FIGURES}, Instance()
         with pytest.raises(AirflowSensorTimeout, match=STANDING):
             sensor.resume_execution("execute_complete", {"event": event}, {"ti": instance})
         assert instance.pushed["report"] == {**FIGURES, "conflicts": None, "results_path": None}
 
-    def test_a_timeout_says_that_it_could_not_be_read(self, sensor: DeliverySensor) -> None:
+    def test_timeout_reports_an_unreadable_database(self, sensor: DeliverySensor) -> None:
         with pytest.raises(AirflowSensorTimeout, match="The database could not be read"):
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
 
@@ -505,7 +505,7 @@ class TestTriggerer:
         runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
         return task
 
-    async def test_they_end_with_one_event_each_and_each_is_told_in_its_own_log(self, store: Database) -> None:
+    async def test_each_trigger_ends_with_one_event_and_warns_in_its_own_log(self, store: Database) -> None:
         runner, told = TriggerRunner(), list[Any]()
 
         class Bound(logging.Handler):

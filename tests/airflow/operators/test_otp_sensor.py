@@ -139,7 +139,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_softly_it_skips_and_says_the_same(self, played: Stage, name: str, mode: str) -> None:
+    def test_soft_fail_skips_with_the_same_message(self, played: Stage, name: str, mode: str) -> None:
         assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
         assert MESSAGES[name] in played.log(f"{name}_{mode}_soft")
 
@@ -225,7 +225,7 @@ class TestDeferral:
         assert deferred.value.timeout > dt.timedelta(seconds=600)
 
     @pytest.mark.parametrize("event", [None, {}, {"status": 2}, "verified", ["outcome"]])
-    def test_a_trigger_that_says_nothing_is_an_error(self, sensor: OtpStatusSensor, event: object) -> None:
+    def test_event_without_figures_is_an_error(self, sensor: OtpStatusSensor, event: object) -> None:
         with pytest.raises(AirflowException, match="returned no outcome of the passcode"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 

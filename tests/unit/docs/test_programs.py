@@ -13,7 +13,7 @@ from cpaas_docs.pages import expanded  # isort: skip
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=named)
-def test_every_block_of_a_page_is_what_it_says(page: Path) -> None:
+def test_every_block_of_a_page_is_of_its_language(page: Path) -> None:
     faults = []
     for block in blocks_of(page.read_text(encoding="utf-8")):
         if block.language in SHOWN_ONLY:

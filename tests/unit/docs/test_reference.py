@@ -101,7 +101,7 @@ def test_no_docstring_describes_what_is_no_parameter(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_templated_is_said_of_what_is_templated(kind: type) -> None:
+def test_docstring_marks_templated_fields(kind: type) -> None:
     said = {name for name, text in signatures._documentation(kind).items() if text.endswith("(templated)")}
     assert said & {one.name for one in signatures.arguments(kind)} == set(getattr(kind, "template_fields", ()))
 

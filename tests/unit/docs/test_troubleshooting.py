@@ -30,7 +30,7 @@ def test_every_message_has_an_entry(page: str) -> None:
         assert message.text in page or messages._escaped(message.text) in page, message
 
 
-def test_what_a_raise_says_in_plain_text_is_on_the_page(page: str) -> None:
+def test_plain_message_of_a_raise_is_on_the_page(page: str) -> None:
     """A second, simpler walk: the literal parts of every text that is raised."""
     missed = []
     for path in messages.SOURCE.rglob("*.py"):
@@ -80,7 +80,7 @@ def test_each_way_of_speaking_is_collected(tmp_path: Path) -> None:
     }
 
 
-def test_an_error_of_ours_says_what_it_does_by_its_docstring(page: str) -> None:
+def test_error_class_is_described_by_its_docstring(page: str) -> None:
     found = next(one for one in messages.collect() if one.kind == "CpaasConfigurationError")
     assert found.effect.startswith("`CpaasConfigurationError`: ")
     assert found.effect in page

@@ -163,5 +163,5 @@ def test_cell_hashes_are_packed_and_unpacked(key_map: KeyMap) -> None:
     assert len(hashes.to_bytes()) == 36
 
 
-def test_parts_of_a_key_are_told_apart(key_map: KeyMap) -> None:
+def test_parts_of_a_key_are_distinguished(key_map: KeyMap) -> None:
     assert key_map.hashes.of_key(["ab", "c"]) != key_map.hashes.of_key(["a", "bc"])

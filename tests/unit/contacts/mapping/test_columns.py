@@ -60,10 +60,10 @@ class TestEncode:
             ("Colour", "Colour: is no column of the contact table (it has: Name, Plan, Points, Twice, c1, plan, ÉTÉ)"),
         ],
     )
-    def test_one_that_is_not_is_told_with_what_there_is(self, name: str, reason: str) -> None:
+    def test_missing_column_is_an_error_that_lists_the_columns(self, name: str, reason: str) -> None:
         assert reason in refused({name: "x"})
 
-    def test_all_faults_are_told_at_once_and_no_value(self) -> None:
+    def test_error_names_all_faults_and_no_value(self) -> None:
         words = refused({"Colour": "secret-1", "Points": "secret-2", "Twice": "secret-3", "Name": "fine"})
         assert [name for name in ("Colour: ", "Points: ", "Twice: ") if name not in words] == []
         assert "secret" not in words
@@ -76,7 +76,7 @@ class TestEncode:
     def test_no_cells_at_all_is_a_fault(self, cells: Any) -> None:
         assert "cells" in refused(cells)
 
-    def test_an_empty_table_says_that_it_is_empty(self) -> None:
+    def test_error_of_an_empty_table_names_that(self) -> None:
         with pytest.raises(CpaasInvalidRequestError, match="it has: none"):
             ContactColumns(table()).encode({"Name": "Ada"})
 

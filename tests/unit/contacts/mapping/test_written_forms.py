@@ -120,7 +120,7 @@ class TestDates:
             (dt.date(2026, 1, 31), "%d.%m.%Y", "2026-01-31"),
         ],
     )
-    def test_a_format_is_read_as_it_says(self, value: Any, date_format: str, cell: str) -> None:
+    def test_date_format_is_applied(self, value: Any, date_format: str, cell: str) -> None:
         assert day(value, date_format=date_format) == cell
 
     @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ class TestOptions:
             ('["a;b"]', ";", ["a;b"]),
         ],
     )
-    def test_a_separator_stands_between_options_of_text(self, value: Any, separator: str, cell: list[str]) -> None:
+    def test_separator_splits_options_of_text(self, value: Any, separator: str, cell: list[str]) -> None:
         assert cell_parser("MULTI SELECT", ColumnRule(separator=separator))(value) == cell
 
 

@@ -58,7 +58,7 @@ def cells(world: World, key: str = "k1") -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("fault", [Fault.TRIED_NOT_SENT, Fault.TRIED_REJECTED, Fault.LOST_AFTER, Fault.DIES_AFTER])
-def test_source_that_goes_back_after_an_update_in_doubt_ends_in_the_list(world: World, fault: Fault) -> None:
+def test_source_that_goes_back_after_an_unknown_update_ends_in_the_list(world: World, fault: Fault) -> None:
     world.run(Step(rows(1, "1")))
     world.run(Step(rows(1, "2"), faults=(fault,)))
     assert cells(world) == {A: "2", "b": "1"}
@@ -68,7 +68,7 @@ def test_source_that_goes_back_after_an_update_in_doubt_ends_in_the_list(world: 
 
 @pytest.mark.parametrize("fault", [Fault.TRIED_NOT_SENT, Fault.TRIED_REJECTED, Fault.LOST_AFTER, Fault.DIES_AFTER])
 @pytest.mark.parametrize("mode", ["upsert", "insert"])
-def test_row_that_comes_back_after_a_deletion_in_doubt_is_in_the_list(world: World, fault: Fault, mode: str) -> None:
+def test_row_that_comes_back_after_an_unknown_deletion_is_in_the_list(world: World, fault: Fault, mode: str) -> None:
     world.run(Step(rows(2)))
     world.run(Step(rows(1), on_missing="delete", faults=(fault,)))
     assert not world.list.of_key("k2")
@@ -76,7 +76,7 @@ def test_row_that_comes_back_after_a_deletion_in_doubt_is_in_the_list(world: Wor
     assert cells(world, "k2") == {A: "1", "b": "1"}
 
 
-def test_row_gone_again_after_an_update_in_doubt_is_cleared_again(world: World) -> None:
+def test_row_gone_again_after_an_unknown_update_is_cleared_again(world: World) -> None:
     world.run(Step(rows(2)))
     world.run(Step(rows(1), on_missing="clear"))
     world.run(Step(rows(2, "2"), faults=(FINE, Fault.DIES_AFTER)))
@@ -84,7 +84,7 @@ def test_row_gone_again_after_an_update_in_doubt_is_cleared_again(world: World) 
     assert cells(world, "k2") == {A: None, "b": "1"}
 
 
-def test_deletion_in_doubt_does_not_keep_the_row_from_being_cleared(world: World) -> None:
+def test_unknown_deletion_does_not_prevent_the_row_from_being_cleared(world: World) -> None:
     world.run(Step(rows(2)))
     world.run(Step(rows(1), on_missing="delete", faults=(Fault.LOST_BEFORE,)))
     world.run(Step(rows(1), on_missing="clear"))
@@ -134,7 +134,7 @@ def test_database_that_stays_away_leaves_what_had_left_unknown_and_nothing_else(
 
 
 @pytest.mark.parametrize("on_missing", ["keep", "delete"])
-def test_gateway_that_says_404_of_everything_makes_no_row_be_forgotten(world: World, on_missing: str) -> None:
+def test_gateway_that_responds_404_to_everything_removes_no_row(world: World, on_missing: str) -> None:
     world.run(Step(rows(4)))
     source = rows(4, "2") if on_missing == "keep" else rows(1)
     (ended,) = world.run(Step(source, on_missing=on_missing, faults=(Fault.GATEWAY,) * 9))
@@ -196,7 +196,7 @@ def test_stop_records_what_was_sent(world: World) -> None:
     assert again.report["unchanged"] == ended.report["created"]
 
 
-def test_rows_that_another_task_made_unknown_meanwhile_keep_nobody_waiting(world: World, monkeypatch: Any) -> None:
+def test_rows_that_another_task_made_unknown_do_not_delay_the_sync(world: World, monkeypatch: Any) -> None:
     # With the defect each group of such rows waited for a minute.
     monkeypatch.setattr(dispatcher_module, "_RENEWAL_SECONDS", 3600.0)
     world.run(Step(rows(0)))
@@ -340,7 +340,7 @@ def postgres(postgres_url: str) -> Iterator[Database]:
         yield opened
 
 
-def test_sync_on_postgresql_goes_on_over_doubts_deaths_and_takeovers(postgres: Database) -> None:
+def test_sync_on_postgresql_survives_unknown_results_kills_and_takeovers(postgres: Database) -> None:
     world = World(postgres, "attacked")
     world.run(Step(rows(9), partitions=2, faults=(FINE, Fault.DIES_LATE, FINE, Fault.REPLACED)))
     world.run(Step(rows(9, "2"), partitions=2, writes=(AtWrite.FINE,) * 4 + (AtWrite.FAILS_AFTER,) * 2))
