@@ -388,7 +388,7 @@ PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests i
 
 # What must hold on SQLite as on PostgreSQL.
 BOTH_DATABASES: Tests = (
-    "tests/unit/database/test_database.py::test_migrations_are_made_in_order_and_once",
+    "tests/unit/database/test_migrations.py::test_migrations_run_in_order_and_once",
     "tests/unit/database/test_database.py::test_a_transaction_is_all_or_nothing",
     "tests/unit/database/test_database.py::test_what_clashes_is_done_again",
     "tests/unit/database/test_leases.py::test_values_come_back",

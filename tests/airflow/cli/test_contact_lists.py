@@ -149,7 +149,7 @@ class TestVerify:
     def test_drift_is_shown_by_column_and_mended(self, contacts: CommandLine, service: Service) -> None:
         for key in ("equal", "different", "gone"):
             row_id = service.created(**{NAME: "Secret Name"})
-            packed = service.map().hashes.of_cells({NAME: "Secret Name"}).pack()
+            packed = service.map().hashes.of_cells({NAME: "Secret Name"}).to_bytes()
             service.write(key, row_id=row_id, cell_hashes=packed)
         service.client.update_contact_row(service.entry("different").row_id, {NAME: "Changed"})  # type: ignore[union-attr, arg-type]  # it is there
         service.client.delete_contact_row(service.entry("gone").row_id)  # type: ignore[union-attr, arg-type]  # as above
@@ -254,7 +254,7 @@ class TestResolve:
 
 class TestErase:
     def test_recipient_is_removed_from_the_map_and_its_row_named(self, erase: CommandLine, service: Service) -> None:
-        packed = service.map().hashes.of_cells({PHONE: ADA}).pack()
+        packed = service.map().hashes.of_cells({PHONE: ADA}).to_bytes()
         service.write("17", row_id="row-1", cell_hashes=packed)
         service.write("18", row_id="row-2")
         said = erase("0803 555 0101", "--region", "NG")
