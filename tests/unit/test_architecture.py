@@ -24,7 +24,6 @@ LARGER_FOLDERS = {
     "cpaas_provider": (19, "one entry for each room of the layers, and the names of the package"),
     "cpaas_provider/api": (16, "one module for each step of a call"),
     "cpaas_provider/operators": (16, "one module for each group of operators, and their bases"),
-    "cpaas_provider/sources": (15, "one module for each format, four of them for CSV"),
 }
 """Folders that may show more entries, with the number and the reason. The table only shrinks."""
 
