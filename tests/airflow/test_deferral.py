@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.operators import base
+from cpaas_provider.operators._runtime import runner
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
@@ -131,7 +131,7 @@ class TestWhatIsDeferred:
         self, stage: Stage, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stage.sandbox.control(*put_off("sms"))
-        monkeypatch.setattr(base, "MAX_DEFERRAL", dt.timedelta(seconds=LONG))
+        monkeypatch.setattr(runner, "MAX_DEFERRAL", dt.timedelta(seconds=LONG))
         assert run.once().state == "deferred"
         resumed = run.fires(early=True).once()
         assert resumed.state == "up_for_retry"

@@ -12,7 +12,7 @@ from cpaas_provider.cli import get_cli_commands
 from cpaas_provider.delivery.callbacks import tokens
 from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.hooks.connection import read_connection
-from cpaas_provider.operators._runtime.campaign_options import build_options
+from cpaas_provider.operators._runtime.campaign.options import build_options
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
@@ -50,7 +50,7 @@ def test_what_a_campaign_leaves_open(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
     assert made.max_failure_ratio == 0
     # As many requests may be pending as the connection has in flight.
-    terms = build_options(made, read_connection(CONNECTION), Partition.read(made.partition))
+    terms = build_options(made.build_spec(), read_connection(CONNECTION), Partition.read(made.partition))
     assert (terms.window, terms.in_flight) == (8, 8)
     if kind is SmsCampaignOperator:
         assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))

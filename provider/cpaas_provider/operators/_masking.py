@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 HIDDEN = "***"
@@ -66,3 +66,12 @@ def url(value: Any) -> str:
 def secret(value: Any) -> str:
     """Hide everything, the length included."""
     return HIDDEN
+
+
+MASKED_MESSAGE_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "recipients": recipients,
+    "content": text,
+    "personalisation": entries,
+    "callback": url,
+}
+"""The masked fields of one SMS or email."""

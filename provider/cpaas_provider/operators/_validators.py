@@ -19,6 +19,11 @@ def one_of(*words: str) -> Callable[[str, Any], Any]:
     return check
 
 
+def on_unknown(name: str, value: Any) -> Any:
+    """Return what to do about a request of unknown outcome."""
+    return one_of("fail", "skip", "resend")(name, value)
+
+
 def boolean(name: str, value: Any) -> bool:
     """Return a switch; refuse words, of which every one would count as yes."""
     if not isinstance(value, bool):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.api import bounds
@@ -13,15 +12,7 @@ from cpaas_provider.operators.base_send import SendOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Outcome, OutcomeProbe, SendSpec
-
-_FAILED = {
-    "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
-    "failed": "the purchase failed at the network",
-    "error": "the purchase failed at the service",
-}
+    from cpaas_provider.operators._runtime.single.phone import AirtimeRequest
 
 
 class BuyAirtimeOperator(SendOperator):
@@ -100,65 +91,8 @@ class BuyAirtimeOperator(SendOperator):
         self.log.warning("The service has deprecated airtime purchases and may remove them.")
         return super().execute(context)
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
+    def build_request(self) -> AirtimeRequest:
         """Return the one purchase."""
-        from cpaas_provider.sending.spec import SendSpec
+        from cpaas_provider.operators._runtime.single.phone import AirtimeRequest
 
-        recipient = self.msisdn(client, self.rendered("recipient"))
-        self.skip_unless_allowed(client, recipient)
-        return SendSpec(
-            operation=self.operation,
-            recipients=(recipient,),
-            body={"network": self.network, "amount": str(self.amount)},
-            send=partial(self._buy, client),
-            evidence=self.evidence(connection),
-        )
-
-    def evidence(self, connection: CpaasConnection) -> Sequence[OutcomeProbe]:
-        """Return the delivery reports of the purchase, where they are received."""
-        if self.tracking is None:
-            return ()
-        from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
-
-        return (PurchaseReportProbe(self.tracking),)
-
-    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the purchase's id, status and cost."""
-        bought = (outcome.settled[-1].result if outcome.settled else None) or {}
-        names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
-        # An earlier try may have bought it, when the amount was another.
-        return {
-            **{name: bought.get(name) for name in names},
-            "amount": bought.get("amount", self.amount),
-            "references": [entry.reference for entry in outcome.settled],
-        }
-
-    def _buy(self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool) -> dict[str, Any]:
-        from cpaas_provider.api.errors import CpaasRejectedError
-
-        purchase = client.buy_airtime(
-            self.network,
-            self.amount,
-            f"+{recipients[0]}",
-            callback=self.callback_url(reference, 1),
-            external_ref=self.external_ref or reference,
-        )
-        status = (purchase.status or "").lower()
-        # A deliberate repeat asks exactly this: does the service know the same purchase?
-        if (reason := _FAILED.get(status)) and not (again and status == "duplicate"):
-            raise CpaasRejectedError(
-                f"Airtime was not bought: {reason}. Purchase {purchase.id}.", operation="buy_airtime"
-            )
-        if status == "duplicate":
-            self.log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
-        charge = purchase.meta.charge if purchase.meta else None
-        return {
-            "id": purchase.id,
-            "status": purchase.status,
-            "network": purchase.network,
-            "amount": self.amount,
-            "charge": charge.amount if charge else None,
-            "balance": charge.available_balance if charge else None,
-            "refunded": charge.refunded if charge else None,
-            "created_datetime": purchase.created_datetime.isoformat() if purchase.created_datetime else None,
-        }
+        return AirtimeRequest(self.rendered("recipient"), self.network, self.amount, self.external_ref)

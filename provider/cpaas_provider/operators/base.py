@@ -1,17 +1,15 @@
-"""The base of all operators: the connection, private fields, and what each kind of failure does to the task."""
+"""The base of all operators: the connection, masked fields, and one try from ``execute`` to its result."""
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import BaseOperator, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
 
 if TYPE_CHECKING:
@@ -20,17 +18,15 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.shutdown import StopSignal
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 T = TypeVar("T")
 
 UI_COLOR = "#d7ecff"
 
-STOP_GRACE = 4.0
+STOP_GRACE_PERIOD = 4.0
 """Seconds a response is awaited after a stop request, unless an argument says otherwise."""
-
-MAX_DEFERRAL = timedelta(hours=24)
-"""Longest time a task waits for Retry-After of the service, all waits together."""
 
 
 class CpaasOperator(BaseOperator):
@@ -48,7 +44,14 @@ class CpaasOperator(BaseOperator):
     ui_color = UI_COLOR
     template_fields: Collection[str] = ("cpaas_conn_id",)
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    stop_grace_period = STOP_GRACE
+    stop_grace_period = STOP_GRACE_PERIOD
+    delivery_link: str = ""
+    """The address that ``DeliveryLink`` shows; empty without delivery reports."""
+
+    # Airflow may stop the task while it is still being rendered.
+    _stop_requested: bool = False
+    _runtime: TaskRuntime | None = None
+    _rendered_values: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -65,33 +68,61 @@ class CpaasOperator(BaseOperator):
         :raises AirflowFailException: when a retry would not help or could act twice
         :raises CpaasError: when a retry of the task may make the request again
         """
-        return self._attempt(context, deadline=None)
+        return self._run(context, None)
 
-    def resume_after_wait(self, context: Context, event: Any = None, deadline: str | None = None) -> Any:
-        """Make the request after the time the service asked for."""
-        return self._attempt(context, deadline=deadline)
-
-    def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
+    def resume_after_wait(
+        self, context: Context, event: Any = None, deadline: str | None = None, **resumed: Any
     ) -> Any:
-        """Make the operator's request. The caller turns failures into Airflow's exceptions."""
-        return self.request(client, connection)
+        """Continue after the time that the service asked for, or that the task waited for something else.
 
-    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
-        """Log the begin and its limits."""
-        from cpaas_provider.operators._runtime import task_log as task_log
+        :param deadline: until when the task may be deferred for ``Retry-After``
+        :param resumed: what the deferred try handed on
+        """
+        return self._run(context, deadline, **resumed)
 
-        self.log.info("%s", task_log.begins(self))
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return what this try does.
 
-    def log_end(self, result: Any) -> None:
-        """Log the result."""
-        from cpaas_provider.operators._runtime import task_log as task_log
+        :param resumed: what a deferred try handed on
+        """
+        from cpaas_provider.operators._runtime.single.read import ReadAttempt
 
-        self.log.info("%s", task_log.done(self, result))
+        return ReadAttempt(runtime, self.request, self.task_type, self.begin_line())
+
+    def begin_line(self) -> str:
+        """Return the first line of the task's log."""
+        from cpaas_provider.operators._runtime import task_log
+
+        return task_log.begins(self.task_type, self.cpaas_conn_id, vars(self))
 
     def rendered(self, field: str) -> Any:
-        """Return a private field as rendered. The attribute holds only its summary."""
-        return self.__dict__.get("_rendered_values", {}).get(field, getattr(self, field))
+        """Return a masked field as rendered. The attribute holds only its summary."""
+        return self._rendered_values.get(field, getattr(self, field))
+
+    def on_kill(self) -> None:
+        """Send nothing more, and wait ``stop_grace_period`` for a response."""
+        self._stop_requested = True
+        if self._runtime is not None:
+            self._runtime.stop.request()
+
+    def _run(self, context: Context, deadline: str | None, **resumed: Any) -> Any:
+        # Airflow counts execution_timeout from here, and what follows is imported and looked up first.
+        began = time.monotonic()
+        from cpaas_provider.hooks.cpaas import CpaasHook
+        from cpaas_provider.operators._runtime.runner import run_attempt
+        from cpaas_provider.operators._runtime.runtime import TaskRuntime
+        from cpaas_provider.sending.shutdown import StopSignal
+
+        stop: StopSignal = StopSignal(self.stop_grace_period, self.execution_timeout, began)
+        runtime = TaskRuntime(context, CpaasHook(self.cpaas_conn_id), retries=self.retries, stop=stop, log=self.log)
+        self._runtime = runtime
+        if self._stop_requested:
+            stop.request()
+        try:
+            return run_attempt(self.make_attempt(runtime, **resumed), runtime, deadline)
+        finally:
+            self.delivery_link = runtime.delivery_link
+            self._runtime = None
 
     def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
         """Return a checked argument. An error names the task."""
@@ -101,85 +132,6 @@ class CpaasOperator(BaseOperator):
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
 
-    def on_kill(self) -> None:
-        """Send nothing more, and wait ``stop_grace_period`` for a response."""
-        # Airflow may stop the task while it is still being rendered, or reads its connection.
-        self.__dict__["_told_to_stop"] = True
-        stop: StopSignal | None = self.__dict__.get("_stop")
-        if stop is not None:
-            stop.request()
-
-    def _install_stop_signal(self) -> StopSignal:
-        """Return the stop signal, which ``on_kill`` sets from now on."""
-        from cpaas_provider.sending.shutdown import StopSignal
-
-        stop: StopSignal = StopSignal(self.stop_grace_period, self.execution_timeout, self.__dict__.get("_began"))
-        self.__dict__["_stop"] = stop
-        if self.__dict__.get("_told_to_stop"):
-            stop.request()
-        return stop
-
-    def _push(self, context: Context, key: str, value: Any) -> None:
-        try:
-            context["ti"].xcom_push(key=key, value=value)
-        except Exception as error:  # noqa: BLE001 - what is being reported matters more
-            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)
-
-    def msisdn(self, client: CpaasClient, recipient: Any) -> str:
-        """Return a phone number as international digits, or fail the task."""
-        from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, normalise_msisdn
-
-        try:
-            return normalise_msisdn(recipient, client.settings.default_region)
-        except InvalidMsisdnError as error:
-            raise AirflowFailException(f"The recipient {error}. Nothing was sent.") from None
-
-    def skip_unless_allowed(self, client: CpaasClient, recipient: str) -> None:
-        """Skip the task when ``allowed_recipients`` of the connection does not list its one recipient."""
-        if client.settings.allowed is not None and not client.settings.allowed.allows(recipient):
-            raise AirflowSkipException(
-                "The recipient is not on allowed_recipients of the connection. Nothing was sent."
-            )
-
-    def _attempt(self, context: Context, deadline: str | None) -> Any:
-        # Airflow counts execution_timeout from here, and what follows is imported and looked up first.
-        self.__dict__["_began"] = time.monotonic()
-        from cpaas_provider.hooks.cpaas import CpaasHook
-
-        hook = CpaasHook(self.cpaas_conn_id)
-        try:
-            with hook.get_conn() as client:
-                self.log_begin(client, connection := hook.get_connection_settings())
-                result = self.carry_out(context, client, connection, deadline)
-                self.log_end(result)
-                return result
-        except CpaasError as error:
-            if not error.retryable:
-                raise AirflowFailException(str(error)) from None
-            if error.retry_after is not None and error.retry_after > client.settings.max_retry_after:
-                self._wait(error, error.retry_after, deadline)
-            raise
-
-    def _wait(self, error: CpaasError, seconds: float, deadline: str | None) -> None:
-        """Defer for as long as the service asked, unless that would be longer than the task may be put off."""
-        now = timezone.utcnow()
-        latest = datetime.fromisoformat(deadline) if deadline else now + MAX_DEFERRAL
-        until = now + timedelta(seconds=seconds)
-        if until > latest:
-            return
-        from cpaas_provider.triggers.wait import WaitTrigger
-
-        self.log.warning("%s The task is deferred until %s.", error, until.isoformat(timespec="seconds"))
-        self.defer(
-            trigger=WaitTrigger(until=until.isoformat()),
-            method_name="resume_after_wait",
-            kwargs=self.resume_kwargs(latest.isoformat()),
-        )
-
-    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
-        """Return the arguments of a deferred task when it continues."""
-        return {"deadline": deadline}
-
     def _do_render_template_fields(
         self,
         parent: Any,
@@ -188,58 +140,28 @@ class CpaasOperator(BaseOperator):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        """Render as Airflow does, but keep private fields out of what it stores and shows.
+        """Render as Airflow does, but keep masked fields out of what it stores and shows.
 
         Airflow renders a mapped task's fields through this method too, so it is the one place that sees both.
         """
+        render = super()._do_render_template_fields
         if parent is not self:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+            render(parent, template_fields, context, jinja_env, seen_oids)
             return
-        data = self._mapped_fields(context)
-        public = [field for field in template_fields if field not in data and field not in self.masked_fields]
-        super()._do_render_template_fields(self, public, context, jinja_env, seen_oids)
-        rendered = {
-            field: given if field in data else self._render_quietly(field, context, jinja_env, seen_oids)
-            for field in self.masked_fields
-            if (given := getattr(self, field)) is not None
-        }
-        self._rendered_values = rendered
-        for field, value in rendered.items():
-            setattr(self, field, self.masked_fields[field](value))
-
-    def _mapped_fields(self, context: Context) -> frozenset[str]:
-        """Name the fields that an upstream task filled through ``expand_kwargs``.
-
-        They are data, not templates. Airflow would render them all the same, and a customer's text could read
-        connections; a literal list in the DAG file is the author's own and is rendered.
-        """
-        dag = context.get("dag")
-        declared: Any = dag.task_dict.get(self.task_id) if dag is not None else None
-        expanded = getattr(getattr(declared, "expand_input", None), "value", None)
-        if isinstance(expanded, (list, tuple)):
-            # A literal list may hold what an upstream task returned beside the author's own words.
-            expanded = expanded[context["ti"].map_index or 0]
-        if expanded is None or isinstance(expanded, Mapping):
-            return frozenset()
-        return frozenset(self.template_fields) - set(declared.partial_kwargs)
-
-    def _render_quietly(self, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]) -> Any:
-        """Render one field; an error names it and never quotes it, as Airflow's own logging would."""
-        from cpaas_provider.api.redact import redact
+        from cpaas_provider.operators._masked_rendering import render_fields
 
         try:
-            given = getattr(self, field)
-            # Rendering fills such an object in place, and mapped instances in one process share it.
-            given = copy.copy(given) if hasattr(given, "template_fields") else given
-            return self.render_template(given, context, jinja_env, seen_oids)
-        except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
-            # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
-            broken = type(error).__module__.startswith("jinja2")
-            reason = f": {redact(str(error), ())}" if broken else ""
-            kind = AirflowFailException if broken else AirflowException
-            raise kind(
-                f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."
-            ) from None
+            self._rendered_values = render_fields(
+                self, render, template_fields, self.masked_fields, context, jinja_env, seen_oids
+            )
+        except Exception:
+            self.rendering_failed(context)
+            raise
+        for field, value in self._rendered_values.items():
+            setattr(self, field, self.masked_fields[field](value))
+
+    def rendering_failed(self, context: Context) -> None:
+        """Record that this try ends before its first request, where that is recorded."""
 
 
 def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:

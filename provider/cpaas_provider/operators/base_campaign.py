@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
-from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
+from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.campaign_runner import CampaignRunner
-    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec, DndOptions
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
 MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": masking.source,
@@ -26,8 +26,16 @@ MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "callback": masking.url,
 }
 
-PREVIEW_KEY = "preview"
-"""The XCom with rendered messages, where the author asked for some."""
+_SOURCES = ("source", "suppression_list", "test_recipients")
+_SPEC_FIELDS = (
+    *_SOURCES, "sender_id", "external_ref", "callback", "recipient_column", "substitutions", "substitution_defaults",
+    "results_path", "preview_count", "test_only", "max_recipients", "max_charge", "min_balance", "price_per_page",
+    "on_missing_charge", "send_window", "timezone", "timezone_column", "on_invalid_suppression", "max_failure_ratio",
+    "on_rejected_batch", "max_identical_rejections", "partition", "idempotency_key", "max_pending_requests",
+    "spool_path", "progress_interval", "on_unknown", "unknown_timeout", "resend_on_clear", "allow_backfill",
+    "max_lateness", "track_recipients",
+)  # fmt: skip
+"""Arguments that go into the spec as they are."""
 
 
 def partitions(count: int) -> list[dict[str, int]]:
@@ -48,7 +56,7 @@ def partitions(count: int) -> list[dict[str, int]]:
     return parts(count)
 
 
-class CampaignOperator(SendOperator):
+class CampaignOperator(CpaasOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
 
     The operator reads the source once into a plan on the worker's disk. It then sends in as few requests as the
@@ -98,6 +106,20 @@ class CampaignOperator(SendOperator):
         ``max_concurrency`` of the connection. A higher number is faster, and leaves more unknown if the task is killed
     :param spool_path: a folder on the worker's disk for the plan. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
+    :param on_unknown: what to do about a request of unknown outcome. ``fail`` sends everything else, fails the task
+        without a retry and names the request. ``skip`` lets the task succeed and counts its recipients as unknown.
+        ``resend`` sends it again
+    :param unknown_timeout: longest wait for a delivery report to resolve a request of unknown outcome, as a timedelta
+        or in seconds, counted from the request. The task is deferred meanwhile. It needs a ``callback_url`` on the
+        connection
+    :param resend_on_clear: send everything again when the task is cleared. By default a clear sends only what was not
+        accepted
+    :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
+        ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
+    :param allow_backfill: let backfills and catch-up runs send, too
+    :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
+        without a delivery report. It needs ``callback_url`` on the connection
+    :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
     """
 
     template_fields: Collection[str] = (
@@ -117,9 +139,16 @@ class CampaignOperator(SendOperator):
     text_fields: ClassVar[tuple[str, ...]] = ("content",)
     """Fields that may have placeholders."""
 
+    body_fields: ClassVar[tuple[str, ...]]
+    """Fields that are the same for all recipients, besides the sender."""
+
+    operation: ClassVar[str]
+    operator_extra_links: Any = LazyDeliveryLinks()
     content: str | None
     template_id: str | None
     external_ref: str | None
+    sender_id: str | None
+    callback: str | None
 
     def __init__(
         self,
@@ -151,9 +180,23 @@ class CampaignOperator(SendOperator):
         max_pending_requests: int | None = None,
         spool_path: str | None = None,
         progress_interval: float = 10.0,
+        on_unknown: OnUnknown = "fail",
+        unknown_timeout: timedelta | float = timedelta(minutes=10),
+        resend_on_clear: bool = False,
+        stop_grace_period: float = STOP_GRACE_PERIOD,
+        allow_backfill: bool = False,
+        track_recipients: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
+        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
+        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
+        self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
+        self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
+        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
         self.source = source
         self.recipient_column = recipient_column
         self.substitutions = substitutions
@@ -187,7 +230,7 @@ class CampaignOperator(SendOperator):
         )
         self.partition = partition
         self.idempotency_key = idempotency_key
-        self.keyed = idempotency_key is not None
+        self.has_idempotency_key = idempotency_key is not None
         self.max_pending_requests = self._checked(
             validators.or_none(validators.integer_at_least(1)), max_pending_requests=max_pending_requests
         )
@@ -195,103 +238,50 @@ class CampaignOperator(SendOperator):
         self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
         self._check_arguments()
 
-    @property
-    def message_type(self) -> Channel:
-        """Return the channel of the message."""
-        raise NotImplementedError
+    def body(self) -> dict[str, Any]:
+        """Return the part of the request that is the same for all recipients, without the sender."""
+        return {name: self.rendered(name) for name in self.body_fields}
 
-    def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return the part of the request that is the same for all recipients, or fail the task."""
-        raise NotImplementedError
+    def dnd_options(self) -> DndOptions | None:
+        """Return the options of the do-not-disturb filter, ``None`` without one."""
+        return None
 
-    async def send(
-        self,
-        client: AsyncCpaasClient,
-        body: Mapping[str, Any],
-        recipients: Sequence[str],
-        personalisation: list[dict[str, Any]] | None,
-        reference: str,
-        campaign: str | None = None,
-    ) -> Any:
-        """Send the message to some of the recipients.
+    def build_spec(self) -> CampaignSpec:
+        """Return the campaign as plain values, from the rendered arguments."""
+        from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
 
-        :param campaign: the campaign's reference
-        """
-        return await getattr(client, self.message_type.operation)(
-            recipients,
-            **body,
-            personalisation=personalisation,
-            external_ref=self.external_ref or reference,
-            callback=self.callback_url(reference, len(recipients), campaign),
+        lost = {name for name in _SOURCES if self.rendered(name) is None and getattr(self, name) is not None}
+        if self.has_idempotency_key and self.idempotency_key is None:
+            lost.add("idempotency_key")
+        return CampaignSpec(
+            task_type=self.task_type,
+            conn_id=self.cpaas_conn_id,
+            operation=self.operation,
+            source_summary=self.source,
+            lost_fields=frozenset(lost),
+            body=self.body(),
+            text_fields=self.text_fields,
+            dry_run=self.without_sending,
+            dnd=self.dnd_options(),
+            log_arguments=vars(self),
+            **{name: self.rendered(name) for name in _SPEC_FIELDS},
         )
 
-    def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
-    ) -> Any:
-        """Run the campaign, or continue it."""
-        from cpaas_provider.api.errors import CpaasError
-        from cpaas_provider.operators._runtime.campaign_runner import CampaignRunner
-        from cpaas_provider.sending.errors import RetryLaterError
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the campaign.
 
-        with contextlib.ExitStack() as exit_stack:
-            runner = CampaignRunner(self, context, client, connection, self._install_stop_signal(), exit_stack)
-            with (
-                self._airflow_exceptions(deadline, runner.push_report),
-                self._record_completion(context, runner),
-            ):
-                self._track(context, connection, exit_stack)
-                try:
-                    report = runner.run()
-                except (RetryLaterError, CpaasError):
-                    # Cleared while it waits, the task would else take the empty journal for a lost one.
-                    self._record_nothing_sent(context)
-                    raise
-                if self.without_sending:
-                    self._record_nothing_sent(context)
-                return report
-
-    @contextlib.contextmanager
-    def _record_completion(self, context: Context, runner: CampaignRunner) -> Iterator[None]:
-        """Record the number of recipients accepted once no try will continue, so that their delivery can be awaited."""
-        from cpaas_provider.sending.errors import RetryLaterError
-
-        try:
-            yield
-        except RetryLaterError:
-            raise
-        except Exception as error:
-            instance: Any = context["ti"]
-            tried_again = getattr(error, "retryable", not getattr(error, "permanent", False))
-            if not tried_again or instance.try_number > instance.max_tries:
-                runner.record_send_finished()
-            raise
-        else:
-            runner.record_send_finished()
-
-    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
-        """Do nothing: the try logs the begin, because it knows its partition."""
-
-    def log_end(self, result: Any) -> None:
-        """Do nothing: the try logs the end, also where the task fails."""
-
-    def resume_after_wait(
-        self, context: Context, event: Any = None, deadline: str | None = None, started_in_time: bool = False
-    ) -> Any:
-        """Continue after the time that the service or the send window required.
-
-        :param started_in_time: whether the campaign began in time, so that it is not late now
+        :param resumed: ``started_in_time``, whether the campaign began in time, so that it is not late now
         """
-        self._started_in_time = started_in_time
-        return super().resume_after_wait(context, event, deadline)
+        from cpaas_provider.operators._runtime.campaign.runner import CampaignRunner
 
-    def _record_nothing_sent(self, context: Context) -> None:
-        """Record it only without an idempotency key: the journal of such a campaign is in the database."""
+        return CampaignRunner(self.build_spec(), runtime, **resumed)
+
+    def rendering_failed(self, context: Context) -> None:
+        """Record that this try sent nothing, unless the journal is in the database."""
+        from cpaas_provider.operators._runtime.context import record_failed_rendering
+
         if self.idempotency_key is None:
-            super()._record_nothing_sent(context)
-
-    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
-        """Return the arguments of a deferred task when it continues: the campaign began in time."""
-        return {**super().resume_kwargs(deadline), "started_in_time": True}
+            record_failed_rendering(context, self.retries)
 
     def _check_types(self) -> None:
         if not isinstance(self.recipient_column, str) or not self.recipient_column:

@@ -1,29 +1,28 @@
-"""Operators that reach a recipient or buy something, and so do not send in a stale run."""
+"""The base of the operators that make one request at most once: messages, passcodes and purchases."""
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import timezone
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.operators import _validators as validators
-from cpaas_provider.operators.base_idempotent import IdempotentOperator
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
-    from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import SendSpec
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.operators._runtime.single.send import SingleRequest
+
+OnUnknown = Literal["fail", "skip", "resend"]
 
 
-class _LinksWhenAsked:
+class LazyDeliveryLinks:
     """The ``operator_extra_links`` of a class, imported on first use: a DAG file does not use them."""
 
-    def __get__(self, operator: object, owner: type) -> tuple[BaseOperatorLink, ...]:
-        if getattr(owner, "operation", None) is None:
+    def __get__(self, operator: object, owner: Any) -> tuple[BaseOperatorLink, ...]:
+        if owner.operation is None:
             # The service reports nothing of a passcode: its tasks would show a heading with nothing below.
             return ()
         from cpaas_provider.links.delivery import DeliveryLink
@@ -31,46 +30,90 @@ class _LinksWhenAsked:
         return (DeliveryLink(),)
 
 
-class SendOperator(IdempotentOperator):
-    """Base of operators that reach a recipient or buy something, and so do not send in a stale run.
+class SendOperator(CpaasOperator):
+    """Base of operators whose request must not be made twice (docs: concepts/guarantees).
 
+    Before a request leaves, its intent is written to the journal in Airflow's task state store. Its result is written
+    after the response. A later try returns accepted requests and sends requests that were not sent. For a request of
+    unknown outcome it runs the probes, then follows ``on_unknown``. A stale run does not send.
+
+    :param on_unknown: what to do about a request of unknown outcome. ``fail`` fails the task without a retry and names
+        the request. ``skip`` lets the task succeed and counts its recipients as unknown. ``resend`` sends it again
+    :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, as a timedelta or in
+        seconds, counted from the request. The task is deferred meanwhile. For a passcode the probe is its record, and
+        the wait is 30 seconds at most. For SMS, email and airtime it is a delivery report, which needs a
+        ``callback_url`` on the connection
+    :param resend_on_clear: send everything again when the task is cleared. By default a clear sends only what was not
+        accepted
+    :param stop_grace_period: seconds to wait for a response after Airflow stops the task, or before its
+        ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
     :param allow_backfill: let backfills and catch-up runs send, too
     :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
         without a delivery report. It needs ``callback_url`` on the connection
     :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
+    :param cpaas_conn_id: the connection to use
     """
 
-    operator_extra_links: Any = _LinksWhenAsked()
+    operator_extra_links: Any = LazyDeliveryLinks()
+    operation: ClassVar[str | None] = None
+    """The operation as the service reports its delivery, ``None`` where it reports nothing."""
+
+    # Only operations whose delivery is reported have them.
+    callback: str | None = None
+    external_ref: str | None = None
 
     def __init__(
         self,
         *,
+        on_unknown: OnUnknown = "fail",
+        unknown_timeout: timedelta | float = timedelta(minutes=10),
+        resend_on_clear: bool = False,
+        stop_grace_period: float = STOP_GRACE_PERIOD,
         allow_backfill: bool = False,
         track_recipients: bool = False,
         max_lateness: timedelta | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
+        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
+        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
         self.allow_backfill = self._checked(validators.boolean, allow_backfill=allow_backfill)
         self.track_recipients = self._checked(validators.boolean, track_recipients=track_recipients)
         self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
 
-    def prepare(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
-        """Return what is to be sent, guarded against a stale run."""
-        from cpaas_provider.operators._runtime.context import run_info
-        from cpaas_provider.sending.run_guard import check_run_may_send
+    def build_request(self) -> SingleRequest:
+        """Return what is to be requested once, from the rendered arguments."""
+        raise NotImplementedError
 
-        deed = super().prepare(context, client, connection)
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the send."""
+        from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
+        from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
 
-        def preflight() -> None:
-            check_run_may_send(
-                run_info(context),
-                timezone.utcnow(),
+        return SingleSend(
+            self.build_request(),
+            SendOptions(
+                on_unknown=self.on_unknown,
+                unknown_timeout=self.unknown_timeout,
+                resend_on_clear=self.resend_on_clear,
                 allow_backfill=self.allow_backfill,
                 max_lateness=self.max_lateness,
-            )
-            if self.tracking is not None:
-                self.tracking.begin()
-            deed.preflight()
+            ),
+            ReportOptions(
+                operation=self.operation,
+                callback=self.rendered("callback"),
+                external_ref=self.external_ref,
+                track_recipients=self.track_recipients,
+            ),
+            runtime,
+            task_type=self.task_type,
+            begin_line=self.begin_line(),
+        )
 
-        return dataclasses.replace(deed, preflight=preflight)
+    def rendering_failed(self, context: Context) -> None:
+        """Record that this try sent nothing."""
+        from cpaas_provider.operators._runtime.context import record_failed_rendering
+
+        record_failed_rendering(context, self.retries)

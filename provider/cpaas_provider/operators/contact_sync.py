@@ -10,16 +10,22 @@ from airflow.sdk import AssetAlias
 
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.operators.base import CpaasOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
+    from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
 
-    from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.hooks.connection import CpaasConnection
-
-CONTACTS_ALIAS = "cpaas contacts_changed"
-"""The name of the asset alias through which a sync publishes that a list changed."""
+_SPEC_FIELDS = (
+    "source", "key", "columns", "mode", "on_missing", "clear_columns", "max_deletes", "max_changes",
+    "on_duplicate_key", "on_deleted_row", "on_unknown", "retry_rejected", "resync", "cursor_column",
+    "max_failure_ratio", "max_duration", "on_concurrent_sync", "lease_timeout", "preview_count", "results_path",
+    "partition", "map_name", "empty_cell_value", "max_pending_requests", "spool_path", "progress_interval",
+)  # fmt: skip
+"""Arguments that go into the spec as they are."""
 
 
 class SyncContactsOperator(CpaasOperator):
@@ -99,6 +105,7 @@ class SyncContactsOperator(CpaasOperator):
 
     template_fields: Collection[str] = ("source", "on_missing", "results_path", "map_name", "cpaas_conn_id")
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
+    _attempt: ContactSyncTry | None = None
 
     def __init__(
         self,
@@ -171,39 +178,38 @@ class SyncContactsOperator(CpaasOperator):
         self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
         self._check_arguments()
 
-    def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
-    ) -> Any:
-        """Sync the list, or what is left of it."""
-        from cpaas_provider.operators._runtime.contact_sync import ContactSyncTry
+    def build_spec(self) -> ContactSyncSpec:
+        """Return the sync as plain values, from the rendered arguments."""
+        from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
 
-        return ContactSyncTry(self, context, client, connection, self._install_stop_signal(), deadline).run()
+        return ContactSyncSpec(
+            task_type=self.task_type,
+            conn_id=self.cpaas_conn_id,
+            source_summary=self.source,
+            dry_run=self.without_sending,
+            **{name: self.rendered(name) for name in _SPEC_FIELDS},
+        )
 
-    def resume_after_wait(
-        self, context: Context, event: Any = None, deadline: str | None = None, lease_deadline: str | None = None
-    ) -> Any:
-        """Go on after the time the service asked for, or after waiting for another sync.
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the sync.
 
-        :param lease_deadline: until when another sync is waited for
+        :param resumed: ``lease_deadline``, until when another sync is waited for
         """
-        self.__dict__["_lease_deadline"] = lease_deadline
-        return super().resume_after_wait(context, event, deadline)
+        from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
 
-    def resume_kwargs(self, deadline: str | None) -> dict[str, Any]:
-        """Return what a deferred task gets when it goes on."""
-        return {**super().resume_kwargs(deadline), "lease_deadline": self.__dict__.get("_lease_deadline")}
-
-    def log_begin(self, client: CpaasClient, connection: CpaasConnection) -> None:
-        """Leave it to the try, which knows its partition."""
-
-    def log_end(self, result: Any) -> None:
-        """Leave it to the try, which logs it also where the task fails."""
+        self._attempt = ContactSyncTry(self.build_spec(), runtime, **resumed)
+        return self._attempt
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts."""
-        from cpaas_provider.operators._runtime.contact_lineage import lineage
+        """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts.
 
-        return lineage(self)
+        :return: ``None`` where the sync did not come to its source
+        """
+        if self._attempt is None or self._attempt.lineage is None:
+            return None
+        from cpaas_provider.operators._runtime.contacts.lineage import lineage_of
+
+        return lineage_of(self._attempt.lineage)
 
     def _check_arguments(self) -> None:
         """Refuse what can be told to be wrong where the DAG is written."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import CpaasOperator, select_fields
-from cpaas_provider.operators.base_idempotent import IdempotentOperator
+from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Outcome, SendSpec
-
-# What a template renders where there is no row id yet.
-_NO_ROW = frozenset({"", "None", "null"})
+    from cpaas_provider.operators._runtime.contacts.row import RowCells
+    from cpaas_provider.operators._runtime.runner import Attempt
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.operators._runtime.single.send import SingleRequest, SingleSend
 
 
 class GetContactTableOperator(CpaasOperator):
@@ -66,62 +66,77 @@ class GetContactRowOperator(CpaasOperator):
         return {"row_id": record.row.id, "columns": select_fields(cells, self.return_fields)}
 
 
-class _WriteContactRowOperator(CpaasOperator):
-    """What creating and changing rows have in common: cells by column name."""
+class ContactRowOperator(CpaasOperator):
+    """Base of operators that add a row, at most once per task instance (docs: concepts/guarantees).
+
+    :param columns: cells by column name
+    :param empty_cell_value: how an empty cell is sent: ``null`` or ``empty`` (an empty string)
+    :param on_unknown: what to do about a creation of unknown outcome. ``fail`` fails the task without a retry and names
+        the request. ``skip`` lets the task succeed and counts the row as unknown. ``resend`` sends it again
+    :param unknown_timeout: longest wait for a probe to resolve a creation of unknown outcome. There is no probe of a
+        row, so it has no effect yet
+    :param resend_on_clear: create the row again when the task is cleared. By default a clear creates it only if it was
+        not created
+    :param stop_grace_period: seconds to wait for a response after Airflow stops the task, or before its
+        ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
+    :param cpaas_conn_id: the connection to use
+    """
 
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": masking.cells}
     template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
 
     def __init__(
-        self, *, columns: Mapping[str, Any], empty_cell_value: Literal["null", "empty"] = "null", **kwargs: Any
+        self,
+        *,
+        columns: Mapping[str, Any],
+        empty_cell_value: Literal["null", "empty"] = "null",
+        on_unknown: Literal["fail", "skip", "resend"] = "fail",
+        unknown_timeout: timedelta | float = timedelta(minutes=10),
+        resend_on_clear: bool = False,
+        stop_grace_period: float = STOP_GRACE_PERIOD,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.columns = columns
         self.empty_cell_value = empty_cell_value
+        self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
+        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
+        self.resend_on_clear = self._checked(validators.boolean, resend_on_clear=resend_on_clear)
+        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
 
-    def cells(self, client: CpaasClient) -> dict[str, Any]:
-        """Return the cells by column id, checked against the table as it is now."""
-        from cpaas_provider.contacts.mapping.columns import ContactColumns
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the creation."""
+        from cpaas_provider.operators._runtime.contacts.row import RowCreation
 
-        columns = ContactColumns(client.get_contact_table())
-        return columns.encode(
-            self.rendered("columns"),
-            default_region=client.settings.default_region,
-            empty_cell_value=self.empty_cell_value,
+        return self._creation(RowCreation(self._cells()), runtime)
+
+    def rendering_failed(self, context: Context) -> None:
+        """Record that this try created nothing."""
+        from cpaas_provider.operators._runtime.context import record_failed_rendering
+
+        record_failed_rendering(context, self.retries)
+
+    def _cells(self) -> RowCells:
+        from cpaas_provider.operators._runtime.contacts.row import RowCells
+
+        return RowCells(self.rendered("columns"), self.empty_cell_value)
+
+    def _creation(self, request: SingleRequest, runtime: TaskRuntime) -> SingleSend:
+        from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
+        from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
+
+        options = SendOptions(
+            on_unknown=self.on_unknown,
+            unknown_timeout=self.unknown_timeout,
+            resend_on_clear=self.resend_on_clear,
+            guards_run=False,
+        )
+        return SingleSend(
+            request, options, ReportOptions(), runtime, task_type=self.task_type, begin_line=self.begin_line()
         )
 
 
-class _CreatingOperator(_WriteContactRowOperator, IdempotentOperator):
-    """What operators that add a row have in common: a task instance adds one row, in whatever try."""
-
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
-        """Return the one creation."""
-        from cpaas_provider.sending.spec import SendSpec
-
-        cells: dict[str, Any] = {}
-        return SendSpec(
-            operation="create_contact_row",
-            # Before it exists a row has no name of its own: it is the task instance's row.
-            recipients=("row",),
-            body={"columns": self.rendered("columns"), "empty_cell_value": self.empty_cell_value},
-            # A row that an earlier try added needs no look at the table.
-            preflight=lambda: cells.update(self.cells(client)),
-            send=partial(self._create, client, cells),
-        )
-
-    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the row's id."""
-        created = (outcome.settled[-1].result if outcome.settled else None) or {}
-        row_id = created.get("row_id", created.get("id"))
-        return {"row_id": row_id, "created": bool(outcome.settled)}
-
-    def _create(
-        self, client: CpaasClient, cells: dict[str, Any], recipients: tuple[str, ...], reference: str, again: bool
-    ) -> dict[str, Any]:
-        return {"row_id": client.create_contact_row(cells).row.id}
-
-
-class CreateContactRowOperator(_CreatingOperator):
+class CreateContactRowOperator(ContactRowOperator):
     """Create a row, at most once per task instance, across retries, crashes and clears.
 
     The task fails at once if a column is unknown or a value does not fit its type. It also fails at once if the
@@ -143,7 +158,7 @@ class CreateContactRowOperator(_CreatingOperator):
     template_fields = ("columns", "cpaas_conn_id")
 
 
-class UpdateContactRowOperator(_WriteContactRowOperator):
+class UpdateContactRowOperator(CpaasOperator):
     """Update cells of a row. The other cells do not change.
 
     The task fails at once if there is no row with that id. It also fails at once if a column is unknown, or if a value
@@ -157,17 +172,31 @@ class UpdateContactRowOperator(_WriteContactRowOperator):
     """
 
     template_fields = ("row_id", "columns", "cpaas_conn_id")
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"columns": masking.cells}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"columns": "json"}
 
-    def __init__(self, *, row_id: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        row_id: str,
+        columns: Mapping[str, Any],
+        empty_cell_value: Literal["null", "empty"] = "null",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.row_id = row_id
+        self.columns = columns
+        self.empty_cell_value = empty_cell_value
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Update the row."""
-        return {"row_id": client.update_contact_row(self.row_id, self.cells(client)).row.id, "created": False}
+        from cpaas_provider.operators._runtime.contacts.row import RowCells
+
+        cells = RowCells(self.rendered("columns"), self.empty_cell_value).encode(client)
+        return {"row_id": client.update_contact_row(self.row_id, cells).row.id, "created": False}
 
 
-class UpsertContactRowOperator(_CreatingOperator):
+class UpsertContactRowOperator(ContactRowOperator):
     """Update a row, or create it if there is none yet.
 
     With ``key`` the provider finds the row in the key map that ``SyncContactsOperator`` uses. It sends only cells that
@@ -217,50 +246,28 @@ class UpsertContactRowOperator(_CreatingOperator):
         self.key = key
         self.map_name = map_name
         self.create_if_missing = create_if_missing
-        self.keyed = key is not None
+        self.has_key = key is not None
 
-    def carry_out(
-        self, context: Context, client: CpaasClient, connection: CpaasConnection, deadline: str | None
-    ) -> Any:
-        """Update the row, or create it."""
-        if self.keyed:
-            return self._by_key(context, client, connection)
-        from cpaas_provider.api.errors import CpaasNotFoundError
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the update or creation."""
+        from cpaas_provider.operators._runtime.contacts.row import KeyedRow, KeyedUpsert, RowCreation, RowUpsertById
 
-        # Native rendering makes a number of digits.
-        row_id = "" if self.row_id is None else str(self.row_id).strip()
-        if row_id not in _NO_ROW:
-            try:
-                row = client.update_contact_row(row_id, self.cells(client)).row
-            except CpaasNotFoundError:
-                if not self.create_if_missing:
-                    raise
-                self.log.info("The list no longer has a row with this id. Creating a new one.")
-            else:
-                return {"row_id": row.id, "created": False, "unknown_recipients": 0, "unknown_references": []}
-        return super().carry_out(context, client, connection, deadline)
-
-    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the row's id; a row that an earlier try created is brought to what the cells are now."""
-        result = super().result(client, outcome)
-        if outcome.earlier and result["row_id"] is not None:
-            client.update_contact_row(result["row_id"], self.cells(client))
-        return result
-
-    def _by_key(self, context: Context, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
-        from cpaas_provider.operators._runtime.contact_row import upsert_by_key
-
-        row = upsert_by_key(self, context, client, connection, self._install_stop_signal())
-        if row.row_id is None and not row.unknown:
-            raise AirflowFailException(
-                "The key map has no row of this key, and create_if_missing is False. Nothing was sent."
+        if self.has_key:
+            row = KeyedRow(
+                self.rendered("key"),
+                self.map_name,
+                self._cells(),
+                create_if_missing=self.create_if_missing,
+                on_unknown=self.on_unknown,
             )
-        return {
-            "row_id": row.row_id,
-            "created": row.created,
-            "unknown_recipients": int(row.unknown),
-            "unknown_references": [],
-        }
+            return KeyedUpsert(row, runtime, task_type=self.task_type, begin_line=self.begin_line())
+        return RowUpsertById(
+            self.row_id,
+            self._cells(),
+            runtime,
+            create_if_missing=self.create_if_missing,
+            creation=self._creation(RowCreation(self._cells(), updates_earlier=True), runtime),
+        )
 
 
 class DeleteContactRowOperator(CpaasOperator):

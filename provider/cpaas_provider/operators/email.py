@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base_campaign import MASKED_CAMPAIGN_FIELDS, CampaignOperator
-from cpaas_provider.operators.base_message import MASKED_MESSAGE_FIELDS, SendMessageOperator
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.api.models.email import EmailMessage
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.operators._runtime.single.message import MessageRequest
+
+BODY_FIELDS = ("content", "subject", "template_id", "from_name", "reply_to")
+"""Fields of an email besides sender and recipients. An unknown request can only be sent again with the same values."""
 
 
-_NO_SENDER = (
-    "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection."
-)
-
-
-class SendEmailOperator(SendMessageOperator):
+class SendEmailOperator(SendOperator):
     """Send one email to one or more recipients, at most once each, across retries, crashes and clears.
 
     A retry sends only to recipients that are left. A recipient can get the email twice only with
@@ -82,8 +76,6 @@ class SendEmailOperator(SendMessageOperator):
         "cpaas_conn_id",
     )
     operation = "send_email"
-    body_fields = ("content", "subject", "template_id", "from_name", "reply_to")
-    text_fields = ("content", "subject")
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         **MASKED_MESSAGE_FIELDS,
@@ -119,42 +111,17 @@ class SendEmailOperator(SendMessageOperator):
         self.callback = callback
         validators.refuse_no_text(self)
 
-    def normalise(self, recipient: Any, client: CpaasClient) -> str:
-        """Return the address without surrounding blanks, its domain in lower case."""
-        from cpaas_provider.api.recipients.email_address import normalise_email
+    def build_request(self) -> MessageRequest:
+        """Return the one email."""
+        from cpaas_provider.operators._runtime.single.message import EMAIL, MessageRequest
 
-        return normalise_email(recipient)
-
-    def sender(self, connection: CpaasConnection) -> str:
-        """Return the sender's address."""
-        if sender_id := self.sender_id or connection.email_sender_id:
-            return sender_id
-        raise AirflowFailException(_NO_SENDER)
-
-    def log_estimate(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
-        """Log the number of recipients before the email is sent."""
-        self.log.info("Sending an email, recipients: %d.", recipients)
-
-    def send(
-        self,
-        client: CpaasClient,
-        connection: CpaasConnection,
-        recipients: list[str],
-        personalisation: list[Any] | None,
-        reference: str,
-    ) -> EmailMessage:
-        """Send the email."""
-        return client.send_email(
-            recipients,
-            self.sender(connection),
-            self.rendered("content"),
-            template_id=self.template_id,
-            subject=self.rendered("subject"),
-            from_name=self.from_name,
-            reply_to=self.rendered("reply_to"),
-            personalisation=personalisation,
-            external_ref=self.external_ref or reference,
-            callback=self.callback_url(reference, len(recipients)),
+        return MessageRequest(
+            EMAIL,
+            self.rendered("recipients"),
+            self.sender_id,
+            {name: self.rendered(name) for name in BODY_FIELDS},
+            self.rendered("personalisation"),
+            self.external_ref,
         )
 
 
@@ -186,6 +153,7 @@ class EmailCampaignOperator(CampaignOperator):
         "reply_to": masking.recipient,
     }
     text_fields: ClassVar[tuple[str, ...]] = ("subject", "content")
+    body_fields = BODY_FIELDS
 
     def __init__(
         self,
@@ -213,24 +181,3 @@ class EmailCampaignOperator(CampaignOperator):
         self.callback = callback
         validators.refuse_no_text(self)
         validators.refuse_unstated_substitutions(self)
-
-    @property
-    def message_type(self) -> Channel:
-        """Return the channel of emails."""
-        from cpaas_provider.sending.campaign.content import EMAIL
-
-        return EMAIL
-
-    def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return the part of the request that is the same for all recipients."""
-        sender_id = self.sender_id or connection.email_sender_id
-        if not sender_id:
-            raise AirflowFailException(_NO_SENDER)
-        return {
-            "sender_id": sender_id,
-            "content": self.rendered("content"),
-            "template_id": self.template_id,
-            "subject": self.rendered("subject"),
-            "from_name": self.from_name,
-            "reply_to": self.rendered("reply_to"),
-        }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -16,24 +15,8 @@ from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Outcome, SendSpec
-
-_DEFAULT_EXPIRES_IN = 15
-# What a template renders where there is no code.
-_NO_CODE = frozenset({"", "None", "null"})
-
-
-def _record(token: OtpToken) -> dict[str, Any]:
-    """Return the fields of a record that an XCom may hold: neither code nor number."""
-    return {
-        "id": token.id,
-        "status": token.status,
-        "status_desc": token.status_desc,
-        "outcome": token.outcome().value,
-        "created_datetime": token.created_datetime.isoformat(),
-    }
+    from cpaas_provider.operators._runtime.single.phone import OtpRequest
 
 
 class RequestOtpOperator(SendOperator):
@@ -96,48 +79,13 @@ class RequestOtpOperator(SendOperator):
         self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)), expires_in=expires_in)
         self._checked(bounds.if_known(validators.one_of(*bounds.CHANNELS)), channel=channel)
 
-    def build_request(self, client: CpaasClient, connection: CpaasConnection) -> SendSpec:
+    def build_request(self) -> OtpRequest:
         """Return the one request for a passcode."""
-        from cpaas_provider.sending.probes import OtpRecordProbe
-        from cpaas_provider.sending.spec import SendSpec
+        from cpaas_provider.operators._runtime.single.phone import OtpRequest
 
-        token = self.rendered("token")
-        if token is not None and str(token).strip() in _NO_CODE:
-            raise AirflowFailException(
-                "token is empty after rendering. Nothing was sent. Leave it out, or give a code."
-            )
-        recipient = self.msisdn(client, self.rendered("recipient"))
-        self.skip_unless_allowed(client, recipient)
-        return SendSpec(
-            operation="request_otp",
-            recipients=(recipient,),
-            body={"length": self.length, "expires_in": self.expires_in, "token": token, "channel": self.channel},
-            send=partial(self._request_otp, client),
-            evidence=(OtpRecordProbe(recipient, self._requested), *self.evidence(connection)),
+        return OtpRequest(
+            self.rendered("recipient"), self.length, self.expires_in, self.rendered("token"), self.channel
         )
-
-    def result(self, client: CpaasClient, outcome: Outcome) -> dict[str, Any]:
-        """Return the passcode's id, status and times."""
-        requested = (outcome.settled[-1].result if outcome.settled else None) or {}
-        names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
-        return {name: requested.get(name) for name in names}
-
-    def _request_otp(
-        self, client: CpaasClient, recipients: tuple[str, ...], reference: str, again: bool
-    ) -> dict[str, Any]:
-        record = client.request_otp(
-            f"+{recipients[0]}",
-            length=self.length,
-            expires_in=self.expires_in,
-            token=self.rendered("token"),
-            channel=self.channel,
-        )
-        return self._requested(record)
-
-    def _requested(self, record: OtpToken) -> dict[str, Any]:
-        # The request took it, so it is a whole number however it is written ("15.0"): nothing may fail from here on.
-        expires_at = record.expires_at(int(float(self.expires_in or _DEFAULT_EXPIRES_IN)))
-        return {**_record(record), "expires_at": expires_at.isoformat()}
 
 
 class VerifyOtpOperator(CpaasOperator):
@@ -187,9 +135,10 @@ class VerifyOtpOperator(CpaasOperator):
         """Verify the code."""
         from cpaas_provider.api.errors import CpaasNotVerifiedError
         from cpaas_provider.api.models.otp import OtpOutcome
+        from cpaas_provider.operators._runtime.single.phone import NO_CODE, otp_record
 
         token = self.rendered("token")
-        if token is None or str(token).strip() in _NO_CODE:
+        if token is None or str(token).strip() in NO_CODE:
             raise AirflowFailException("token is empty after rendering. Nothing was sent, so no attempt was used.")
         try:
             record = client.verify_otp(self.otp_id, str(token))
@@ -202,7 +151,7 @@ class VerifyOtpOperator(CpaasOperator):
         verified = record.outcome() in accepted
         if not verified and self.fail_if_not_verified:
             raise AirflowFailException(f"The passcode was not verified: its status is {record.status_desc}.")
-        return {"verified": verified, **_record(record)}
+        return {"verified": verified, **otp_record(record)}
 
 
 class GetOtpOperator(CpaasOperator):
@@ -229,7 +178,9 @@ class GetOtpOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the record."""
-        return _record(client.get_otp(self.otp_id))
+        from cpaas_provider.operators._runtime.single.phone import otp_record
+
+        return otp_record(client.get_otp(self.otp_id))
 
 
 class FindOtpsOperator(CpaasOperator):
@@ -250,7 +201,9 @@ class FindOtpsOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> list[dict[str, Any]]:
         """Read the records."""
-        return [_record(token) for token in client.find_otps(self.rendered("recipient"))]
+        from cpaas_provider.operators._runtime.single.phone import otp_record
+
+        return [otp_record(token) for token in client.find_otps(self.rendered("recipient"))]
 
 
 class RevokeOtpOperator(CpaasOperator):

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from cpaas_provider.operators import _validators as validators
+from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base_campaign import CampaignOperator
-from cpaas_provider.operators.base_message import SendMessageOperator
+from cpaas_provider.operators.base_send import SendOperator
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.client import CpaasClient
-    from cpaas_provider.api.models.sms import SmsMessage
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.operators._runtime.campaign.spec import DndOptions
+    from cpaas_provider.operators._runtime.single.message import MessageRequest
+
+BODY_FIELDS = ("content", "template_id", "channel", "is_trackable")
+"""Fields of an SMS besides sender and recipients. An unknown request can only be sent again with the same values."""
 
 
-_NO_SENDER = "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection."
-
-
-class SendSmsOperator(SendMessageOperator):
+class SendSmsOperator(SendOperator):
     """Send one SMS to one or more recipients, at most once each, across retries, crashes and clears.
 
     A retry sends only to recipients that are left. A recipient can get the message twice only with
@@ -79,8 +76,7 @@ class SendSmsOperator(SendMessageOperator):
         "cpaas_conn_id",
     )
     operation = "send_sms"
-    body_fields = ("content", "template_id", "channel", "is_trackable")
-    estimate_fields = ("encoding", "pages")
+    masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = MASKED_MESSAGE_FIELDS
     template_fields_renderers: ClassVar[dict[str, str]] = {"personalisation": "json"}
 
     def __init__(
@@ -109,59 +105,17 @@ class SendSmsOperator(SendMessageOperator):
         self.callback = callback
         validators.refuse_no_text(self)
 
-    def normalise(self, recipient: Any, client: CpaasClient) -> str:
-        """Return international digits without a plus."""
-        from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+    def build_request(self) -> MessageRequest:
+        """Return the one SMS."""
+        from cpaas_provider.operators._runtime.single.message import SMS, MessageRequest
 
-        return normalise_msisdn(recipient, client.settings.default_region)
-
-    def sender(self, connection: CpaasConnection) -> str:
-        """Return the sender that the phone shows."""
-        if sender_id := self.sender_id or connection.sender_id:
-            return sender_id
-        raise AirflowFailException(_NO_SENDER)
-
-    def send(
-        self,
-        client: CpaasClient,
-        connection: CpaasConnection,
-        recipients: list[str],
-        personalisation: list[Any] | None,
-        reference: str,
-    ) -> SmsMessage:
-        """Send the text."""
-        return client.send_sms(
-            # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
-            [f"+{recipient}" for recipient in recipients],
-            self.sender(connection),
-            self.rendered("content"),
-            template_id=self.template_id,
-            personalisation=personalisation,
-            channel=self.channel,
-            is_trackable=self.is_trackable,
-            external_ref=self.external_ref or reference,
-            callback=self.callback_url(reference, len(recipients)),
-        )
-
-    def log_estimate(self, connection: CpaasConnection, recipients: int, personalisation: list[Any]) -> None:
-        """Log encoding and pages, as far as they are known. The provider cannot read the text of a template."""
-        from cpaas_provider.api.text import measure_sms, substitute
-
-        content = self.rendered("content")
-        if not content:
-            if self.template_id:
-                self.log.info("Sending a template, pages counted by the service, recipients: %d.", recipients)
-            return
-        texts = {content} if len(personalisation) < recipients else set()
-        for entry in personalisation:
-            texts.add(substitute(content, entry["substitutions"], connection.placeholder_format))
-        lengths = [measure_sms(text) for text in texts]
-        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
-        self.log.info(
-            "Sending %s SMS, estimated pages: %s each, recipients: %d.",
-            " and ".join(sorted({length.encoding for length in lengths})),
-            most if fewest == most else f"{fewest} to {most}",
-            recipients,
+        return MessageRequest(
+            SMS,
+            self.rendered("recipients"),
+            self.sender_id,
+            {name: self.rendered(name) for name in BODY_FIELDS},
+            self.rendered("personalisation"),
+            self.external_ref,
         )
 
 
@@ -224,6 +178,7 @@ class SmsCampaignOperator(CampaignOperator):
     """
 
     operation = "send_sms"
+    body_fields = BODY_FIELDS
 
     def __init__(
         self,
@@ -256,22 +211,8 @@ class SmsCampaignOperator(CampaignOperator):
         self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
         self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
 
-    @property
-    def message_type(self) -> Channel:
-        """Return the channel of SMS."""
-        from cpaas_provider.sending.campaign.content import SMS
+    def dnd_options(self) -> DndOptions | None:
+        """Return the options of the do-not-disturb filter."""
+        from cpaas_provider.operators._runtime.campaign.spec import DndOptions
 
-        return SMS
-
-    def body(self, connection: CpaasConnection) -> dict[str, Any]:
-        """Return the part of the request that is the same for all recipients."""
-        sender_id = self.sender_id or connection.sender_id
-        if not sender_id:
-            raise AirflowFailException(_NO_SENDER)
-        return {
-            "sender_id": sender_id,
-            "content": self.rendered("content"),
-            "template_id": self.template_id,
-            "channel": self.channel,
-            "is_trackable": self.is_trackable,
-        }
+        return DndOptions(self.lookup_ttl, self.on_lookup_error) if self.skip_dnd else None

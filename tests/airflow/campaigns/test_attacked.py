@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.campaigns.test_idempotency import parts
 from tests.airflow.campaigns.test_recipients import disturbing
 from tests.airflow.harness.campaigns import (
     PRICE,
-    TEXT,
     accept_all,
+    around_requests,
     counts,
     digits,
     email,
@@ -25,7 +25,6 @@ from tests.airflow.harness.campaigns import (
     sms,
 )
 from tests.airflow.harness.stage import Stage, fault
-from tests.airflow.harness.tries import Run, new_dag
 
 KEY = {"idempotency_key": "spring"}
 
@@ -36,19 +35,17 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
 
 
-class Untold(SmsCampaignOperator):
-    """A campaign by a service that does not say what a request cost."""
-
-    async def send(self, *args: Any, **kwargs: Any) -> Any:
-        answer = await super().send(*args, **kwargs)
-        return answer.model_copy(update={"meta": None})
+async def without_charge(request: Callable[[], Awaitable[Any]]) -> Any:
+    """The service does not say what a request cost."""
+    return (await request()).model_copy(update={"meta": None})
 
 
-def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_the_price(stage: Stage) -> None:
+def test_what_was_spent_counts_in_later_tries_also_where_only_the_author_knows_the_price(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_packs(stage)
-    with new_dag() as dag:
-        Untold(task_id="campaign", source=rows(20), content=TEXT, max_charge=5 * PRICE, price_per_page=PRICE)
-    run = Run(stage, dag)
+    around_requests(monkeypatch, without_charge)
+    run = sms(stage, rows(20), max_charge=5 * PRICE, price_per_page=PRICE)
     run.once()
     run.clear().once()
     assert requests(stage) == 5

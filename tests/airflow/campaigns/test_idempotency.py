@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.campaigns import (
     TEXT,
     accept_all,
+    around_requests,
     counts,
     digits,
     reached,
@@ -116,24 +118,23 @@ class TestOnce:
 
 
 class TestTwoAtOnce:
-    def test_the_second_waits_for_its_retries_and_sends_nothing(self, stage: Stage) -> None:
+    def test_the_second_waits_for_its_retries_and_sends_nothing(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         other = sms(stage, rows(4), **KEY)
         seen: list[Any] = []
 
-        class During(SmsCampaignOperator):
+        async def during(request: Callable[[], Awaitable[Any]]) -> Any:
             """Another run asks for the same while this one's first request is under way."""
+            if not seen:
+                thread = threading.Thread(target=lambda: seen.append(state_of_another()))
+                thread.start()
+                thread.join()
+            return await request()
 
-            async def send(self, *given: Any) -> Any:
-                if not seen:
-                    thread = threading.Thread(target=lambda: seen.append(state_of_another(self)))
-                    thread.start()
-                    thread.join()
-                return await super().send(*given)
-
-        def state_of_another(operator: Any) -> str:
+        def state_of_another() -> str:
             from cpaas_provider.database.database import open_database
             from cpaas_provider.database.errors import DatabaseError
-            from cpaas_provider.operators._runtime.campaign_store import open_campaign_store  # noqa: F401 - its lease
 
             with open_database() as database:
                 name = campaigns_of(database)
@@ -143,9 +144,8 @@ class TestTwoAtOnce:
                     return str(error)
             return "taken"
 
-        with new_dag() as dag:
-            During(task_id="campaign", source=rows(4), content=TEXT, **KEY)
-        done = Run(stage, dag).once()
+        around_requests(monkeypatch, during)
+        done = sms(stage, rows(4), **KEY).once()
         assert done.state == "success"
         assert "is working on this campaign" in seen[0]
         assert (other.once().state, reached(stage)) == ("success", Counter(digits(4)))
@@ -173,23 +173,20 @@ class TestTwoAtOnce:
             LeasedState(database, campaigns_of(database), "somebody dead").acquire(now=gone)
         assert sms(stage, rows(4), **KEY).once().state == "success"
 
-    def test_one_that_lost_it_sends_nothing_more(self, stage: Stage) -> None:
+    def test_one_that_lost_it_sends_nothing_more(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         small_packs(stage)
         from cpaas_provider.database.database import open_database
 
-        class Loses(SmsCampaignOperator):
+        async def loses(request: Callable[[], Awaitable[Any]]) -> Any:
             """Somebody else takes the campaign after the first request."""
+            answer = await request()
+            with open_database() as database:
+                later = timezone.utcnow() + 2 * LEASE
+                LeasedState(database, campaigns_of(database), "somebody else").acquire(now=later)
+            return answer
 
-            async def send(self, *given: Any) -> Any:
-                answer = await super().send(*given)
-                with open_database() as database:
-                    later = timezone.utcnow() + 2 * LEASE
-                    LeasedState(database, campaigns_of(database), "somebody else").acquire(now=later)
-                return answer
-
-        with new_dag() as dag:
-            Loses(task_id="campaign", source=rows(4), content=TEXT, **KEY)
-        ended = Run(stage, dag).once()
+        around_requests(monkeypatch, loses)
+        ended = sms(stage, rows(4), **KEY).once()
         assert (ended.state, requests(stage)) == ("up_for_retry", 1)
         assert "has taken over the campaign" in ended.error
 

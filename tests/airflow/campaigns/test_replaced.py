@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cpaas_provider.operators import SmsCampaignOperator
+from tests.airflow.harness.campaigns import around_requests
 from tests.airflow.harness.stage import Stage, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 
-def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(stage: Stage, tmp_path: Path) -> None:
+def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes = tmp_path / "outcomes.jsonl"
 
-    class Replaced(SmsCampaignOperator):
+    async def replaced_meanwhile(request: Callable[[], Awaitable[Any]]) -> Any:
         """The task is cleared while a request is under way, and the new try has written its file."""
+        run.clear()
+        outcomes.write_text("of the new try")
+        return await request()
 
-        async def send(self, *args: Any) -> Any:
-            run.clear()
-            outcomes.write_text("of the new try")
-            return await super().send(*args)
-
+    around_requests(monkeypatch, replaced_meanwhile)
     with new_dag() as dag:
-        Replaced(task_id="c", source=[phone("ada")], content="Hello", results_path=str(outcomes))
+        SmsCampaignOperator(task_id="c", source=[phone("ada")], content="Hello", results_path=str(outcomes))
     run = Run(stage, dag)
     replaced = run.once()
     assert "replaced this try" in replaced.error

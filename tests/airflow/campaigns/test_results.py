@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from cpaas_provider.operators import SmsCampaignOperator
 from tests.airflow.harness.campaigns import (
-    TEXT,
     accept_all,
+    around_requests,
     counts,
     digits,
     lines,
@@ -24,7 +25,6 @@ from tests.airflow.harness.campaigns import (
 )
 from tests.airflow.harness.kinds import FailsAfterwards
 from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
-from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.docs.results import documented_keys
 
 FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
@@ -98,17 +98,17 @@ def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: St
     assert [one.name for one in tmp_path.iterdir()] == ["o.jsonl"]
 
 
-def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(stage: Stage, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = tmp_path / ".o.jsonl.part"
 
-    class FillsUp(SmsCampaignOperator):
-        async def send(self, *arguments: Any, **given: Any) -> Any:
-            part.symlink_to("/dev/full")
-            return await super().send(*arguments, **given)
+    async def fills_up(request: Callable[[], Awaitable[Any]]) -> Any:
+        part.symlink_to("/dev/full")
+        return await request()
 
-    with new_dag() as dag:
-        FillsUp(task_id="campaign", source=rows(3), content=TEXT, results_path=str(tmp_path / "o.jsonl"))
-    run = Run(stage, dag)
+    around_requests(monkeypatch, fills_up)
+    run = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"))
     first = run.once()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
     assert f"The results file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error

@@ -11,7 +11,7 @@ import pytest
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.operators._runtime.delivery import PurchaseReportProbe
+from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
 from cpaas_provider.sending import engine as once_module
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import RequestRecord

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from pyarrow import parquet
 
+from cpaas_provider.operators._runtime.campaign.runner import BatchSender
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.stage import Stage
@@ -115,3 +117,18 @@ def stored_words(run: Run) -> str:
     """Return all the task's state as it is stored."""
     rows_: list[TaskStateStoreModel] = run.stored()
     return "\n".join(str(row.value) for row in rows_)
+
+
+def around_requests(
+    patch: pytest.MonkeyPatch, around: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+) -> None:
+    """Have something happen around each request of a campaign.
+
+    :param around: gets what makes the request, and returns its response
+    """
+    usual = BatchSender.send
+
+    async def send(sender: BatchSender, *given: Any) -> Any:
+        return await around(lambda: usual(sender, *given))
+
+    patch.setattr(BatchSender, "send", send)

@@ -9,7 +9,7 @@ import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.utils.session import create_session
 
-from cpaas_provider.operators._runtime.state_store import TaskStateStore
+from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal import log
 from tests.airflow.harness.campaigns import accept_all, digits, reached, rows, small_packs, sms
 from tests.airflow.harness.kinds import SMS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from sqlalchemy import select
 from cpaas_provider.sending.journal import journal
 from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SENDS, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+from tests.airflow.harness.tries import Run
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Refuse = Callable[..., None]
@@ -26,6 +28,27 @@ Refuse = Callable[..., None]
 def refusal(status: int = 500) -> AirflowRuntimeError:
     """Return what the accessor raises when the supervisor got this answer from Airflow's API server."""
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
+class Clearing:
+    """A request during which somebody clears the task.
+
+    :param request: the operator's own
+    """
+
+    def __init__(self, request: Any, run: Run) -> None:
+        self._request = request
+        self._run = run
+        self.result = request.result
+
+    def build_spec(self, *given: Any) -> Any:
+        spec = self._request.build_spec(*given)
+
+        def send(*request: Any) -> Any:
+            self._run.clear()
+            return spec.send(*request)
+
+        return dataclasses.replace(spec, send=send)
 
 
 @pytest.fixture
@@ -127,9 +150,8 @@ class TestATryThatWasReplaced:
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
             """Somebody clears the task while its request is under way."""
 
-            def send(self, *args: Any, **kwargs: Any) -> Any:
-                run.clear()
-                return super().send(*args, **kwargs)
+            def build_request(self) -> Any:
+                return Clearing(super().build_request(), run)
 
         run.dag.get_task("send").__class__ = Cleared
         replaced = run.once()
@@ -304,9 +326,8 @@ class TestABackendOfTheWorkers:
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
             """Somebody clears the task while its request is under way."""
 
-            def send(self, *args: Any, **kwargs: Any) -> Any:
-                run.clear()
-                return super().send(*args, **kwargs)
+            def build_request(self) -> Any:
+                return Clearing(super().build_request(), run)
 
         run.dag.get_task("send").__class__ = Cleared
         assert "has replaced this try with another one" in run.once().error

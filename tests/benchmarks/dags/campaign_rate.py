@@ -55,13 +55,13 @@ class _MeasuredCampaign(SmsCampaignOperator):
         super().__init__(**kwargs)
         self.windows = windows
 
-    def carry_out(self, context: Any, client: Any, connection: Any, deadline: str | None) -> Any:
+    def make_attempt(self, runtime: Any, **resumed: Any) -> Any:
         if not self.windows:
             from cpaas_provider.sending.campaign import campaign
 
             campaign.JournalWriter = _WithoutJournal
-        self.max_pending_requests = client.settings.max_concurrency * max(1, self.windows)
-        return super().carry_out(context, client, connection, deadline)
+        self.max_pending_requests = runtime.connection.settings.max_concurrency * max(1, self.windows)
+        return super().make_attempt(runtime, **resumed)
 
 
 for name, windows in (("unjournaled", 0), ("narrow", 1), ("journaled", 4)):

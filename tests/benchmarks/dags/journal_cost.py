@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from cpaas_provider.operators._runtime import state_store
+from cpaas_provider.operators._runtime import runtime
+from cpaas_provider.operators._runtime.state import store
 from cpaas_provider.operators.sms import SendSmsOperator
 
 SENDS = 16
@@ -51,17 +52,17 @@ class Timed(SendSmsOperator):
     """An SMS with the journal in its place."""
 
     def store(self, context: Any) -> Any:
-        return Watch(state_store.TaskStateStore(context["task_state_store"]))
+        return Watch(store.TaskStateStore(context["task_state_store"]))
 
     def execute(self, context: Any) -> dict[str, Any]:
-        store, usual = self.store(context), state_store.open_state_store
-        state_store.open_state_store = lambda _context: store
+        store, usual = self.store(context), runtime.open_state_store
+        runtime.open_state_store = lambda _context: store
         try:
             began = time.perf_counter()
             super().execute(context)
             took = (time.perf_counter() - began) * 1000
         finally:
-            state_store.open_state_store = usual
+            runtime.open_state_store = usual
         return {"execute": took, **store.calls}
 
 

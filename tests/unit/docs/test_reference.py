@@ -19,7 +19,7 @@ from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS
-from cpaas_provider.operators._runtime.contact_sync import OF_A_SYNC
+from cpaas_provider.operators._runtime.contacts.sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import RecipientStatus

@@ -10,8 +10,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from cpaas_provider.operators._runtime.state.store import open_state_store
 from cpaas_provider.sending.hashing import task_identity
-from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.journal.store import TryInfo, record_nothing_sent
 from cpaas_provider.sending.run_guard import RunInfo
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ def try_info(context: Context, retries: int | None) -> TryInfo:
     instance: Any = context["ti"]
     cleared = getattr(context.get("dag_run"), "clear_number", None)
     return TryInfo(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
+
+
+def record_failed_rendering(context: Context, retries: int | None) -> None:
+    """Record that a try sent nothing whose fields could not be rendered, unless there is a journal."""
+    state = open_state_store(context)
+    if state is not None:
+        record_nothing_sent(state, try_info(context, retries))
 
 
 def run_info(context: Context) -> RunInfo:

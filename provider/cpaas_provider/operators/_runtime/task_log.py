@@ -13,8 +13,7 @@ from cpaas_provider.api.amounts import counted, format_amount
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators.base import CpaasOperator
-    from cpaas_provider.operators.base_campaign import CampaignOperator
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.sending.partitions import Partition
 
 # In the order they are logged; of records that hold personal data everything else stays out.
@@ -29,7 +28,6 @@ _OF_THE_ARGUMENTS = (
     "otp_id", "row_id", "network", "amount", "length", "expires_in", "template_id", "channel",
     "on_unknown", "max_lateness",
 )  # fmt: skip
-_BOUNDS = ("max_recipients", "max_charge", "min_balance", "price_per_page", "max_failure_ratio")
 _MONEY = frozenset({"amount", "charge", "balance", "max_charge", "min_balance", "price_per_page", "max_recipients"})
 _ROWS = {
     "invalid_rows": ("invalid row", None),
@@ -43,32 +41,32 @@ _ROWS = {
 }
 
 
-def begins(operator: CpaasOperator) -> str:
-    """Return the first line of a task that makes one request."""
-    return f"{operator.task_type} begins on connection {operator.cpaas_conn_id!r}{_after(_given(operator))}."
+def begins(task_type: str, conn_id: str, arguments: Mapping[str, Any]) -> str:
+    """Return the first line of a task that makes one request.
+
+    :param arguments: the operator's arguments, of which only those that are listed here are logged
+    """
+    return f"{task_type} begins on connection {conn_id!r}{_after(_given(arguments))}."
 
 
-def campaign_begins(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> str:
+def campaign_begins(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> str:
     """Return the first line of a campaign: its source, its rates and its limits."""
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
         f"{settings.requests_per_second:g} requests per second",
         f"{settings.max_concurrency} at a time",
-        *_named({name: getattr(operator, name) for name in _BOUNDS}),
+        *_named(spec.limits),
     ]
-    if operator.send_window is not None:
-        zone = operator.timezone or f"by column {operator.timezone_column}"
-        words.append(f"send_window {' to '.join(map(str, operator.send_window))} {zone}")
-    if getattr(operator, "skip_dnd", False):
-        words.append(f"skip_dnd (lookups cached for {_span(operator.__dict__['lookup_ttl'])})")
+    if spec.send_window is not None:
+        zone = spec.timezone or f"by column {spec.timezone_column}"
+        words.append(f"send_window {' to '.join(map(str, spec.send_window))} {zone}")
+    if spec.dnd is not None:
+        words.append(f"skip_dnd (lookups cached for {_span(spec.dnd.lookup_ttl)})")
     if partition.of > 1:
         words.append(f"partition {partition.part + 1} of {partition.of}")
-    words += _given(operator)
-    return (
-        f"{operator.task_type} begins on connection {operator.cpaas_conn_id!r}, from {operator.source}: "
-        f"{', '.join(words)}."
-    )
+    words += _given(spec.log_arguments)
+    return f"{spec.task_type} begins on connection {spec.conn_id!r}, from {spec.source_summary}: {', '.join(words)}."
 
 
 def planned(report: Mapping[str, Any], rows: int) -> str:
@@ -106,15 +104,14 @@ def every_count(report: Mapping[str, Any]) -> str:
     )
 
 
-def nothing_left(operator: Any) -> str:
+def nothing_left(*, campaign: bool = False, has_idempotency_key: bool = False) -> str:
     """Return the line of a try that has nothing left to send."""
-    what = "sent everything" if hasattr(operator, "source") else "made this request"
-    key = operator.__dict__.get("idempotency_key")
-    how = "give it another idempotency_key" if key is not None else "clear the task with resend_on_clear=True"
+    what = "sent everything" if campaign else "made this request"
+    how = "give it another idempotency_key" if has_idempotency_key else "clear the task with resend_on_clear=True"
     return f"An earlier try {what}. Nothing is sent again. To send again, {how}."
 
 
-def done(operator: CpaasOperator, result: Any) -> str:
+def done(task_type: str, result: Any) -> str:
     """Return the last line of a task that made one request."""
     if isinstance(result, list):
         words = [counted(len(result), "record")]
@@ -122,11 +119,11 @@ def done(operator: CpaasOperator, result: Any) -> str:
         words = _named({name: result[name] for name in _OF_A_RESULT if name in result})
     else:
         words = []
-    return f"{operator.task_type} is done{_after(words)}."
+    return f"{task_type} is done{_after(words)}."
 
 
-def _given(operator: Any) -> list[str]:
-    return _named({name: operator.__dict__.get(name) for name in _OF_THE_ARGUMENTS})
+def _given(arguments: Mapping[str, Any]) -> list[str]:
+    return _named({name: arguments.get(name) for name in _OF_THE_ARGUMENTS})
 
 
 def _left_out(report: Mapping[str, Any]) -> str:

@@ -361,8 +361,7 @@ class Campaign:
     @property
     def reference(self) -> str:
         """Return the name of the campaign, the same in each of its tries."""
-        name = self.journal.hasher.batch_reference(self.message.channel.operation, (), self.journal.resend_epoch)
-        return name if self.part is None else f"{name}-{self.part}"
+        return campaign_reference(self.journal, self.message.channel.operation, self.part)
 
     def recipients(self) -> int:
         """Return how many the campaign is for, whatever became of them."""
@@ -433,6 +432,15 @@ def _fewer_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*usual)
+
+
+def campaign_reference(journal: JournalLog, operation: str, part: int | None) -> str:
+    """Return the name of a campaign, the same in each of its tries.
+
+    :param part: which part of it, where all parts go by the same name
+    """
+    name = journal.hasher.batch_reference(operation, (), journal.resend_epoch)
+    return name if part is None else f"{name}-{part}"
 
 
 def refuse_unknown_placeholders(message: Content) -> None:

@@ -25,22 +25,22 @@ TRIES = {"retries": 9, "retry_delay": timedelta(seconds=1)}
 class ForgetfulSms(SmsCampaignOperator):
     """Knows nothing of what earlier tries did: what must be found to arrive twice."""
 
-    def carry_out(self, *given: Any) -> Any:
+    def make_attempt(self, runtime: Any, **resumed: Any) -> Any:
         from cpaas_provider.sending.journal.log import JournalLog
 
         JournalLog.replay = lambda ledger: iter(())
-        return super().carry_out(*given)
+        return super().make_attempt(runtime, **resumed)
 
 
 class CredulousSms(SmsCampaignOperator):
     """Takes what was claimed for sent: what must be found to be lost."""
 
-    def carry_out(self, *given: Any) -> Any:
+    def make_attempt(self, runtime: Any, **resumed: Any) -> Any:
         from cpaas_provider.sending.campaign import journal_index
         from cpaas_provider.sending.journal.model import State
 
         journal_index._STRENGTH[State.PENDING] = journal_index._SETTLED
-        return super().carry_out(*given)
+        return super().make_attempt(runtime, **resumed)
 
 
 OPERATORS = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 
 if TYPE_CHECKING:
@@ -25,26 +24,27 @@ def check_database(database: Database) -> None:
     Every task records its database first and checks afterwards. So of two workers with a database each, at the same
     moment, at least one sees the other. The names differ from task to task: no task removes the record of another.
 
-    :raises AirflowFailException: when another database stores such campaigns
-    :raises AirflowException: when Airflow's variables cannot be used
+    :raises PreflightError: when another database stores such campaigns, or Airflow's variables cannot be used
     """
     try:
         others = _others_than(database)
     except DatabaseError as error:
-        raise AirflowException(f"{error} Nothing was sent.") from None
+        raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-        raise AirflowException(
+        raise PreflightError(
             f"Airflow's variables could not be read or written ({type(error).__name__}). One of them names the "
             "database that stores campaigns with an idempotency_key and contact maps. Nothing was sent. The task can "
-            "be retried."
+            "be retried.",
+            permanent=False,
         ) from None
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
-        raise AirflowFailException(
+        raise PreflightError(
             "Another database stores the campaigns with an idempotency_key and the contact maps, and this worker uses "
             f"{database.redacted_url}. Requests that were accepted there would be sent again. Nothing was sent. Set "
             "[cpaas] database to the same database on all workers, not to a file of each worker. If this database has "
-            f"replaced the other one for good, run the following and then clear the task: {commands}"
+            f"replaced the other one for good, run the following and then clear the task: {commands}",
+            permanent=True,
         )
 
 

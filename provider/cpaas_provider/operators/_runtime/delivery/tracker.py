@@ -6,16 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sqlalchemy import Connection
 
 from cpaas_provider.database.bulk import batched
-from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.receiver_check import (
     HandshakeRefusedError,
@@ -24,12 +22,11 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
 )
 from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking import counts, sent_requests
+from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.errors import RefutedError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sending.journal.model import RequestRecord
     from cpaas_provider.sending.spec import Outcome
 
@@ -45,64 +42,60 @@ _READ_AGAIN = 1.0
 class DeliveryTracker:
     """The delivery reports of a task instance's requests.
 
-    :param conn_id: the connection's, by which the receiver finds its secrets
-    :param exit_stack: closed when the try ends
+    ``conn_id`` is the connection's, by which the receiver finds its secrets.
+
     :param recipients: whether to record the recipients, too
     """
 
     def __init__(
         self,
         operation: str,
-        conn_id: str,
-        connection: CpaasConnection,
-        context: Context,
-        exit_stack: ExitStack,
+        runtime: TaskRuntime,
         *,
         recipients: bool = False,
     ) -> None:
-        instance: Any = context["ti"]
+        instance: Any = runtime.context["ti"]
         self._place = {
             "operation": operation,
-            "conn_id": conn_id,
+            "conn_id": runtime.conn_id,
             "dag_id": instance.dag_id,
             "run_id": instance.run_id,
             "task_id": instance.task_id,
             "map_index": -1 if instance.map_index is None else instance.map_index,
         }
-        self._connection = connection
-        self.conn_id = conn_id
-        self._open = exit_stack
+        self._runtime = runtime
+        self.conn_id = runtime.conn_id
         self._recipients = recipients
 
     @cached_property
     def _receiver(self) -> ReceiverClient:
-        connection = self._connection
+        connection = self._runtime.connection
         if connection.callback_url is None:
             raise ValueError("a connection without callback_url has no receiver")
         return ReceiverClient(connection.callback_url, self.conn_id, connection.hash_secrets[0], connection.options)
 
-    @cached_property
+    @property
     def database(self) -> Database:
-        """The provider's database.
+        """The provider's database, which a try opens once.
 
         :raises DatabaseError: when it cannot be opened
         """
-        return self._open.enter_context(open_database())
+        return self._runtime.database
 
     def begin(self) -> None:
         """Check that the receiver stores reports in this database, before anything is sent.
 
-        :raises AirflowFailException: when reports would be lost
-        :raises AirflowException: when the database cannot be used now
+        :raises PreflightError: when reports would be lost, or the database cannot be used now
         """
         try:
             self._receiver.check(self.database.identity, self.database.redacted_url)
         except DatabaseError as error:
-            raise AirflowException(
-                f"{error} The connection has a callback_url, so delivery reports need this database. Nothing was sent."
+            raise PreflightError(
+                f"{error} The connection has a callback_url, so delivery reports need this database. Nothing was sent.",
+                permanent=False,
             ) from None
         except HandshakeRefusedError as error:
-            raise AirflowFailException(f"{error} Nothing was sent.") from None
+            raise PreflightError(f"{error} Nothing was sent.", permanent=True) from None
         except ReceiverUnreachableError as error:
             log.warning(
                 "%s The provider cannot check that the receiver uses the same database. Sending continues. If the "
@@ -183,7 +176,7 @@ class DeliveryReportProbe:
     max_wait = timedelta(hours=24)
     """The service repeats reports for so long; a task waits no longer than its ``unknown_timeout``."""
 
-    def __init__(self, tracking: DeliveryTracker, campaign: Callable[[], str] | None = None) -> None:
+    def __init__(self, tracking: DeliveryTracker, campaign: str | None = None) -> None:
         self._tracking = tracking
         self._campaign = campaign
         self._known: dict[str, str | None] = {}
@@ -206,14 +199,14 @@ class DeliveryReportProbe:
         if self._campaign is not None:
             # What is reported of it is the campaign's from now on, and what was before: it may wait under its own name.
             request = sent_requests.SentRequest(entry.reference, len(entry.members), message_id)
-            self._tracking.note(self._campaign(), [(request, ())])
+            self._tracking.note(self._campaign, [(request, ())])
         return {"id": message_id}
 
     def _found(self, reference: str) -> dict[str, str | None]:
         if self._campaign is None:
             return self._read([reference])
         if time.monotonic() - self._read_at > _READ_AGAIN:
-            self._known = self._read([self._campaign(), *self._asked])
+            self._known = self._read([self._campaign, *self._asked])
             self._read_at = time.monotonic()
         # One that the account's webhook told of is not among the campaign's while nobody has noted it.
         if reference not in self._known and reference not in self._asked:

@@ -9,8 +9,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import divide
 from cpaas_provider.api.text import placeholders_in
+from cpaas_provider.operators._runtime.single.message import MESSAGE_KINDS, sender_of
 from cpaas_provider.sending.campaign.campaign import CampaignOptions
-from cpaas_provider.sending.campaign.content import Content
+from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.journal.log import MAX_RECIPIENTS_PER_INTENT
@@ -18,60 +19,63 @@ from cpaas_provider.sending.spec import OnUnknown
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators.base_campaign import CampaignOperator
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.sending.partitions import Partition
 
 
-def build_options(operator: CampaignOperator, connection: CpaasConnection, partition: Partition) -> CampaignOptions:
+_CHANNELS = {channel.operation: channel for channel in (SMS, EMAIL)}
+
+
+def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> CampaignOptions:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
     settings = connection.settings
-    window = operator.send_window
-    zone = operator.timezone or (operator.timezone_column and "UTC")
+    window = spec.send_window
+    zone = spec.timezone or (spec.timezone_column and "UTC")
     return CampaignOptions(
         recipients_per_request=min(connection.recipients_per_request, MAX_RECIPIENTS_PER_INTENT),
-        window=operator.max_pending_requests or settings.max_concurrency,
+        window=spec.max_pending_requests or settings.max_concurrency,
         requests_per_second=settings.requests_per_second,
         in_flight=settings.max_concurrency,
-        on_unknown=OnUnknown(operator.on_unknown),
-        on_rejected_batch=OnRejectedBatch(operator.on_rejected_batch),
-        unknown_timeout=operator.unknown_timeout,
-        max_recipients=operator.max_recipients,
-        max_charge=None if operator.max_charge is None else divide(operator.max_charge, partition.of),
-        min_balance=operator.min_balance,
-        price_per_page=operator.price_per_page,
-        refuse_missing_charge=operator.on_missing_charge == "fail",
-        skip_invalid_suppression=operator.on_invalid_suppression == "skip",
-        max_failure_ratio=operator.max_failure_ratio,
-        max_identical_rejections=operator.max_identical_rejections,
+        on_unknown=OnUnknown(spec.on_unknown),
+        on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
+        unknown_timeout=spec.unknown_timeout,
+        max_recipients=spec.max_recipients,
+        max_charge=None if spec.max_charge is None else divide(spec.max_charge, partition.of),
+        min_balance=spec.min_balance,
+        price_per_page=spec.price_per_page,
+        refuse_missing_charge=spec.on_missing_charge == "fail",
+        skip_invalid_suppression=spec.on_invalid_suppression == "skip",
+        max_failure_ratio=spec.max_failure_ratio,
+        max_identical_rejections=spec.max_identical_rejections,
         send_window=None if window is None else SendWindow.read(window, zone),
-        test_only=operator.test_only,
-        outcome_file=operator.results_path is not None,
-        progress_interval=operator.progress_interval,
+        test_only=spec.test_only,
+        outcome_file=spec.results_path is not None,
+        progress_interval=spec.progress_interval,
     )
 
 
-def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Content:
+def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
     """Return the message with its placeholders, or fail the task."""
     texts = []
-    for name in operator.text_fields:
-        text = operator.rendered(name)
+    for name in spec.text_fields:
+        text = spec.body.get(name)
         if not isinstance(text, (str, type(None))):
             raise AirflowFailException(f"{name} must be text. Nothing was sent.")
         if text:
             texts.append(text)
-    if not operator.rendered("content") and not operator.template_id:
+    if not spec.body.get("content") and not spec.body.get("template_id"):
         raise AirflowFailException("A campaign needs content or template_id. Nothing was sent.")
-    columns = _columns(operator, texts, connection.placeholder_format)
-    defaults = {str(name): str(value) for name, value in (operator.substitution_defaults or {}).items()}
+    columns = _columns(spec, texts, connection.placeholder_format)
+    defaults = {str(name): str(value) for name, value in (spec.substitution_defaults or {}).items()}
     if strangers := sorted(set(defaults) - set(columns)):
         raise AirflowFailException(
             f"substitution_defaults names {', '.join(strangers)}, and the text has no such placeholder. It has "
             f"{', '.join(columns) or 'none'}. Nothing was sent."
         )
-    measured = operator.message_type.operation == "send_sms" and bool(operator.rendered("content"))
+    measured = spec.operation == "send_sms" and bool(spec.body.get("content"))
     return Content(
-        operator.message_type,
-        operator.body(connection),
+        _CHANNELS[spec.operation],
+        {"sender_id": sender_of(MESSAGE_KINDS[spec.operation], spec.sender_id, connection), **spec.body},
         texts,
         columns,
         defaults,
@@ -80,8 +84,8 @@ def build_content(operator: CampaignOperator, connection: CpaasConnection) -> Co
     )
 
 
-def _columns(operator: CampaignOperator, texts: list[str], placeholder_format: str) -> dict[str, str]:
-    given = operator.substitutions
+def _columns(spec: CampaignSpec, texts: list[str], placeholder_format: str) -> dict[str, str]:
+    given = spec.substitutions
     if given is None:
         # The provider cannot read the placeholders of a template that the service stores.
         return {name: name for text in texts for name in placeholders_in(text, placeholder_format)}

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
-from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError, OtherServiceError, PartitionsChangedError
 from cpaas_provider.database.leases import LEASE, LeasedState
 from cpaas_provider.database.lookups import LookupCache
 from cpaas_provider.database.registry import CampaignKey, OpenCampaign, open_campaign
-from cpaas_provider.operators._runtime.campaign_database import check_database
-from cpaas_provider.operators._runtime.context import cli_address
-from cpaas_provider.operators._runtime.state_store import open_state_store
+from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.shared_database import check_database
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
     from cpaas_provider.sending.journal.store import StateStore
     from cpaas_provider.sending.partitions import Partition
 
@@ -33,41 +27,40 @@ _ADVICE = {
 }
 
 
-def open_campaign_store(
-    key: CampaignKey, partition: Partition, context: Context, exit_stack: ExitStack
-) -> MarkedStateStore:
+def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRuntime) -> MarkedStateStore:
     """Return the stored state of a campaign with a key. No other task can continue the campaign until the try ends.
 
-    :raises AirflowFailException: when it began with other partitions, in another database or at another service
-    :raises AirflowException: when another task runs it, or the database cannot be used
+    :raises PreflightError: when it began with other partitions, in another database or at another service, when another
+        task runs it, or when the database cannot be used
     """
     if not isinstance(key.key, str) or not key.key.strip():
-        raise AirflowFailException("idempotency_key must be text that is not empty. Nothing was sent.")
-    task_store = open_state_store(context)
+        raise PreflightError("idempotency_key must be text that is not empty. Nothing was sent.", permanent=True)
+    task_store = runtime.state_store
     if task_store is None:
-        raise AirflowFailException(
+        raise PreflightError(
             "Airflow's task state store is not available here, so the campaign cannot be recorded. Nothing was sent. "
-            "Run the operator as an Airflow task."
+            "Run the operator as an Airflow task.",
+            permanent=True,
         )
-    owner = f"task instance {cli_address(context)}"
+    owner = f"task instance {runtime.cli_address}"
     try:
-        database = exit_stack.enter_context(open_database())
-        check_database(database)
-        campaign = open_campaign(database, key, (partition.part, partition.of), owner)
+        check_database(runtime.database)
+        campaign = open_campaign(runtime.database, key, (partition.part, partition.of), owner)
     except (PartitionsChangedError, OtherServiceError) as error:
-        raise AirflowFailException(f"{error} Nothing was sent. {_ADVICE[type(error)]}") from None
+        raise PreflightError(f"{error} Nothing was sent. {_ADVICE[type(error)]}", permanent=True) from None
     except DatabaseError as error:
-        raise AirflowException(f"{error} Nothing was sent.") from None
-    exit_stack.callback(_release, campaign.state)
-    exit_stack.callback(_renew_in_background(campaign.state).set)
+        raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
+    runtime.exit_stack.callback(_release, campaign.state)
+    runtime.exit_stack.callback(_renew_in_background(campaign.state).set)
     state = MarkedStateStore(campaign, task_store, f"{key.name}/{partition.part}")
     if state.lost:
-        raise AirflowFailException(
-            f"The journal of an earlier try is not in the database {database.redacted_url}. It is another database, "
-            "or it was restored from an older copy. Nothing was sent. Set [cpaas] database to the database that has "
-            "the journal. If that database is lost for good, run the following and then clear the task. It sends again "
-            "to every recipient that is not recorded in this database: airflow cpaas journal forget "
-            f"{cli_address(context)}"
+        raise PreflightError(
+            f"The journal of an earlier try is not in the database {runtime.database.redacted_url}. It is another "
+            "database, or it was restored from an older copy. Nothing was sent. Set [cpaas] database to the database "
+            "that has the journal. If that database is lost for good, run the following and then clear the task. It "
+            "sends again to every recipient that is not recorded in this database: airflow cpaas journal forget "
+            f"{runtime.cli_address}",
+            permanent=True,
         )
     return state
 
@@ -117,10 +110,10 @@ class MarkedStateStore:
             )
 
 
-def open_lookup_cache(exit_stack: ExitStack) -> LookupCache | None:
+def open_lookup_cache(runtime: TaskRuntime) -> LookupCache | None:
     """Return the cache of look-ups, ``None`` without a database."""
     try:
-        return LookupCache(exit_stack.enter_context(open_database()))
+        return LookupCache(runtime.database)
     except DatabaseError as error:
         log.warning("Lookups are not cached, so every number is looked up again: %s", error)
         return None

@@ -10,7 +10,7 @@ from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import redacted_path
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators.base_campaign import CampaignOperator
+    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
     from cpaas_provider.sending.campaign.campaign import Campaign
     from cpaas_provider.sending.campaign.loader import LoadStats
 
@@ -18,13 +18,19 @@ _NAMED = 100
 """References of unknown requests in the report. The results file has all of them."""
 
 
-def build_report(campaign: Campaign, found: LoadStats, operator: CampaignOperator) -> dict[str, Any]:
-    """Return counts, cost and references of a campaign in all its tries."""
+def build_report(
+    campaign: Campaign, found: LoadStats, spec: CampaignSpec, delivery_reports: str | None
+) -> dict[str, Any]:
+    """Return counts, cost and references of a campaign in all its tries.
+
+    :param delivery_reports: the endpoint that receives its delivery reports. A report on the account's webhook does
+        not name the campaign
+    """
     counts = campaign.plan.counts()
     charge, balance, requests = campaign.standing.money()
     lengths = campaign.plan.lengths()
     references = [doubt.reference for doubt in campaign.doubts.requests()]
-    price = operator.price_per_page
+    price = spec.price_per_page
     return {
         "reference": campaign.reference,
         "recipients": campaign.recipients(),
@@ -44,10 +50,9 @@ def build_report(campaign: Campaign, found: LoadStats, operator: CampaignOperato
         "encodings": _summed((encoding, texts) for encoding, _, texts in lengths),
         "estimated_charge": _estimate(price, _units(campaign, lengths)),
         "unknown_references": references[:_NAMED],
-        # A report on the account's webhook does not name the campaign.
-        "delivery_reports": "callback" if operator.tracking is not None else None,
-        "results_path": None if operator.results_path is None else redacted_path(operator.results_path),
-        "dry_run": operator.without_sending,
+        "delivery_reports": delivery_reports,
+        "results_path": None if spec.results_path is None else redacted_path(spec.results_path),
+        "dry_run": spec.dry_run,
     }
 
 

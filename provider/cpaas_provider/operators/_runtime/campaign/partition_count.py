@@ -10,8 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException
-
+from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.errors import PartitionChangedError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def recorded_partition_count(context: Context, partition: Partition) -> Iterator
     """Open a journal within: push the number of partitions it began with, and check the numbers of the others.
 
     :raises PartitionChangedError: when another number is found
-    :raises AirflowException: when the XCom cannot be used
+    :raises PreflightError: when the XCom cannot be used
     """
     try:
         yield
@@ -43,7 +42,7 @@ def check_partition_count(context: Context, partition: Partition) -> None:
     """Check that no other task instance began with another number of partitions.
 
     :raises PartitionChangedError: when one did
-    :raises AirflowException: when the XCom cannot be used
+    :raises PreflightError: when the XCom cannot be used
     """
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -72,8 +71,9 @@ def _leave(context: Context, count: int) -> None:
         raise _unavailable(error) from None
 
 
-def _unavailable(error: Exception) -> AirflowException:
-    return AirflowException(
+def _unavailable(error: Exception) -> PreflightError:
+    return PreflightError(
         "The XCom with the number of partitions of this campaign could not be stored or read "
-        f"({type(error).__name__}). Nothing was sent. The task can be retried."
+        f"({type(error).__name__}). Nothing was sent. The task can be retried.",
+        permanent=False,
     )

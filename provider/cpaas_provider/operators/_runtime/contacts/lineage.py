@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators.contact_sync import SyncContactsOperator
+    from cpaas_provider.sources.base import Source
 
 
-def lineage(operator: SyncContactsOperator) -> Any:
-    """Return the operator's lineage, after it has run.
+class SyncLineage(NamedTuple):
+    """What a sync read and wrote.
 
-    :return: an ``OperatorLineage``; ``None`` where the sync did not come to its source
+    :param columns: the source columns of each list column
     """
-    found = operator.__dict__.get("_lineage")
-    if found is None:
-        return None
+
+    source: Source
+    base_url: str
+    columns: Mapping[str, Iterable[str]]
+    report: Mapping[str, Any]
+
+
+def lineage_of(found: SyncLineage) -> Any:
+    """Return the lineage of a sync that has run, as an ``OperatorLineage``."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
     from openlineage.client.facet_v2 import column_lineage_dataset, output_statistics_output_dataset, schema_dataset

@@ -1,0 +1,81 @@
+"""Rendering of masked fields: they are rendered, and Airflow stores and shows only their summaries.
+
+Airflow has no public way for that. So this module and the method that calls it use three of its private parts:
+``BaseOperator._do_render_template_fields``, and of a mapped operator ``expand_input`` and ``partial_kwargs``.
+``tests/airflow/test_private_parts.py`` says so in a sentence when one of them changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import BaseOperator, Context
+
+
+def render_fields(
+    operator: BaseOperator,
+    render_public: Callable[..., None],
+    template_fields: Iterable[str],
+    masked_fields: Collection[str],
+    context: Context,
+    jinja_env: jinja2.Environment,
+    seen_oids: set[int],
+) -> dict[str, Any]:
+    """Render the public fields as Airflow does, and return the rendered values of the masked fields.
+
+    Fields that an upstream task filled are data, not templates. They are left as they are.
+
+    :param render_public: Airflow's own ``_do_render_template_fields``
+    """
+    mapped = _mapped_fields(operator, context)
+    public = [field for field in template_fields if field not in mapped and field not in masked_fields]
+    render_public(operator, public, context, jinja_env, seen_oids)
+    return {
+        field: given if field in mapped else _render_quietly(operator, field, context, jinja_env, seen_oids)
+        for field in masked_fields
+        if (given := getattr(operator, field)) is not None
+    }
+
+
+def _mapped_fields(operator: BaseOperator, context: Context) -> frozenset[str]:
+    """Return the names of the fields that an upstream task filled through ``expand_kwargs``.
+
+    Airflow would render them all the same, and a customer's text could read connections. A literal list in the DAG
+    file is the author's own and is rendered.
+    """
+    dag = context.get("dag")
+    declared: Any = dag.task_dict.get(operator.task_id) if dag is not None else None
+    expanded = getattr(getattr(declared, "expand_input", None), "value", None)
+    if isinstance(expanded, (list, tuple)):
+        # A literal list may hold what an upstream task returned beside the author's own words.
+        expanded = expanded[context["ti"].map_index or 0]
+    if expanded is None or isinstance(expanded, Mapping):
+        return frozenset()
+    return frozenset(operator.template_fields) - set(declared.partial_kwargs)
+
+
+def _render_quietly(
+    operator: BaseOperator, field: str, context: Context, jinja_env: jinja2.Environment, seen_oids: set[int]
+) -> Any:
+    """Render one field. An error names it and never quotes it, as Airflow's own logging would."""
+    from cpaas_provider.api.redact import redact
+
+    try:
+        given = getattr(operator, field)
+        # Rendering fills such an object in place, and mapped instances in one process share it.
+        given = copy.copy(given) if hasattr(given, "template_fields") else given
+        return operator.render_template(given, context, jinja_env, seen_oids)
+    except Exception as error:  # noqa: BLE001 - whatever a template raises may quote what it holds
+        # What it reads (an XCom, a variable) may be there at the next try; a broken template will not mend.
+        broken = type(error).__module__.startswith("jinja2")
+        reason = f": {redact(str(error), ())}" if broken else ""
+        kind = AirflowFailException if broken else AirflowException
+        raise kind(
+            f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."
+        ) from None

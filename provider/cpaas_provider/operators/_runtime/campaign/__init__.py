@@ -1,0 +1,1 @@
+"""One try of a campaign: its spec, journal, partitions and report."""

@@ -1,0 +1,1 @@
+"""One try of a contact sync, and rows that are created once."""

@@ -1,0 +1,280 @@
+"""One try of ``SyncContactsOperator``: from its arguments to a sync, and from what came of it to report and file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.contacts.errors import LeaseTakenError
+from cpaas_provider.contacts.mapping.rules import parse_mapping
+from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
+from cpaas_provider.hooks.metrics import CONTACTS
+from cpaas_provider.operators._runtime.contacts.lineage import SyncLineage
+from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS, PREVIEW_KEY
+from cpaas_provider.operators._runtime.errors import PreflightError
+from cpaas_provider.operators._runtime.results import check_results_path, storage_path
+from cpaas_provider.operators._runtime.runner import REPORT_KEY, Attempt
+from cpaas_provider.operators._runtime.shared_database import check_database
+from cpaas_provider.sending.errors import RetryLaterError
+from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.sources import as_source
+from cpaas_provider.sources.files import redacted_path
+from cpaas_provider.sources.results_file import Columns, ResultsFileError, write_outcomes
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.client import AsyncCpaasClient
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sources.base import Source
+
+_LEASE_PAUSE = timedelta(seconds=30)
+
+OF_A_SYNC: Columns = {
+    "row": "number",
+    "key": "text",
+    "outcome": "text",
+    "row_id": "text",
+    "columns": "text",
+    "reason": "text",
+}
+"""The columns of the results file."""
+
+
+class ContactSyncTry(Attempt):
+    """One try of a contact sync.
+
+    ``lineage`` is what OpenLineage shows of it, once it has run.
+
+    :param lease_deadline: until when another sync is waited for, since the task was first deferred for that
+    """
+
+    def __init__(self, spec: ContactSyncSpec, runtime: TaskRuntime, *, lease_deadline: str | None = None) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self._partition = Partition.read(spec.partition)
+        self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
+        self.lineage: SyncLineage | None = None
+
+    @cached_property
+    def _connection(self) -> CpaasConnection:
+        """The settings of the connection, of which each partition has its share."""
+        connection = self._runtime.connection
+        return connection.divided_by(self._partition.of) if self._partition.of > 1 else connection
+
+    def run(self) -> dict[str, Any]:
+        """Sync and report.
+
+        :return: the report
+        """
+        spec, runtime = self._spec, self._runtime
+        client = runtime.client
+        self._log_begin()
+        check_results_path(spec.results_path)
+        source = self._source()
+        check_database(runtime.database)
+        sync = runtime.exit_stack.enter_context(
+            ContactSync(
+                self._sync_spec(),
+                runtime.database,
+                client.get_contact_table(),
+                runtime.stop,
+                conn_id=spec.conn_id,
+                base_url=self._connection.base_url,
+                default_region=self._connection.settings.default_region,
+                requests_per_second=self._connection.settings.requests_per_second,
+                connect=self._connect,
+                publish=partial(runtime.publish, CONTACTS),
+            )
+        )
+        cursor = self._begin(sync)
+        if spec.cursor_column is not None:
+            source = _from_cursor(source, cursor)
+        with self._reported(sync):
+            sync.run(source, cursor)
+            self._write_results(sync)
+        report = sync.report()
+        self.lineage = SyncLineage(source, self._connection.base_url, sync.column_sources, report)
+        if spec.preview_count:
+            runtime.push(PREVIEW_KEY, sync.preview)
+        if sync.changed:
+            self._publish_change()
+            sync.mark_published()
+        runtime.log.info("%s", _done(report))
+        return report
+
+    def resume_kwargs(self) -> dict[str, Any]:
+        """Return until when another sync is waited for."""
+        return {"lease_deadline": None if self._lease_deadline is None else self._lease_deadline.isoformat()}
+
+    def _begin(self, sync: ContactSync) -> Any:
+        """Take the lease. If another task has it, wait for that or fail.
+
+        :raises RetryLaterError: when the task waits for the other one
+        """
+        spec = self._spec
+        try:
+            return sync.begin()
+        except LeaseTakenError as taken:
+            if spec.on_concurrent_sync == "fail":
+                raise PreflightError(f"{taken} on_concurrent_sync='wait' waits for it.", permanent=True) from None
+            now = timezone.utcnow()
+            self._lease_deadline = self._lease_deadline or now + spec.lease_timeout
+            if now >= self._lease_deadline:
+                raise PreflightError(
+                    f"{taken} lease_timeout is over. A retry of the task waits again.", permanent=False
+                ) from None
+            raise RetryLaterError(str(taken), min(now + _LEASE_PAUSE, self._lease_deadline)) from None
+
+    def _sync_spec(self) -> SyncSpec:
+        spec = self._spec
+        on_missing: Any = spec.on_missing
+        if isinstance(on_missing, Mapping):
+            missing_cells: Mapping[str, Any] = on_missing
+            on_missing = "set"
+        else:
+            missing_cells = dict.fromkeys(spec.clear_columns or ())
+        if on_missing not in ("keep", "delete", "clear", "set"):
+            raise AirflowFailException("on_missing is none of its values once it is rendered. Nothing was sent.")
+        if not isinstance(spec.map_name, str) or not 0 < len(spec.map_name.strip()) <= 100:
+            raise AirflowFailException("map_name must be text of 1 to 100 characters. Nothing was sent.")
+        return SyncSpec(
+            key=(spec.key,) if isinstance(spec.key, str) else tuple(spec.key),
+            columns=parse_mapping(spec.columns),
+            run=self._runtime.task_digest,
+            owner=f"Task instance {self._runtime.cli_address}",
+            rules=SyncRules(
+                mode=spec.mode,
+                on_missing=on_missing,
+                on_deleted_row=spec.on_deleted_row,
+                on_unknown=spec.on_unknown,
+                retry_rejected=spec.retry_rejected,
+                on_duplicate_key=spec.on_duplicate_key,
+            ),
+            map_name=spec.map_name,
+            missing_cells=missing_cells,
+            empty_cell_value=spec.empty_cell_value,
+            resync=spec.resync,
+            cursor_column=spec.cursor_column,
+            max_changes=spec.max_changes,
+            max_deletes=spec.max_deletes,
+            max_failure_ratio=spec.max_failure_ratio,
+            max_duration=None if spec.max_duration is None else spec.max_duration.total_seconds(),
+            max_pending_requests=spec.max_pending_requests,
+            partition=(self._partition.part, self._partition.of),
+            dry_run=spec.dry_run,
+            preview_count=spec.preview_count,
+            spool_path=spec.spool_path,
+            progress_interval=spec.progress_interval,
+        )
+
+    def _source(self) -> Source:
+        given = self._spec.source
+        if given is None:
+            raise AirflowFailException("source is None once it is rendered or its task has run. Nothing was sent.")
+        try:
+            return as_source(given)
+        except ValueError as error:
+            raise AirflowFailException(f"source: {error} Nothing was sent.") from None
+
+    @contextlib.asynccontextmanager
+    async def _connect(self) -> AsyncIterator[AsyncCpaasClient]:
+        import asyncio
+
+        from cpaas_provider.hooks.cpaas import async_client
+
+        client = await asyncio.to_thread(async_client, self._connection)
+        async with client:
+            yield client
+
+    @contextlib.contextmanager
+    def _reported(self, sync: ContactSync) -> Iterator[None]:
+        """Leave report and results file of a sync that fails."""
+        try:
+            yield
+        except Exception:
+            report = sync.report()
+            with contextlib.suppress(ResultsFileError):
+                self._write_results(sync)
+            self._runtime.log.warning("%s", _done(report))
+            self._runtime.push_or_warn(REPORT_KEY, report)
+            raise
+
+    def _write_results(self, sync: ContactSync) -> None:
+        if self._spec.results_path is None:
+            return
+        path = storage_path(self._spec.results_path)
+        lines = (
+            {
+                "row": line.number,
+                "key": line.key,
+                "outcome": line.outcome.value,
+                "row_id": line.row_id,
+                "columns": line.columns,
+                "reason": line.reason,
+            }
+            for line in sync.outcomes()
+        )
+        write_outcomes(path, lines, OF_A_SYNC)
+        self._runtime.log.info("Results file written: %s.", redacted_path(path))
+
+    def _publish_change(self) -> None:
+        """Have DAGs start that are scheduled on changes of this list."""
+        from airflow.sdk import AssetAlias
+
+        from cpaas_provider.assets import contacts_changed
+
+        events: Any = self._runtime.context["outlet_events"]
+        events[AssetAlias(CONTACTS_ALIAS)].add(contacts_changed(self._spec.conn_id))
+
+    def _log_begin(self) -> None:
+        spec, settings = self._spec, self._connection.settings
+        words = [
+            f"key {spec.key if isinstance(spec.key, str) else ' and '.join(spec.key)}",
+            f"mode {spec.mode}",
+            f"on_missing {spec.on_missing if isinstance(spec.on_missing, str) else 'set'}",
+            f"{settings.requests_per_second:g} requests a second",
+            f"{settings.max_concurrency} at a time",
+        ]
+        for name in ("max_deletes", "max_changes", "max_duration", "cursor_column"):
+            if (value := getattr(spec, name)) is not None:
+                words.append(f"{name} {value}")
+        if self._partition.of > 1:
+            words.append(f"partition {self._partition.part + 1} of {self._partition.of}")
+        self._runtime.log.info(
+            "%s begins on connection %r, map %r, from %s: %s.",
+            spec.task_type,
+            spec.conn_id,
+            spec.map_name,
+            spec.source_summary,
+            ", ".join(words),
+        )
+
+
+def _from_cursor(source: Source, cursor: Any) -> Source:
+    """Return a source that gets the cursor of the last run, where it can."""
+    from cpaas_provider.sources.sql import SqlSource
+
+    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
+
+
+def _done(report: Mapping[str, Any]) -> str:
+    """Return the last line of a sync: its counts."""
+    left_out = ", ".join(
+        f"{report[name]:,} {name.replace('_', ' ')}"
+        for name in ("rejected", "rejected_before", "invalid_rows", "unknown", "not_sent", "remaining", "not_in_mode")
+    )
+    return (
+        f"Contact sync ended. The source has {counted(report['rows'], 'row')}. In the contact list "
+        f"{report['created']:,} were created, {report['updated']:,} updated, {report['deleted']:,} deleted, and "
+        f"{report['unchanged']:,} are unchanged. Left out: {left_out}. Gone from the source: {report['missing']:,}. "
+        f"{counted(report['requests'], 'request')}."
+    )

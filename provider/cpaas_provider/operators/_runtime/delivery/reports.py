@@ -1,0 +1,101 @@
+"""Where the delivery reports of one try go: to the author, to the provider's receiver, to the webhook, or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sending.spec import Outcome, OutcomeProbe
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What an author says about the delivery reports of a send.
+
+    :param operation: the operation as the service reports its delivery, ``None`` where it reports nothing
+    :param callback: the author's own URL for them
+    :param external_ref: the author's own reference
+    :param track_recipients: whether to record the recipients, too
+    """
+
+    operation: str | None = None
+    callback: str | None = None
+    external_ref: str | None = None
+    track_recipients: bool = False
+
+
+class DeliveryReports:
+    """The delivery reports of one try, as options and connection say.
+
+    ``endpoint`` is where they arrive. ``tracker`` records what the callback endpoint waits for.
+    """
+
+    def __init__(self, options: ReportOptions, runtime: TaskRuntime) -> None:
+        connection = runtime.connection
+        self._options = options
+        self._runtime = runtime
+        self.endpoint: Literal["callback", "webhook"] | None = None
+        self.tracker: DeliveryTracker | None = None
+        self._webhook_tracker: DeliveryTracker | None = None
+        if options.operation is None:
+            return
+        if connection.callback_url is not None and options.callback is None:
+            self.endpoint = "callback"
+            self.tracker = self._make_tracker(options.operation)
+        # A report on the account's webhook names the request by our reference, unless the author gave another.
+        elif connection.webhook_secret and connection.signature_header and options.external_ref is None:
+            self.endpoint = "webhook"
+            self._webhook_tracker = self._make_tracker(options.operation)
+
+    def _make_tracker(self, operation: str) -> DeliveryTracker:
+        from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
+
+        return DeliveryTracker(operation, self._runtime, recipients=self._options.track_recipients)
+
+    def callback_url(self, reference: str, recipients: int, campaign: str | None = None) -> str | None:
+        """Return the callback URL of a request: the author's own, or that of the connection's receiver.
+
+        :param campaign: the reference of the request's campaign, ``None`` for a single request
+        """
+        if self.tracker is None:
+            return self._options.callback
+        return self.tracker.url(campaign or reference, reference, recipients)
+
+    def begin(self) -> None:
+        """Check that the receiver stores reports in this database, before anything is sent."""
+        if self.tracker is not None:
+            self.tracker.begin()
+
+    def probes(self, campaign: str | None = None) -> Sequence[OutcomeProbe]:
+        """Return the probe of requests of unknown outcome: a delivery report proves that one was accepted.
+
+        :param campaign: the reference of the campaign they belong to
+        """
+        if self.tracker is None:
+            return ()
+        from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe
+
+        return (DeliveryReportProbe(self.tracker, campaign),)
+
+    def purchase_probes(self) -> Sequence[OutcomeProbe]:
+        """Return the probe of a purchase of unknown outcome: the status in its delivery report."""
+        if self.tracker is None:
+            return ()
+        from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
+
+        return (PurchaseReportProbe(self.tracker),)
+
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
+        """Record the accepted requests of a single send, and link to them."""
+        if self.tracker is not None:
+            from cpaas_provider.links.delivery import page_url
+
+            self.tracker.record_outcome(outcome, recipients)
+            self._runtime.delivery_link = page_url(entry.reference for entry in outcome.settled)
+        elif self._webhook_tracker is not None:
+            # Without it the receiver could not check on which connection the reports are genuine.
+            self._webhook_tracker.record_outcome(outcome, recipients)

@@ -1,0 +1,146 @@
+"""One try of a task: what Airflow, the connection and the provider's database give it, as one object."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cpaas_provider.operators._runtime.context import cli_address, run_info, task_digest, task_key, try_info
+from cpaas_provider.operators._runtime.state.store import open_state_store
+from cpaas_provider.sending.journal.store import record_nothing_sent
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+    from cpaas_provider.api.client import CpaasClient
+    from cpaas_provider.database.database import Database
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.journal.store import StateStore, TryInfo
+    from cpaas_provider.sending.run_guard import RunInfo
+    from cpaas_provider.sending.shutdown import StopSignal
+
+
+class Hook(Protocol):
+    """What a try needs of ``CpaasHook``."""
+
+    cpaas_conn_id: str
+
+    def get_connection_settings(self) -> CpaasConnection:
+        """Return the settings of the connection."""
+
+    def get_conn(self) -> CpaasClient:
+        """Return the client, made once per hook."""
+
+
+class TaskRuntime:
+    """One try of a task.
+
+    Connection, client, database and state store are opened on first use, once a try, and closed with ``exit_stack``.
+
+    :param hook: the hook of the connection
+    :param retries: the task's ``retries``
+    :param stop: set when Airflow stops the task
+    """
+
+    def __init__(self, context: Context, hook: Hook, *, retries: int | None, stop: StopSignal, log: Logger) -> None:
+        self.context = context
+        self.hook = hook
+        self.conn_id = hook.cpaas_conn_id
+        self.retries = retries
+        self.stop = stop
+        self.log = log
+        self.exit_stack = contextlib.ExitStack()
+        self.state_failed = False
+        """Whether the state store failed in this try, so that nothing more is written to it."""
+        self.delivery_link = ""
+
+    @property
+    def connection(self) -> CpaasConnection:
+        """The settings of the connection, which the hook reads once."""
+        return self.hook.get_connection_settings()
+
+    @cached_property
+    def client(self) -> CpaasClient:
+        """The client of the connection, for code outside of an event loop."""
+        return self.exit_stack.enter_context(self.hook.get_conn())
+
+    @cached_property
+    def database(self) -> Database:
+        """The provider's database.
+
+        :raises DatabaseError: when it cannot be opened
+        """
+        from cpaas_provider.database.database import open_database
+
+        return self.exit_stack.enter_context(open_database())
+
+    @cached_property
+    def state_store(self) -> StateStore | None:
+        """The task state store, ``None`` outside of a task."""
+        return open_state_store(self.context)
+
+    @cached_property
+    def try_info(self) -> TryInfo:
+        """Which try this is, and of what."""
+        return try_info(self.context, self.retries)
+
+    @property
+    def run_info(self) -> RunInfo:
+        """What decides whether the run may send."""
+        return run_info(self.context)
+
+    @property
+    def task_key(self) -> tuple[str | int, ...]:
+        """What names the task instance in all of its tries."""
+        return task_key(self.context)
+
+    @property
+    def task_digest(self) -> str:
+        """A short name that no other task instance has."""
+        return task_digest(self.context)
+
+    @property
+    def cli_address(self) -> str:
+        """The task instance as the arguments of a command."""
+        return cli_address(self.context)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the task's metrics."""
+        instance: Any = self.context["ti"]
+        return {"dag_id": instance.dag_id, "task_id": instance.task_id}
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether Airflow makes no further try by itself."""
+        instance: Any = self.context["ti"]
+        return bool(instance.try_number > instance.max_tries)
+
+    def push(self, key: str, value: Any) -> None:
+        """Push an XCom.
+
+        :raises Exception: whatever Airflow raises where it cannot be stored
+        """
+        self.context["ti"].xcom_push(key=key, value=value)
+
+    def push_or_warn(self, key: str, value: Any) -> None:
+        """Push an XCom of a try that fails. A failure of the push is logged, because the other one matters more."""
+        try:
+            self.push(key, value)
+        except Exception as error:  # noqa: BLE001 - what is being reported matters more
+            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)
+
+    def publish(self, prefix: str, figures: Mapping[str, float]) -> None:
+        """Publish figures as metrics of Airflow."""
+        from airflow.sdk.observability import stats
+
+        for name, value in figures.items():
+            stats.gauge(f"{prefix}.{name}", value, tags=self.tags)
+
+    def record_nothing_sent(self) -> None:
+        """Record in the state store that this try sent nothing, unless there is a journal or the store failed."""
+        if self.state_store is not None and not self.state_failed:
+            record_nothing_sent(self.state_store, self.try_info)

@@ -1,0 +1,281 @@
+"""One SMS or email as a request that is made once: its checks, its body and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api.amounts import counted, total
+from cpaas_provider.api.models.base import split_list
+from cpaas_provider.api.recipients.email_address import normalise_email
+from cpaas_provider.api.recipients.msisdn import normalise_msisdn
+from cpaas_provider.api.text import measure_sms, substitute
+from cpaas_provider.operators._runtime.errors import NotAllowedError
+from cpaas_provider.sending.errors import PartlyRejectedError
+from cpaas_provider.sending.hashing import known_by
+from cpaas_provider.sending.spec import SendSpec
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.messages import Message
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports
+    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.sending.spec import Outcome
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """How SMS and email differ.
+
+    :param operation: the client's method
+    :param normalise: returns a recipient as the service wants it, from the recipient and the default region
+    :param on_wire: returns a normalised recipient so that it can be read in one way only
+    :param default_sender: the connection's sender
+    :param text_fields: the fields that may have placeholders
+    :param estimate_fields: the fields of the estimate that go into the result beside charge and balance
+    """
+
+    operation: str
+    normalise: Callable[[Any, str | None], str]
+    on_wire: Callable[[str], str]
+    default_sender: Callable[[CpaasConnection], str | None]
+    no_sender: str
+    text_fields: tuple[str, ...]
+    estimate_fields: tuple[str, ...] = ()
+
+
+SMS = MessageKind(
+    "send_sms",
+    normalise_msisdn,
+    # With a plus there is one reading only; bare digits would be read once more, perhaps as national ones.
+    "+{}".format,
+    lambda connection: connection.sender_id,
+    "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
+    ("content",),
+    ("encoding", "pages"),
+)
+EMAIL = MessageKind(
+    "send_email",
+    lambda recipient, _: normalise_email(recipient),
+    str,
+    lambda connection: connection.email_sender_id,
+    "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
+    ("content", "subject"),
+)
+MESSAGE_KINDS = {kind.operation: kind for kind in (SMS, EMAIL)}
+
+
+def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
+    """Return the sender of a message, or fail the task."""
+    if sender := sender_id or kind.default_sender(connection):
+        return sender
+    raise AirflowFailException(kind.no_sender)
+
+
+@dataclass
+class MessageRequest:
+    """One message to the allowed recipients.
+
+    :param body: the other fields of the request, as the client's method takes them
+    """
+
+    kind: MessageKind
+    recipients: Any = field(repr=False)
+    sender_id: str | None
+    body: Mapping[str, Any] = field(repr=False)
+    personalisation: Any = field(default=None, repr=False)
+    external_ref: str | None = None
+    skipped: int = field(default=0, init=False)
+    """Number of recipients that ``allowed_recipients`` left out."""
+
+    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+        """Return the one message to all allowed recipients."""
+        connection = runtime.connection
+        self._check_texts()
+        recipients = self._unique_recipients(connection)
+        if len(recipients) > connection.recipients_per_request:
+            raise AirflowFailException(
+                f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
+                f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
+                "SmsCampaignOperator or EmailCampaignOperator."
+            )
+        permitted = connection.settings.allowed
+        allowed = [one for one in recipients if permitted is None or permitted.allows(one)]
+        self.skipped = len(recipients) - len(allowed)
+        if not allowed:
+            raise NotAllowedError(
+                f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
+                "Nothing was sent."
+            )
+        entries = self._entries_by_recipient(recipients, connection)
+        if entries is not None:
+            entries = {one: entries[one] for one in allowed if one in entries}
+        self._check_placeholders(list((entries or {}).values()), len(allowed), connection.placeholder_format)
+        sender = sender_of(self.kind, self.sender_id, connection)
+        return SendSpec(
+            operation=self.kind.operation,
+            recipients=tuple(allowed),
+            body={"sender_id": sender, **self.body},
+            personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
+            preflight=partial(self._log_estimate, runtime, len(allowed), list((entries or {}).values())),
+            send=partial(self._send, runtime, reports, sender, entries),
+            evidence=reports.probes(),
+        )
+
+    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+        """Return ids, counts and cost."""
+        messages = [entry.result or {} for entry in outcome.settled]
+        latest = messages[-1] if messages else {}
+        names = ("balance", *self.kind.estimate_fields, "created_datetime")
+        return {
+            "id": latest.get("id"),
+            "recipients": outcome.sent,
+            "charge": total(message.get("charge") for message in messages),
+            **{name: latest.get(name) for name in names},
+            "skipped_not_allowed": self.skipped,
+            "references": [entry.reference for entry in outcome.settled],
+        }
+
+    def _send(
+        self,
+        runtime: TaskRuntime,
+        reports: DeliveryReports,
+        sender: str,
+        entries: Mapping[str, Any] | None,
+        recipients: tuple[str, ...],
+        reference: str,
+        again: bool,
+    ) -> dict[str, Any]:
+        method: Callable[..., Message] = getattr(runtime.client, self.kind.operation)
+        message = method(
+            [self.kind.on_wire(one) for one in recipients],
+            sender,
+            personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
+            external_ref=self.external_ref or reference,
+            callback=reports.callback_url(reference, len(recipients)),
+            **self.body,
+        )
+        estimate = message.meta.estimate if message.meta else None
+        result = {
+            "id": message.id,
+            "charge": estimate.charge if estimate else None,
+            "balance": estimate.available_balance if estimate else None,
+            **{name: getattr(estimate, name, None) for name in self.kind.estimate_fields},
+            "created_datetime": message.created_datetime.isoformat() if message.created_datetime else None,
+        }
+        if message.rejection:
+            self._check_rejected(runtime, message, result, recipients)
+        return result
+
+    def _check_rejected(
+        self, runtime: TaskRuntime, message: Message, result: dict[str, Any], recipients: tuple[str, ...]
+    ) -> None:
+        """Raise where the service names recipients that the message does not go to."""
+        named = {one.lower() for one in message.rejected_recipients}
+        rejected = [one for one in recipients if one.lower() in named]
+        if not rejected:
+            runtime.log.warning(
+                "The service names no rejected recipient, so all count as accepted. %s", message.rejection
+            )
+            return
+        raise PartlyRejectedError(
+            f"{message.rejection} The service accepted {len(recipients) - len(rejected)} of {len(recipients)} "
+            f"recipients as message {message.id}. They are not sent to again. Correct or remove the rejected "
+            "recipients, and clear the task. It sends to the rejected recipients only.",
+            str(message.rejection),
+            result,
+            rejected,
+        )
+
+    def _check_texts(self) -> None:
+        """Refuse what native rendering made of a text: a number of digits, a list of brackets."""
+        for name in self.kind.text_fields:
+            if not isinstance(self.body.get(name), (str, type(None))):
+                raise AirflowFailException(f"{name} must be text. Nothing was sent.")
+
+    def _unique_recipients(self, connection: CpaasConnection) -> list[str]:
+        given = split_list(self.recipients)
+        if not isinstance(given, list) or not given:
+            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
+        normalised, invalid = [], []
+        for place, one in enumerate(given, start=1):
+            try:
+                normalised.append(self.kind.normalise(one, connection.settings.default_region))
+            except ValueError as error:
+                invalid.append(f"recipient {place} {error}")
+        if invalid:
+            more = f"; and {len(invalid) - 10} more" if len(invalid) > 10 else ""
+            raise AirflowFailException(f"{'; '.join(invalid[:10])}{more}. Nothing was sent.")
+        # Of an address in several spellings the first is written to, as in a campaign.
+        return list({self._known_by(one): one for one in reversed(normalised)}.values())[::-1]
+
+    def _known_by(self, recipient: str) -> str:
+        return known_by(self.kind.operation, recipient)
+
+    def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
+        """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
+        given = self.personalisation
+        if given is None:
+            return None
+        # A template without native rendering makes a text of a list.
+        entries = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+        if not all(isinstance(entry, Mapping) and isinstance(entry.get("substitutions"), Mapping) for entry in entries):
+            raise AirflowFailException(
+                "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
+                "Nothing was sent."
+            )
+        spelt = {self._known_by(one): one for one in recipients}
+        named = {self._known_by(self._entry_recipient(entry, connection)): entry for entry in entries}
+        if len(named) < len(entries):
+            raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
+        if not named.keys() <= spelt.keys():
+            raise AirflowFailException("personalisation names a recipient that is not in recipients. Nothing was sent.")
+        return {spelt[one]: {**entry, "to": spelt[one]} for one, entry in named.items()}
+
+    def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
+        try:
+            return self.kind.normalise(entry["to"], connection.settings.default_region)
+        except (KeyError, ValueError):
+            raise AirflowFailException(
+                "A personalisation entry has no valid recipient in `to`. Nothing was sent."
+            ) from None
+
+    def _check_placeholders(self, entries: Sequence[Any], recipients: int, placeholder_format: str) -> None:
+        """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
+        texts = [text for name in self.kind.text_fields if isinstance(text := self.body.get(name), str)]
+        given = {str(name) for entry in entries for name in entry["substitutions"]}
+        used = {name for name in given if any(placeholder_format.replace("name", name) in text for text in texts)}
+        complete = sum(1 for entry in entries if used <= set(map(str, entry["substitutions"])))
+        if used and complete < recipients:
+            raise AirflowFailException(
+                f"personalisation has no value of a placeholder ({', '.join(sorted(used))}) for "
+                f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
+                "Nothing was sent. Give each recipient an entry in personalisation with every value."
+            )
+
+    def _log_estimate(self, runtime: TaskRuntime, recipients: int, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Log the size of the message, as far as it is known. The provider cannot read the text of a template."""
+        log = runtime.log
+        if self.kind is EMAIL:
+            log.info("Sending an email, recipients: %d.", recipients)
+            return
+        content = self.body.get("content")
+        if not content:
+            if self.body.get("template_id"):
+                log.info("Sending a template, pages counted by the service, recipients: %d.", recipients)
+            return
+        texts = {content} if len(entries) < recipients else set()
+        for entry in entries:
+            texts.add(substitute(content, entry["substitutions"], runtime.connection.placeholder_format))
+        lengths = [measure_sms(text) for text in texts]
+        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
+        log.info(
+            "Sending %s SMS, estimated pages: %s each, recipients: %d.",
+            " and ".join(sorted({length.encoding for length in lengths})),
+            most if fewest == most else f"{fewest} to {most}",
+            recipients,
+        )

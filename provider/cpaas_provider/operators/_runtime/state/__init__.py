@@ -1,0 +1,1 @@
+"""The task state store, in which a task's journal is kept."""

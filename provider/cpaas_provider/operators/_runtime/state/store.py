@@ -1,0 +1,50 @@
+"""The task's own state as the place of its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.sending.journal.store import StateStore
+
+
+def open_state_store(context: Context) -> StateStore | None:
+    """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
+
+    It goes to the API server also where the workers keep task state in a backend of their own: there a lost object
+    reads like one that never was, and a try that was replaced can still write.
+    """
+    from airflow.sdk.configuration import conf
+
+    accessor = context.get("task_state_store")
+    if accessor is None:
+        return None
+    if conf.get("workers", "state_store_backend", fallback=""):
+        instance: Any = context["ti"]
+        from cpaas_provider.operators._runtime.state.supervisor import SupervisorStateStore
+
+        return SupervisorStateStore(instance.id)
+    return TaskStateStore(accessor)
+
+
+class TaskStateStore:
+    """A task's state as Airflow offers it."""
+
+    def __init__(self, accessor: Any) -> None:
+        self._accessor = accessor
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+        return self._accessor.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store for good, before returning."""
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+        self._accessor.set(key, value, retention=NEVER_EXPIRE)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key, if anything is."""
+        self._accessor.delete(key)

@@ -1,0 +1,46 @@
+"""What one try of a campaign opens: the database once, and no client but the one it sends with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api import client
+from cpaas_provider.database import database
+from tests.airflow.harness.campaigns import reached, rows, sms
+from tests.airflow.harness.stage import Stage
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count what is opened."""
+    counts: Counter[str] = Counter()
+    open_database = database.open_database
+
+    def counted(*given: Any, **options: Any) -> Any:
+        counts["database"] += 1
+        return open_database(*given, **options)
+
+    monkeypatch.setattr(database, "open_database", counted)
+    for kind in (client.CpaasClient, client.AsyncCpaasClient):
+        first = kind.__init__
+
+        def made(self: Any, *given: Any, _kind: type = kind, _first: Any = first, **options: Any) -> None:
+            counts[_kind.__name__] += 1
+            _first(self, *given, **options)
+
+        monkeypatch.setattr(kind, "__init__", made)
+    return counts
+
+
+def test_campaign_without_database_opens_one_async_client_only(stage: Stage, opened: Counter[str]) -> None:
+    assert sms(stage, rows(3)).once().state == "success"
+    assert opened == {"AsyncCpaasClient": 1}
+
+
+def test_campaign_with_key_and_lookups_opens_the_database_once(stage: Stage, opened: Counter[str]) -> None:
+    ended = sms(stage, rows(3), idempotency_key="opened once", skip_dnd=True).once()
+    assert (ended.state, len(reached(stage))) == ("success", 3)
+    assert opened == {"database": 1, "AsyncCpaasClient": 1}

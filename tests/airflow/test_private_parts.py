@@ -1,0 +1,73 @@
+"""The private parts of Airflow that the provider uses: each test says in a sentence what has changed."""
+
+from __future__ import annotations
+
+import inspect
+
+from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.sdk.execution_time import comms, task_runner
+
+from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+
+RENDERING = ["self", "parent", "template_fields", "context", "jinja_env", "seen_oids"]
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]  # a function of Airflow
+
+
+class TestMaskedRendering:
+    """What ``operators/_masked_rendering.py`` uses."""
+
+    def test_operators_render_through_one_method(self) -> None:
+        method = getattr(BaseOperator, "_do_render_template_fields", None)
+        assert method is not None, "Airflow renders fields no longer through BaseOperator._do_render_template_fields."
+        assert parameters(method) == RENDERING, "Airflow calls _do_render_template_fields with other arguments now."
+        assert parameters(CpaasOperator._do_render_template_fields) == RENDERING
+
+    def test_plain_and_mapped_operators_call_it(self) -> None:
+        for kind in (BaseOperator, MappedOperator):
+            source = inspect.getsource(kind.render_template_fields)
+            assert "_do_render_template_fields(" in source, (
+                f"{kind.__name__}.render_template_fields does not call _do_render_template_fields any more, so masked "
+                "fields would be stored as they are."
+            )
+
+    def test_a_mapped_operator_says_what_it_is_mapped_over(self) -> None:
+        with DAG("mapped", schedule=None):
+
+            @task
+            def rows() -> list[dict[str, str]]:
+                return []
+
+            by_rows = SendSmsOperator.partial(task_id="by_rows", sender_id="Shop").expand_kwargs(rows())
+            by_field = SendSmsOperator.partial(task_id="field", content="Hello").expand(recipients=["+2348031234567"])
+        assert set(by_rows.partial_kwargs) >= {"sender_id"}, "A mapped operator has no partial_kwargs any more."
+        assert not isinstance(by_rows.expand_input.value, (dict, list)), (
+            "expand_input.value of expand_kwargs is no longer the upstream task's result."
+        )
+        assert set(by_field.expand_input.value) == {"recipients"}, (
+            "expand_input.value of expand is no mapping any more."
+        )
+
+
+class TestStateStoreMessages:
+    """What ``operators/_runtime/state/supervisor.py`` uses."""
+
+    def test_the_supervisor_is_spoken_to_through_one_object(self) -> None:
+        declared = "SUPERVISOR_COMMS" in {*vars(task_runner), *task_runner.__annotations__}
+        assert declared, "airflow.sdk.execution_time.task_runner has no SUPERVISOR_COMMS any more."
+
+    def test_the_messages_have_their_fields(self) -> None:
+        for name, fields in {
+            "GetTaskStateStore": {"ti_id", "key"},
+            "SetTaskStateStore": {"ti_id", "key", "value", "expires_at"},
+            "DeleteTaskStateStore": {"ti_id", "key"},
+            "TaskStateStoreResult": {"value"},
+        }.items():
+            message = getattr(comms, name, None)
+            assert message is not None, f"Airflow has no message {name} any more."
+            missing = fields - set(message.model_fields)
+            assert not missing, f"Airflow's message {name} has no {', '.join(sorted(missing))} any more."
