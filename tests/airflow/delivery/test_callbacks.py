@@ -103,7 +103,7 @@ class TestASend:
             "cpaas_default",
             "send",
         )
-        assert (sent.expected, sent.ended is not None) == (2, True)
+        assert (sent.expected, sent.ended_at is not None) == (2, True)
         (request,) = received.rows(requests)
         assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
 
@@ -336,7 +336,7 @@ class TestACampaign:
         done = campaigns.sms(stage, rows(5, 200)).once()
         received.comes_to(done.result["reference"], 4, 1)
         (sent,) = received.rows(sends)
-        assert (sent.campaign, sent.expected, sent.ended is not None) == (done.result["reference"], 5, True)
+        assert (sent.campaign, sent.expected, sent.ended_at is not None) == (done.result["reference"], 5, True)
         noted = received.rows(requests)
         assert sorted(one.recipients for one in noted) == [1, 2, 2]
         assert all(one.message_id and one.campaign == done.result["reference"] for one in noted)

@@ -14,12 +14,6 @@ PACKAGE = ROOT / "provider" / "cpaas_provider"
 UNCLEAN = {
     "cli/journal/commands.py",
     "cli/journal/messages.py",
-    "delivery/callbacks/receiver_check.py",
-    "delivery/receiver/http/request.py",
-    "delivery/receiver/http/responses.py",
-    "delivery/receiver/openapi.py",
-    "delivery/tracking/membership.py",
-    "delivery/tracking/recipient_status.py",
     "sandbox/reports/dispatcher.py",
     "sandbox/service/handlers/airtime.py",
     "sending/campaign/batcher.py",
