@@ -40,7 +40,9 @@ BATCH = 500
 """As many values as one statement may ask for. SQLite takes no more than some thousand."""
 
 MAX_ROWS = 64
-"""Rows of one statement of SQLite. Its driver remembers a text for each number of rows up to that."""
+"""Most rows of one statement of SQLite. Its driver remembers the text for each number of rows."""
+
+_STEP = 8
 
 Row = Mapping[str, Any]
 Convert = Callable[[Any], Any]
@@ -142,15 +144,23 @@ def _inserted(
     if not rows:
         return
     dialect, names = connection.dialect, tuple(rows[0])
-    most = MAX_ROWS if dialect.name == "sqlite" else BATCH
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
+    done = 0
+    while done < len(rows):
+        some = rows[done : done + (_rows_of_statement(len(rows) - done) if dialect.name == "sqlite" else BATCH)]
+        done += len(some)
         if dialect.name == "postgresql":
             whole = _document_insert(insertion, dialect, names)
             yield some, connection.exec_driver_sql(whole.text, {"rows": whole.document(some)})
         else:
             prepared = _values_insert(insertion, dialect, names, len(some))
             yield some, connection.exec_driver_sql(prepared.text, prepared.values(some))
+
+
+def _rows_of_statement(left: int) -> int:
+    """Return one of few numbers of rows: SQLAlchemy takes milliseconds to write each statement for the first time."""
+    if left <= _STEP:
+        return left
+    return min(MAX_ROWS, left - left % _STEP)
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
