@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
@@ -13,9 +14,12 @@ from airflow.sdk.log import mask_secret
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.api.errors import CpaasError
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient, IdempotentClient
 
 
 class CpaasHook(BaseHook):
@@ -97,6 +101,78 @@ class CpaasHook(BaseHook):
         """
         connection = await self.aget_connection_settings()
         return await asyncio.to_thread(async_client, connection)
+
+    def get_idempotent_client(
+        self,
+        context: Context | None = None,
+        *,
+        on_unknown: Literal["fail", "skip", "resend"] = "fail",
+        unknown_timeout: timedelta = timedelta(seconds=30),
+        resend_on_clear: bool = False,
+        allow_backfill: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
+        track_recipients: bool = False,
+        stop_grace_period: float = 4.0,
+    ) -> IdempotentClient:
+        """Return a client for ``@task`` functions whose sends, purchases and passcodes happen at most once.
+
+        A retry of the task returns the results of accepted requests without a request, and makes only what is left.
+
+        .. code-block:: python
+
+            @task(retries=3)
+            def remind(orders: list[dict[str, str]]) -> None:
+                with CpaasHook().get_idempotent_client() as client:
+                    for order in orders:
+                        client.send_sms(order["phone"], f"Order {order['id']} is ready", idempotency_key=order["id"])
+
+        Two sends of one task differ by operation, recipient and ``idempotency_key``, not by content or order. A second
+        call with the same recipient and content sends nothing and returns the first result. A second call with the
+        same recipient and other content in the same try fails, unless each has an ``idempotency_key`` of its own.
+
+        Open the client first in the task. Requests are made one after the other, through one connection a task. Errors
+        and ``CpaasRetryPolicy`` work as without this client.
+
+        :param context: the task's context. Default: that of the running task
+        :param on_unknown: what to do about a request of unknown outcome: ``fail`` the task without a retry, ``skip``
+            it, or ``resend`` it
+        :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, counted from the
+            request. The task holds its worker slot meanwhile
+        :param resend_on_clear: send everything again when the task is cleared
+        :param allow_backfill: let backfills and catch-up runs send, too
+        :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
+        :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
+            without a delivery report
+        :param stop_grace_period: seconds to wait for a response after Airflow stops the task
+        """
+        from airflow.sdk import get_current_context
+
+        from cpaas_provider.operators._runtime.idempotent_client import IdempotentClient
+        from cpaas_provider.operators._runtime.single.send import SendOptions
+
+        return IdempotentClient(
+            self,
+            context or get_current_context(),
+            SendOptions(
+                on_unknown=on_unknown,
+                unknown_timeout=unknown_timeout,
+                resend_on_clear=resend_on_clear,
+                allow_backfill=allow_backfill,
+                max_lateness=max_lateness,
+            ),
+            stop_grace_period=stop_grace_period,
+            track_recipients=track_recipients,
+        )
+
+    def get_async_idempotent_client(self, context: Context | None = None, **options: Any) -> AsyncIdempotentClient:
+        """Return the client of ``get_idempotent_client`` for code on an event loop, for an ``async with`` block.
+
+        :param context: the task's context. Default: that of the running task
+        :param options: as of ``get_idempotent_client``
+        """
+        from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient
+
+        return AsyncIdempotentClient(self.get_idempotent_client(context, **options))
 
     def test_connection(self) -> tuple[bool, str]:
         """Test the connection by reading the contact table, which changes nothing and costs nothing.

@@ -88,7 +88,7 @@ class KeyedHasher:
 
 def known_by(operation: str, recipient: str) -> str:
     """Return what tells a recipient apart. No mailbox tells capitals apart, and lists write them as they like."""
-    return recipient.lower() if operation == EMAIL_OPERATION else recipient
+    return recipient.lower() if operation.partition("/")[0] == EMAIL_OPERATION else recipient
 
 
 def campaign_identity(idempotency_key: str) -> tuple[str | int, ...]:

@@ -49,6 +49,8 @@ class Journal:
     :raises JournalUnavailableError: when it cannot be read
     """
 
+    log_type: type[JournalLog] = JournalLog
+
     def __init__(
         self,
         store: StateStore,
@@ -59,7 +61,7 @@ class Journal:
         resend_on_clear: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._log = JournalLog(store, secrets, identity, None, tries, resend_on_clear=resend_on_clear)
+        self._log = self.log_type(store, secrets, identity, None, tries, resend_on_clear=resend_on_clear)
         self._clock = clock
         self._records: dict[int, RequestRecord] = {}
         for entry in self._log.replay():

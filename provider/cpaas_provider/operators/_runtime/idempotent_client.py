@@ -1,0 +1,411 @@
+"""The idempotent client: sends, purchases and passcodes of a ``@task`` function, at most once across its tries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
+from cpaas_provider.operators._runtime.errors import NotAllowedError, PreflightError
+from cpaas_provider.operators._runtime.runner import airflow_exception
+from cpaas_provider.operators._runtime.runtime import TaskRuntime
+from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, MessageRequest
+from cpaas_provider.operators._runtime.single.phone import AirtimeRequest, OtpRequest
+from cpaas_provider.operators._runtime.single.send import NO_TASK_STATE, SendOptions, SingleRequest, guarded
+from cpaas_provider.sending.engine import SendEngine
+from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError, RunNotAllowedError
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import RequestRecord, State
+from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.spec import OnUnknown, Outcome
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from cpaas_provider.operators._runtime.runtime import Hook
+    from cpaas_provider.sending.spec import SendSpec
+
+log = logging.getLogger(__name__)
+
+SEVERAL_OPERATIONS = "several"
+"""What stands in the journal for the operation: the journal has requests of several."""
+
+_MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
+
+
+class TaskJournalLog(JournalLog):
+    """The log of a task that makes several sends, of whatever operation."""
+
+    def check_operation(self, operation: str) -> None:
+        """Raise where the journal is that of an operator.
+
+        :raises JournalUnavailableError: when it is
+        """
+        super().check_operation(SEVERAL_OPERATIONS)
+
+
+class TaskJournal(Journal):
+    """The journal of a task that makes several sends, of which one at a time looks at its own requests.
+
+    :param conn_id: the connection they go through
+    :param args: of ``Journal``
+    :param kwargs: of ``Journal``
+    """
+
+    log_type = TaskJournalLog
+    _members: frozenset[bytes] | None = None
+
+    def __init__(self, conn_id: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn_id = conn_id
+        self.lock = threading.Lock()
+
+    @property
+    def records(self) -> Iterable[RequestRecord]:
+        """The requests to the recipients of the current send, all requests outside of a send."""
+        found = super().records
+        return [one for one in found if self._members is None or not self._members.isdisjoint(one.members)]
+
+    @contextlib.contextmanager
+    def only(self, operation: str, recipients: Sequence[str]) -> Iterator[None]:
+        """Look only at the requests to some recipients within."""
+        self._members = frozenset(self.hasher.member(operation, one) for one in recipients)
+        try:
+            yield
+        finally:
+            self._members = None
+
+
+_open_journals: WeakValueDictionary[tuple[Any, int], TaskJournal] = WeakValueDictionary()
+"""The journals of this process: two clients of one task must not overwrite each other's."""
+_opening = threading.Lock()
+
+
+class IdempotentClient:
+    """Sends, purchases and passcodes of a task, each at most once across its tries, as the operators make them.
+
+    Each request is recorded in the task's journal before it leaves. A retry returns the results of accepted requests
+    without a request, and makes only what is left. The task may call a method in a loop. Two sends of one task
+    differ by operation, recipient and ``idempotency_key``, not by content or order:
+
+    * A second call with the same recipient and content sends nothing and returns the first result.
+    * A second call with the same recipient and other content in the same try fails. To send both, give each its own
+      ``idempotency_key``, such as the number of the order.
+    * In a later try other content for a recipient that was sent to is not sent. The log has a warning.
+
+    Requests are made one after the other, also from several threads or coroutines. A task has one connection.
+
+    Methods return the same mapping as their operators. A request that the service rejects or that was not sent raises
+    ``CpaasError``, as without this client. If the outcome of a request is unknown, ``on_unknown`` decides.
+
+    Open the client first in the task, in a ``with`` block. A task that is cleared after it failed before that has no
+    journal, so its sends count as unknown.
+    """
+
+    def __init__(
+        self, hook: Hook, context: Context, options: SendOptions, *, stop_grace_period: float, track_recipients: bool
+    ) -> None:
+        task: Any = context["task"]
+        started = context["ti"].start_date
+        began = time.monotonic()
+        if started is not None:
+            began -= max(0.0, (timezone.utcnow() - started).total_seconds())
+        self._stop: StopSignal = StopSignal(stop_grace_period, task.execution_timeout, began)
+        self._runtime = TaskRuntime(context, hook, retries=task.retries, stop=self._stop, log=task.log)
+        self._options = options
+        self._track_recipients = track_recipients
+        self._journal: TaskJournal | None = None
+        self._previous_handler: Any = None
+
+    def __enter__(self) -> Self:
+        """Listen for the stop of the task."""
+        if threading.current_thread() is threading.main_thread():
+            self._previous_handler = signal.signal(signal.SIGTERM, self._on_stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the client, and record where this try has sent nothing."""
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGTERM, self._previous_handler)
+            self._previous_handler = None
+        try:
+            self._runtime.record_nothing_sent()
+        finally:
+            self._runtime.exit_stack.close()
+
+    def send_sms(
+        self,
+        recipients: str | Sequence[str],
+        content: str | None = None,
+        *,
+        sender_id: str | None = None,
+        template_id: str | None = None,
+        personalisation: Sequence[Mapping[str, Any]] | None = None,
+        channel: str = "sms",
+        is_trackable: bool | None = None,
+        external_ref: str | None = None,
+        callback: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Send one SMS to one or more recipients, as ``SendSmsOperator`` does.
+
+        :param idempotency_key: the name of a deliberate repetition to a recipient
+        """
+        body = {"content": content, "template_id": template_id, "channel": channel, "is_trackable": is_trackable}
+        request = MessageRequest(SMS, recipients, sender_id, body, personalisation, external_ref)
+        return self._send(request, self._report_options("send_sms", callback, external_ref), idempotency_key)
+
+    def send_email(
+        self,
+        recipients: str | Sequence[str],
+        content: str | None = None,
+        *,
+        subject: str | None = None,
+        sender_id: str | None = None,
+        from_name: str | None = None,
+        reply_to: str | None = None,
+        template_id: str | None = None,
+        personalisation: Sequence[Mapping[str, Any]] | None = None,
+        external_ref: str | None = None,
+        callback: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Send one email to one or more recipients, as ``SendEmailOperator`` does.
+
+        :param idempotency_key: the name of a deliberate repetition to a recipient
+        """
+        body = {
+            "content": content,
+            "subject": subject,
+            "template_id": template_id,
+            "from_name": from_name,
+            "reply_to": reply_to,
+        }
+        request = MessageRequest(EMAIL, recipients, sender_id, body, personalisation, external_ref)
+        return self._send(request, self._report_options("send_email", callback, external_ref), idempotency_key)
+
+    def request_otp(
+        self,
+        recipient: str,
+        *,
+        length: int | None = None,
+        expires_in: int | None = None,
+        token: str | None = None,
+        channel: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Request a one-time passcode, as ``RequestOtpOperator`` does.
+
+        :param idempotency_key: the name of a deliberate repetition to a recipient
+        """
+        request = OtpRequest(recipient, length, expires_in, token, channel)
+        return self._send(request, ReportOptions(), idempotency_key)
+
+    def buy_airtime(
+        self,
+        network: str,
+        amount: float,
+        recipient: str,
+        *,
+        external_ref: str | None = None,
+        callback: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Buy airtime for a phone, as ``BuyAirtimeOperator`` does.
+
+        :param idempotency_key: the name of a deliberate repetition to a recipient
+        """
+        request = AirtimeRequest(recipient, network, amount, external_ref)
+        return self._send(request, self._report_options("buy_airtime", callback, external_ref), idempotency_key)
+
+    def _report_options(self, operation: str, callback: str | None, external_ref: str | None) -> ReportOptions:
+        return ReportOptions(operation, callback, external_ref, self._track_recipients)
+
+    def _send(self, request: SingleRequest, reported: ReportOptions, key: str | None) -> dict[str, Any]:
+        if key is not None and not (isinstance(key, str) and key.strip()):
+            raise ValueError("idempotency_key must be text that is not empty.")
+        try:
+            journal = self._open_journal()
+            with journal.lock:
+                return self._send_once(journal, request, reported, key)
+        except RunNotAllowedError as error:
+            if self._journal is not None and Outcome.of(self._journal.records):
+                raise AirflowFailException(
+                    f"{error} An earlier request of this task was sent, or may have been sent."
+                ) from None
+            raise airflow_exception(error) from None
+        except Exception as error:
+            ours = airflow_exception(error)
+            if ours is error:
+                raise
+            raise ours from None
+
+    def _send_once(
+        self, journal: TaskJournal, request: SingleRequest, reported: ReportOptions, key: str | None
+    ) -> dict[str, Any]:
+        runtime = self._runtime
+        reports = DeliveryReports(reported, runtime)
+        try:
+            spec = request.build_spec(runtime, reports)
+        except NotAllowedError as error:
+            log.warning("%s", error)
+            return self._result(request, Outcome(), reported, reports)
+        spec = guarded(spec, self._options, runtime, reports)
+        if key is not None:
+            # Keyed, as a key may be a number or an address.
+            scope = journal.hasher.body({"idempotency_key": key})[:16]
+            spec = replace(spec, operation=f"{spec.operation}/{scope}")
+        with journal.only(spec.operation, spec.recipients):
+            self._check_content(journal, spec)
+            outcome = self._run(journal, spec, reports)
+            result = self._result(request, outcome, reported, reports)
+            if "recipients" in result:
+                found = journal.latest(spec.operation, spec.recipients).values()
+                result["recipients"] = sum(1 for entry in found if entry and entry.state is State.ACCEPTED)
+            return result
+
+    def _run(self, journal: TaskJournal, spec: SendSpec, reports: DeliveryReports) -> Outcome:
+        runtime, options = self._runtime, self._options
+        while True:
+            engine = SendEngine(
+                spec,
+                journal,
+                runtime.client,
+                self._stop,
+                on_unknown=OnUnknown(options.on_unknown),
+                unknown_timeout=options.unknown_timeout,
+                address=runtime.cli_address,
+            )
+            try:
+                outcome = engine.run()
+            except ProbeLaterError as later:
+                log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
+                self._stop.pause(max(0.0, (later.until - timezone.utcnow()).total_seconds()))
+            except PartlyRejectedError:
+                reports.record_outcome(engine.outcome(), spec.recipients)
+                raise
+            else:
+                reports.record_outcome(outcome, spec.recipients)
+                return outcome
+
+    def _result(
+        self, request: SingleRequest, outcome: Outcome, reported: ReportOptions, reports: DeliveryReports
+    ) -> dict[str, Any]:
+        return {
+            **request.result(outcome, self._runtime),
+            **({} if reported.operation is None else {"delivery_reports": reports.endpoint}),
+            "unknown_recipients": outcome.doubtful,
+            "unknown_references": [entry.reference for entry in outcome.unknown],
+        }
+
+    def _check_content(self, journal: TaskJournal, spec: SendSpec) -> None:
+        """Refuse other content for a recipient that this try has sent to: it would be left out without a word."""
+        body = journal.hasher.body(spec.body)
+        changed = 0
+        for one, entry in journal.latest(spec.operation, spec.recipients).items():
+            if entry is None or entry.try_number != self._runtime.try_info.number or entry.state not in _MADE:
+                continue
+            words = dict(entry.intent.each()).get(journal.hasher.member(spec.operation, one), b"")
+            now = journal.hasher.personalisation_hash(spec.personal.get(one)) if spec.personal else b""
+            changed += entry.body != body or words != now
+        if changed:
+            raise AirflowFailException(
+                f"This task has sent other content to {changed} of {len(spec.recipients)} recipients of this call. "
+                "This call sent nothing. If both are wanted, give each call its own idempotency_key."
+            )
+
+    def _open_journal(self) -> TaskJournal:
+        with _opening:
+            return self._find_journal()
+
+    def _find_journal(self) -> TaskJournal:
+        if self._journal is None:
+            runtime = self._runtime
+            instance: Any = runtime.context["ti"]
+            which = (instance.id, instance.try_number)
+            found = _open_journals.get(which)
+            if found is None:
+                if runtime.state_store is None:
+                    raise PreflightError(NO_TASK_STATE, permanent=True)
+                found = TaskJournal(
+                    runtime.conn_id,
+                    runtime.state_store,
+                    runtime.connection.hash_secrets,
+                    runtime.task_key,
+                    runtime.try_info,
+                    resend_on_clear=self._options.resend_on_clear,
+                )
+                _open_journals[which] = found
+            elif found.conn_id != runtime.conn_id:
+                raise PreflightError(
+                    f"This task already sends through connection {found.conn_id!r}, and a task's journal belongs to "
+                    "one connection. Nothing was sent. Send through the other connection in a task of its own.",
+                    permanent=True,
+                )
+            self._journal = found
+        return self._journal
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop.request()
+        if callable(self._previous_handler):
+            self._previous_handler(number, frame)
+
+
+class AsyncIdempotentClient:
+    """``IdempotentClient`` for code on an event loop. Its methods take and return the same.
+
+    Requests are made one after the other, in threads.
+    """
+
+    def __init__(self, client: IdempotentClient) -> None:
+        self._client = client
+
+    async def __aenter__(self) -> Self:
+        """Listen for the stop of the task."""
+        self._client.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the client, and record where this try has sent nothing."""
+        self._client.close()
+
+    async def send_sms(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Send one SMS, as ``IdempotentClient.send_sms`` does."""
+        return await asyncio.to_thread(self._client.send_sms, *args, **kwargs)
+
+    async def send_email(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Send one email, as ``IdempotentClient.send_email`` does."""
+        return await asyncio.to_thread(self._client.send_email, *args, **kwargs)
+
+    async def request_otp(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Request a one-time passcode, as ``IdempotentClient.request_otp`` does."""
+        return await asyncio.to_thread(self._client.request_otp, *args, **kwargs)
+
+    async def buy_airtime(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Buy airtime, as ``IdempotentClient.buy_airtime`` does."""
+        return await asyncio.to_thread(self._client.buy_airtime, *args, **kwargs)

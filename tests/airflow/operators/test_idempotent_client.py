@@ -1,0 +1,296 @@
+"""The idempotent client in tasks of an author's own: what a retry sends, and what it returns without a request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import task
+from airflow.utils.types import DagRunType
+
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.sending.journal.journal import Journal
+from tests.airflow.harness.stage import Stage, fault, phone
+from tests.airflow.harness.tries import Run, Try, new_dag
+
+RECIPIENTS = [f"+23480351{number:05d}" for number in range(10)]
+
+
+def run_of(stage: Stage, function: Callable[..., Any], **run: Any) -> Run:
+    """Return a run of one task that calls a function."""
+    with new_dag() as dag:
+        task(task_id="own")(function)()
+    return Run(stage, dag, **run)
+
+
+def sent(stage: Stage) -> list[str]:
+    """Return who was sent an SMS, in order."""
+    return [one["recipient"] for one in stage.sandbox.inbox("sms")["items"]][::-1]
+
+
+def requests(stage: Stage, operation: str = "send_sms") -> int:
+    return int(stage.sandbox.counters()["requests"].get(operation, 0))
+
+
+def wire(recipients: list[str]) -> list[str]:
+    return [one.removeprefix("+") for one in recipients]
+
+
+class TestLoop:
+    def test_retry_after_a_failure_in_the_loop_sends_only_remaining_recipients(self, stage: Stage) -> None:
+        tries: list[list[dict[str, Any]]] = []
+
+        def own() -> list[Any]:
+            results: list[dict[str, Any]] = []
+            tries.append(results)
+            with CpaasHook().get_idempotent_client() as client:
+                for number, recipient in enumerate(RECIPIENTS):
+                    if number == 5 and len(tries) == 1:
+                        raise RuntimeError("the task dies after five sends")
+                    results.append(client.send_sms(recipient, "Your parcel is here"))
+            return [one["id"] for one in results]
+
+        first, second = run_of(stage, own).to_the_end()
+        assert (first.state, second.state) == ("up_for_retry", "success")
+        assert (sorted(sent(stage)), requests(stage)) == (wire(RECIPIENTS), 10)
+        assert tries[1][:5] == tries[0]
+        assert len(set(second.result)) == 10
+
+    def test_order_and_batches_of_a_later_try_do_not_matter(self, stage: Stage) -> None:
+        tries: list[int] = []
+
+        def own() -> None:
+            tries.append(1)
+            with CpaasHook().get_idempotent_client() as client:
+                if len(tries) == 1:
+                    client.send_sms(RECIPIENTS[:3], "Hello")
+                    raise RuntimeError("the task dies")
+                found = client.send_sms(list(reversed(RECIPIENTS[2:5])), "Hello")
+                assert found["recipients"] == 3
+
+        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
+
+    def test_same_recipient_and_content_again_sends_nothing_and_returns_the_first_result(self, stage: Stage) -> None:
+        def own() -> bool:
+            with CpaasHook().get_idempotent_client() as client:
+                results = [client.send_sms(RECIPIENTS[0], "Hello") for _ in range(3)]
+            return results[0] == results[1] == results[2]
+
+        assert run_of(stage, own).once().result is True
+        assert requests(stage) == 1
+
+    def test_other_content_for_the_recipient_fails_the_task_and_sends_nothing(self, stage: Stage) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "Order 1 is ready")
+                client.send_sms(RECIPIENTS[:2], "Order 2 is ready")
+
+        ended = run_of(stage, own).once()
+        assert (ended.state, requests(stage)) == ("failed", 1)
+        assert "sent other content to 1 of 2 recipients" in ended.error
+        assert "give each call its own idempotency_key" in ended.error
+
+    def test_idempotency_key_allows_both_and_a_retry_repeats_neither(self, stage: Stage) -> None:
+        tries: list[int] = []
+
+        def own() -> None:
+            tries.append(1)
+            with CpaasHook().get_idempotent_client() as client:
+                for order in ("1", "2"):
+                    client.send_sms(RECIPIENTS[0], f"Order {order} is ready", idempotency_key=order)
+                    client.send_email(
+                        "Ada@example.com", f"Order {order}", sender_id="a@b.example", idempotency_key=order
+                    )
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert (requests(stage), requests(stage, "send_email"), len(tries)) == (2, 2, 2)
+
+    def test_content_that_changes_between_tries_is_not_sent_again(self, stage: Stage) -> None:
+        tries: list[int] = []
+
+        def own() -> None:
+            tries.append(1)
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], f"It is {len(tries)} o'clock")
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        last = run_of(stage, own).to_the_end()[-1]
+        assert (last.state, requests(stage)) == ("success", 1)
+        assert "The content changed after an earlier try" in last.log
+
+
+class TestOtherSends:
+    def test_passcodes_and_purchases_are_made_once(self, stage: Stage) -> None:
+        tries: list[list[str]] = []
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                code = client.request_otp(RECIPIENTS[0])
+                airtime = client.buy_airtime("MTN", 100, RECIPIENTS[0])
+                text = client.send_sms(RECIPIENTS[0], "Hello")
+            tries.append([one["id"] for one in (code, airtime, text)])
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert tries[0] == tries[1]
+        assert [requests(stage, one) for one in ("request_otp", "buy_airtime", "send_sms")] == [1, 1, 1]
+
+    def test_mapped_tasks_have_journals_of_their_own(self, stage: Stage) -> None:
+        with new_dag() as dag:
+
+            @task
+            def own(text: str) -> int:
+                with CpaasHook().get_idempotent_client() as client:
+                    return int(client.send_sms(RECIPIENTS[0], text)["recipients"])
+
+            own.expand(text=["one", "two"])
+        run = Run(stage, dag)
+        assert [run.once(map_index=index).result for index in (0, 1)] == [1, 1]
+        assert requests(stage) == 2
+
+    def test_async_client_in_a_task_group_sends_to_each_once(self, stage: Stage) -> None:
+        tries: list[int] = []
+
+        async def send_all() -> None:
+            async with CpaasHook().get_async_idempotent_client() as client, asyncio.TaskGroup() as group:
+                for recipient in RECIPIENTS[:4]:
+                    group.create_task(client.send_sms(recipient, "Hello"))
+
+        async def own() -> None:
+            tries.append(1)
+            await send_all()
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert (sorted(sent(stage)), len(tries)) == (wire(RECIPIENTS[:4]), 2)
+
+    def test_recipient_that_is_not_allowed_is_counted_and_the_task_continues(self, stage: Stage) -> None:
+        stage.connect("cpaas_default", allowed_recipients=phone("allowed"))
+
+        def own() -> list[Any]:
+            with CpaasHook().get_idempotent_client() as client:
+                return [client.send_sms(one, "Hello") for one in (RECIPIENTS[0], phone("allowed"))]
+
+        left_out, allowed = run_of(stage, own).once().result
+        assert (left_out["recipients"], left_out["skipped_not_allowed"], left_out["id"]) == (0, 1, None)
+        assert (allowed["recipients"], requests(stage)) == (1, 1)
+
+
+class TestUnknownOutcome:
+    @staticmethod
+    def unknown(stage: Stage, **options: Any) -> list[Try]:
+        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+
+        def own() -> Any:
+            with CpaasHook().get_idempotent_client(**options) as client:
+                first = client.send_sms(RECIPIENTS[0], "Hello")
+                client.send_sms(RECIPIENTS[1], "Hello")
+                return first
+
+        return run_of(stage, own).to_the_end()
+
+    def test_by_default_it_fails_the_task_without_a_retry(self, stage: Stage) -> None:
+        (ended,) = self.unknown(stage)
+        assert (ended.state, requests(stage)) == ("failed", 1)
+        assert "Outcome unknown: request cpaas-" in ended.error
+        assert "airflow cpaas journal resolve --sent" in ended.error
+
+    def test_skip_counts_it_and_continues(self, stage: Stage) -> None:
+        (ended,) = self.unknown(stage, on_unknown="skip")
+        assert (ended.state, requests(stage)) == ("success", 2)
+        assert (ended.result["recipients"], ended.result["unknown_recipients"]) == (0, 1)
+
+    def test_resend_sends_it_again(self, stage: Stage) -> None:
+        (ended,) = self.unknown(stage, on_unknown="resend")
+        assert (ended.state, requests(stage), ended.result["recipients"]) == ("success", 3, 1)
+
+    def test_killed_task_leaves_its_request_unknown_for_the_retry(self, stage: Stage) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                for recipient in RECIPIENTS[:3]:
+                    client.send_sms(recipient, "Hello")
+
+        run = run_of(stage, own)
+        ends: list[int] = []
+        end = Journal.end
+
+        def killed(journal: Journal, *given: Any, **named: Any) -> None:
+            ends.append(1)
+            if len(ends) >= 2:
+                raise RuntimeError("as after a kill: no result is recorded any more")
+            end(journal, *given, **named)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Journal, "end", killed)
+            assert run.once().state == "up_for_retry"
+        ended = run.once()
+        assert (ended.state, sent(stage)) == ("failed", wire(RECIPIENTS[:2]))
+        assert "the try ended before a response was recorded" in ended.error
+
+
+class TestGuards:
+    def test_stopped_task_begins_no_further_request_and_its_retry_continues(self, stage: Stage) -> None:
+        tries: list[int] = []
+
+        def own() -> None:
+            tries.append(1)
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "Hello")
+                if len(tries) == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                client.send_sms(RECIPIENTS[1], "Hello")
+
+        first, second = run_of(stage, own).to_the_end()
+        assert "Airflow stopped the task" in first.error
+        assert (second.state, sent(stage), requests(stage)) == ("success", wire(RECIPIENTS[:2]), 2)
+
+    def test_backfill_is_skipped_unless_it_is_allowed(self, stage: Stage) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "Hello")
+
+        def allowed() -> None:
+            with CpaasHook().get_idempotent_client(allow_backfill=True) as client:
+                client.send_sms(RECIPIENTS[0], "Hello")
+
+        assert run_of(stage, own, run_type=DagRunType.BACKFILL_JOB).once().state == "skipped"
+        assert requests(stage) == 0
+        assert run_of(stage, allowed, run_type=DagRunType.BACKFILL_JOB).once().state == "success"
+
+    def test_stale_run_is_skipped(self, stage: Stage) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client(max_lateness=timedelta(hours=1)) as client:
+                client.send_sms(RECIPIENTS[0], "Hello")
+
+        assert run_of(stage, own).age(days=1).once().state == "skipped"
+
+    def test_second_connection_in_one_task_is_refused(self, stage: Stage) -> None:
+        stage.connect("cpaas_other")
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client, CpaasHook("cpaas_other").get_idempotent_client() as two:
+                client.send_sms(RECIPIENTS[0], "Hello")
+                two.send_sms(RECIPIENTS[1], "Hello")
+
+        ended = run_of(stage, own).once()
+        assert (ended.state, requests(stage)) == ("failed", 1)
+        assert "a task's journal belongs to one connection" in ended.error
+
+    @pytest.mark.parametrize("key", ["", " ", 7])
+    def test_key_that_is_no_text_is_refused(self, stage: Stage, key: Any) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                client.send_sms(RECIPIENTS[0], "Hello", idempotency_key=key)
+
+        assert "idempotency_key must be text" in run_of(stage, own).once().error
