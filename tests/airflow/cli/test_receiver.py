@@ -202,7 +202,7 @@ class TestForkedWorkers:
 
     def test_what_they_need_is_imported_before(self) -> None:
         code = (
-            "import sys; from cpaas_provider.cli import _preloaded; before = set(sys.modules);"
+            "import sys; from cpaas_provider.cli.receiver import preloaded; before = set(sys.modules);"
             "from cpaas_provider.cli.receiver.command import application; from fastapi.testclient import TestClient;"
             f"client = TestClient(application()); client.post({self.path()!r}, json={REPORT!r}).raise_for_status();"
             "print(sorted(name for name in set(sys.modules) - before if name.startswith(('airflow', 'cpaas', 'sql'))))"

@@ -54,7 +54,7 @@ def fork_workers() -> None:
     from uvicorn import _subprocess
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", f"{__package__}._preloaded"])
+    context.set_forkserver_preload(["__main__", f"{__package__}.preloaded"])
     _subprocess.spawn = context  # type: ignore[assignment]  # it is asked for processes, as it would be otherwise
     forkserver.ensure_running()
 

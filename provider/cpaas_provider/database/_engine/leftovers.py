@@ -17,7 +17,7 @@ _OVERLAP = 1 << 10
 """Bytes of a piece that are looked at once more with the next; nothing looked for is longer."""
 
 _NONE, _FOUND = 10, 11
-_HOME = Path(__file__).parents[2]
+_HOME = Path(__file__).parents[3]
 
 
 def contains_match(path: Path, pattern: bytes) -> bool:
