@@ -13,6 +13,7 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
 from cpaas_provider.sending import engine as once_module
+from cpaas_provider.sending import resolver
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.spec import OnUnknown
@@ -30,7 +31,7 @@ __all__ = ["received"]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once_module, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
+    monkeypatch.setattr(resolver, "_FIRST_PROBE", dt.timedelta(seconds=0.1))
 
 
 def told(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:

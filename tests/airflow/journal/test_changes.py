@@ -42,7 +42,7 @@ class TestAnotherText:
         run.change(on_unknown=on_unknown)
         again = run.clear().once()
         assert (again.state, again.number, SMS.requests(stage)) == ("failed", 2, 1)
-        assert "The content changed since that request was made" in again.error
+        assert "The content changed since these requests were made" in again.error
         assert again.references == first.references
 
     def test_between_two_tries_of_a_deliberate_repetition_too(

@@ -12,7 +12,7 @@ import pytest
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from cpaas_provider.sending import engine
+from cpaas_provider.sending import resolver
 from cpaas_provider.sending.journal.model import RequestRecord
 from tests.airflow.harness.kinds import SMS, FailsAfterwards
 from tests.airflow.harness.stage import Stage, phone
@@ -79,7 +79,7 @@ class AirtimeWithReports(BuyAirtimeOperator):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_FIRST_LOOK", dt.timedelta(seconds=0.1))
+    monkeypatch.setattr(resolver, "_FIRST_PROBE", dt.timedelta(seconds=0.1))
 
 
 @pytest.fixture

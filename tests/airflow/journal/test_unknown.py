@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.sending import engine
+from cpaas_provider.sending import engine, resolver
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests.airflow.harness.kinds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, fault, phone
@@ -101,9 +101,9 @@ def test_unknown_still_after_all_repetitions_it_is_the_tasks_to_retry(stage: Sta
     run = SMS.run(stage, on_unknown="resend", retries=1)
     first, second = run.to_the_end()
     assert (first.state, second.state) == ("up_for_retry", "failed")
-    assert f"sent {engine.RESENDS} more times" in first.error
+    assert f"sent {resolver.MAX_RESENDS} more times" in first.error
     assert first.references == second.references == list(run.journal())
-    assert SMS.requests(stage) == 1 + 2 * engine.RESENDS
+    assert SMS.requests(stage) == 1 + 2 * resolver.MAX_RESENDS
 
 
 def test_a_repetition_that_is_refused_says_nothing_about_the_first_request(stage: Stage) -> None:

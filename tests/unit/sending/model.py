@@ -23,7 +23,7 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.engine import RESENDS, OnUnknown, Outcome, SendEngine, SendSpec
+from cpaas_provider.sending.engine import OnUnknown, Outcome, SendEngine, SendSpec
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -42,6 +42,7 @@ from cpaas_provider.sending.journal.model import RequestRecord, State, by_refere
 from cpaas_provider.sending.journal.resolution import Resolution
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.journal.view import JournalView
+from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
@@ -574,7 +575,7 @@ class World:
             self._end(attempt)
         if attempt.get_count > reads:
             self.violations.append(f"{attempt.get_count} gets")
-        most = 1 + RESENDS if policy is OnUnknown.RESEND else 1
+        most = 1 + MAX_RESENDS if policy is OnUnknown.RESEND else 1
         if len(attempt.requests) > most:
             self.violations.append(f"{len(attempt.requests)} requests in one try")
         self._judge_start(attempt, facts, empty=empty, lost=lost)

@@ -9,7 +9,7 @@ import pytest
 
 from cpaas_provider.api.errors import CpaasNotSentError, CpaasRejectedError, CpaasUnknownOutcomeError
 from cpaas_provider.sending import engine as once_module
-from cpaas_provider.sending.engine import RESENDS, OnUnknown
+from cpaas_provider.sending.engine import OnUnknown
 from cpaas_provider.sending.errors import (
     ChangedBodyError,
     JournalUnavailableError,
@@ -24,6 +24,7 @@ from cpaas_provider.sending.errors import (
 )
 from cpaas_provider.sending.journal import journal as journal_module
 from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from tests.unit.sending.answers import Form
 from tests.unit.sending.model import (
@@ -235,10 +236,10 @@ def test_requests_whose_people_were_all_reached_by_another_are_in_doubt_no_more(
 
 def test_resend_ends_a_try_that_has_done_enough_and_a_retry_goes_on(world: World) -> None:
     world.policy = OnUnknown.RESEND
-    end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + RESENDS)))
+    end = world.run(Plan(requests=(AtRequest.UNKNOWN_NOT,) * (1 + MAX_RESENDS)))
     assert isinstance(end.error, ResendLimitError)
     assert not end.error.permanent
-    assert len(end.requests) == 1 + RESENDS
+    assert len(end.requests) == 1 + MAX_RESENDS
     assert unknown_references(end)[0] in str(end.error)
     assert world.run().outcome is not None
 

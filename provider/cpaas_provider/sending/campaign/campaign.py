@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from cpaas_provider.api.amounts import Amount, counted, to_decimal, to_decimal_or_none
@@ -28,12 +29,12 @@ from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, Rec
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
-from cpaas_provider.sending.campaign.unknown import UnknownResolver
-from cpaas_provider.sending.engine import RESENDS
-from cpaas_provider.sending.errors import ResendLimitError, SendingError
+from cpaas_provider.sending.campaign.unknown import UnknownRecipients
+from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.model import Result, State
+from cpaas_provider.sending.journal.model import Result
 from cpaas_provider.sending.journal.writer import JournalWriter
+from cpaas_provider.sending.resolver import UnknownResolver
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import OnUnknown, OutcomeProbe
 from cpaas_provider.sources.base import Source
@@ -141,14 +142,14 @@ class Campaign:
     def __post_init__(self) -> None:
         self._body = self.journal.hasher.body(self.message.body)
         self.standing = JournalIndex(self.plan, self.journal, self._body)
-        self.doubts = UnknownResolver(
+        self.unknown = UnknownRecipients(
             self.plan,
             self.standing,
             self.journal.hasher,
             self.message.channel.operation,
             self._body,
             lost=self.journal.lost,
-            address=self.address,
+            settle=lambda results: asyncio.run(self._keep(results)),
         )
         self._spent = lambda: self.standing.money()[:2]
 
@@ -215,13 +216,17 @@ class Campaign:
             asyncio.run(self._send(open_line, None))
         if self.options.test_only:
             return
-        self._find_out()
-        if self.doubts.people():
-            self.doubts.refuse_changed()
-            if self.options.on_unknown is OnUnknown.RESEND:
-                self._resend(open_line)
-            else:
-                self.doubts.decide(self.options.on_unknown)
+        self.unknown.send = partial(self._resend, open_line)
+        UnknownResolver(
+            self.unknown,
+            self.evidence,
+            lambda probe, request: probe.check(None, request),
+            self.stop,
+            on_unknown=self.options.on_unknown,
+            unknown_timeout=self.options.unknown_timeout,
+            address=self.address,
+            wait_between_resends=True,
+        ).resolve()
         self._refuse_nobody_looked_up()
         self._refuse_failures()
 
@@ -287,48 +292,20 @@ class Campaign:
         finally:
             await writer.close()
 
-    def _find_out(self) -> None:
-        """Settle what there is evidence of."""
-        if not self.evidence or not self.doubts.people():
-            return
-        found = self.doubts.look_for_evidence(self.evidence, self.options.unknown_timeout)
-        if found:
-            results = [
-                Result(number, State.ACCEPTED, (_text(result.get("id")), None, None), "established by a probe")
-                for number, result in found.items()
-            ]
-            asyncio.run(self._keep(results))
-            for end in results:
-                self.standing.record_result(end)
-                self.standing.settle_doubt(end.number)
-            self._find_out()
-
     async def _keep(self, results: Iterable[Result]) -> None:
         async with self._writer() as writer:
             for end in results:
                 writer.settle(end)
 
-    def _resend(self, open_line: OpenSession) -> None:
-        """Send again to those of unknown outcome, until that is known or the try has done enough."""
-        rejected = set[int]()
-        for resend in range(RESENDS):
-            people = self.doubts.to_resend(rejected)
-            if not people:
-                break
-            self.preflight()
-            log.warning(
-                "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(people), "recipient")
-            )
-            if resend:
-                self.stop.pause(backoff(resend, _LONGEST_FIRST_PAUSE))
-            rejected |= asyncio.run(self._send(open_line, people))
-            self._find_out()
-        if self.doubts.people():
-            self.doubts.refuse_hopeless(rejected)
-            raise ResendLimitError(
-                f"{self.doubts.words()} They were sent to {RESENDS} more times in this try. A retry of the task sends "
-                "to them again."
-            )
+    def _resend(self, open_line: OpenSession, recipients: Sequence[Recipient], resend: int) -> set[int]:
+        """Send again to recipients of unknown outcome, and return the places of those whom the service rejects."""
+        self.preflight()
+        log.warning(
+            "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(recipients), "recipient")
+        )
+        if resend:
+            self.stop.pause(backoff(resend, _LONGEST_FIRST_PAUSE))
+        return asyncio.run(self._send(open_line, recipients))
 
     def _refuse_too_many(self, other_partitions: int) -> None:
         """Raise where the whole campaign is for too many, its other parts included."""
@@ -454,7 +431,3 @@ def refuse_unknown_placeholders(message: Content) -> None:
             f"No column fills the placeholders {', '.join(strangers)} of the text, and recipients would read the "
             "placeholders. Nothing was sent. Name their columns in substitutions."
         )
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

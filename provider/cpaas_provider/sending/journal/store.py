@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from cpaas_provider.database.errors import LeaseLostError
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY
+from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
+from cpaas_provider.sending.journal.segments import newest_series
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def record_nothing_sent(store: StateStore, tries: TryInfo) -> None:
     if tries.after_clear:
         return
     try:
-        if store.get(JOURNAL_KEY) is None:
+        if newest_series(store.get, tries.number) is None:
             store.set(NOTHING_SENT_KEY, {"max_tries": tries.max_tries})
     except Exception as error:  # noqa: BLE001 - the failure that is being noted matters more
         log.warning("The record that this try sent nothing could not be stored (%s).", type(error).__name__)

@@ -13,7 +13,7 @@ from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChan
 from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.log import MAX_BYTES, MAX_RECIPIENTS_PER_INTENT, ROLL_BYTES
-from cpaas_provider.sending.journal.model import JOURNAL_KEY, VERSION, Intent, LogEntry, Result, State
+from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, VERSION, Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key
 from cpaas_provider.sending.journal.store import LOST, REKEYED, TryInfo, record_nothing_sent
 from cpaas_provider.sending.partitions import Partition
@@ -243,6 +243,11 @@ class TestWhatIsLost:
         assert journal.lost is None
         journal.append(batch([claim(0, *phones(1))], tries=CLEARED))
         assert len(replayed(store, CLEARED)) == 1
+
+    def test_a_try_that_failed_behind_one_that_sent_records_nothing(self, store: MemoryStore) -> None:
+        opened(store, SECOND_TRY).append(batch([claim(0, *phones(1))], tries=SECOND_TRY))
+        record_nothing_sent(store, TryInfo(3, 3, 3))
+        assert NOTHING_SENT_KEY not in store.values
 
     def test_is_stored_before_anything_else_and_stays(self, store: MemoryStore) -> None:
         opened(store, CLEARED).record_loss()

@@ -139,7 +139,7 @@ class CampaignRunner(Attempt):
         report = self._build_report(campaign, planner)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
-            self._runtime.log.error("%s", campaign.doubts.words())
+            self._runtime.log.error("%s", campaign.unknown.describe())
         self._runtime.push_or_warn(REPORT_KEY, report)
         return bool(report["sent"] or report["unknown_recipients"])
 

@@ -14,9 +14,10 @@ from cpaas_provider.operators._runtime import task_log
 from cpaas_provider.operators._runtime.delivery.reports import DeliveryReports, ReportOptions
 from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.operators._runtime.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
-from cpaas_provider.sending.engine import SendEngine, in_doubt
+from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.sending.spec import OnUnknown, Outcome
 
@@ -142,7 +143,7 @@ class SingleSend(Attempt):
         if not outcome:
             return False
         if outcome.unknown and not quietly:
-            self._runtime.log.error("%s", in_doubt(outcome.unknown))
+            self._runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.doubtful))
         self._runtime.push_or_warn(REPORT_KEY, outcome.report())
         return True
 

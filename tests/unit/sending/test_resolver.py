@@ -1,0 +1,206 @@
+"""Requests of unknown outcome: what probes establish, what is waited for, and what is then done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api.errors import CpaasError, CpaasUnknownOutcomeError
+from cpaas_provider.sending.errors import (
+    ChangedBodyError,
+    ProbeFailedError,
+    ProbeLaterError,
+    RefutedError,
+    StoppedError,
+    UnknownOutcomeError,
+)
+from cpaas_provider.sending.journal.model import RequestRecord
+from cpaas_provider.sending.resolver import MAX_RESENDS, UnknownResolver, describe_unknown
+from cpaas_provider.sending.shutdown import StopSignal
+from cpaas_provider.sending.spec import OnUnknown
+from tests.unit.sending.records import record
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DOWN = CpaasUnknownOutcomeError("No readable answer came.", maybe_sent=False, retryable=True)
+
+
+class Send:
+    """A send of unknown requests, and what a resolver did about them."""
+
+    def __init__(self, *requests: RequestRecord, lost: str | None = None, changed: bool = False) -> None:
+        self.open = list(requests)
+        self.lost, self.changed = lost, changed
+        self.accepted: dict[int, Any] = {}
+        self.refuted: list[int] = []
+        self.recorded = 0
+        self.resends: list[int] = []
+
+    def requests(self) -> Sequence[RequestRecord]:
+        return self.open
+
+    def recipients(self) -> int:
+        return sum(len(one.members) for one in self.open)
+
+    def is_changed(self, request: RequestRecord) -> bool:
+        return self.changed
+
+    def accept(self, found: Mapping[int, dict[str, Any]]) -> None:
+        self.accepted.update(found)
+        self.open = [one for one in self.open if one.number not in found]
+
+    def refute(self, request: RequestRecord, error: RefutedError) -> None:
+        self.refuted.append(request.number)
+        raise error
+
+    def record_unknown(self) -> None:
+        self.recorded += 1
+
+    def resend(self, resend: int) -> bool:
+        self.resends.append(resend)
+        return True
+
+    def end_resends(self, unknown: str, advice: str) -> None:
+        raise UnknownOutcomeError(f"{unknown} {advice}")
+
+
+def probe(answer: Any = None, max_wait: float = 0) -> Any:
+    def check(client: Any, request: RequestRecord) -> Any:
+        found = answer(request) if callable(answer) else answer
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return SimpleNamespace(max_wait=timedelta(seconds=max_wait), snapshot=lambda client: None, check=check)
+
+
+def resolver(send: Send, *probes: Any, on_unknown: OnUnknown = OnUnknown.FAIL, **how: Any) -> UnknownResolver:
+    return UnknownResolver(
+        send,
+        probes,
+        lambda one, request: one.check(None, request),
+        how.pop("stop", StopSignal()),
+        on_unknown=on_unknown,
+        unknown_timeout=timedelta(minutes=10),
+        address="dag run task",
+        clock=lambda: NOW,
+        **how,
+    )
+
+
+def request(number: int = 0, age: float = 100, **facts: Any) -> RequestRecord:
+    return record(f"ref-{number}", number=number, started_at=NOW - timedelta(seconds=age), **facts)
+
+
+def test_accepted_by_a_probe_is_recorded_and_nothing_else_is_done() -> None:
+    send = Send(request(0), request(1))
+    resolver(send, probe(), probe(lambda one: {"id": one.number})).resolve()
+    assert (send.accepted, send.recorded) == ({0: {"id": 0}, 1: {"id": 1}}, 0)
+
+
+def test_each_probe_sees_its_own_snapshot() -> None:
+    seen: list[Any] = []
+    note: Callable[[RequestRecord], None] = lambda one: seen.append(one.probe_snapshot)  # noqa: E731 - short
+    with pytest.raises(UnknownOutcomeError):
+        resolver(Send(request(probe_snapshot=["a", None])), probe(note), probe(note)).resolve()
+    assert seen == ["a", None]
+
+
+@pytest.mark.parametrize(("age", "seconds"), [(0, 5), (3, 5), (40, 40), (80, 60), (590, 10)])
+def test_probe_that_may_find_it_later_is_waited_for_longer_and_longer(age: float, seconds: float) -> None:
+    with pytest.raises(ProbeLaterError) as caught:
+        resolver(Send(request(age=age)), probe(max_wait=86_400)).resolve()
+    assert caught.value.until == NOW + timedelta(seconds=seconds)
+
+
+def test_nothing_is_waited_for_without_a_probe_or_when_its_time_is_over() -> None:
+    for probes in ((), (probe(max_wait=99),)):
+        with pytest.raises(UnknownOutcomeError, match=r"resolve --sent dag run task"):
+            resolver(Send(request()), *probes).resolve()
+
+
+@pytest.mark.parametrize("on_unknown", OnUnknown)
+@pytest.mark.parametrize("changed", [False, True])
+def test_probe_that_failed_decides_nothing(on_unknown: OnUnknown, changed: bool) -> None:
+    send = Send(request(), changed=changed)
+    with pytest.raises(ProbeFailedError, match="Nothing further was sent"):
+        resolver(send, probe(DOWN), on_unknown=on_unknown).resolve()
+    assert (send.resends, send.recorded) == ([], 0)
+
+
+def test_probe_that_fails_for_good_is_passed_over() -> None:
+    with pytest.raises(UnknownOutcomeError):
+        resolver(Send(request()), probe(CpaasError("gone"))).resolve()
+
+
+def test_stop_while_probing_ends_the_try() -> None:
+    stop = StopSignal()
+    stop.request()
+    with pytest.raises(StoppedError):
+        resolver(Send(request()), probe(DOWN), stop=stop).resolve()
+
+
+def test_request_that_came_to_nothing_is_refuted_unless_an_earlier_one_may_have_been_meant() -> None:
+    send = Send(request())
+    with pytest.raises(RefutedError):
+        resolver(send, probe(RefutedError("no"))).resolve()
+    assert send.refuted == [0]
+    send = Send(request(previous_unknown=True))
+    with pytest.raises(UnknownOutcomeError):
+        resolver(send, probe(RefutedError("no")), probe()).resolve()
+    assert send.refuted == []
+
+
+@pytest.mark.parametrize("on_unknown", OnUnknown)
+def test_changed_content_is_neither_sent_nor_skipped(on_unknown: OnUnknown) -> None:
+    send = Send(request(), changed=True)
+    with pytest.raises(ChangedBodyError, match="neither sends nor skips"):
+        resolver(send, on_unknown=on_unknown).resolve()
+    assert (send.resends, send.recorded) == ([], 0)
+
+
+def test_skip_records_and_goes_on() -> None:
+    send = Send(request())
+    resolver(send, on_unknown=OnUnknown.SKIP).resolve()
+    assert send.recorded == 1
+
+
+def test_resend_ends_after_some_and_waits_between_them_only_where_that_is_wanted() -> None:
+    send = Send(request(age=1))
+    with pytest.raises(UnknownOutcomeError):
+        resolver(send, on_unknown=OnUnknown.RESEND).resolve()
+    assert send.resends == list(range(MAX_RESENDS))
+    answers = iter([None, {"id": 1}])
+    send = Send(request())
+    with pytest.raises(UnknownOutcomeError):
+        resolver(send, probe(lambda _: next(answers)), on_unknown=OnUnknown.RESEND, wait_between_resends=True).resolve()
+    assert (send.resends[0], send.accepted) == (0, {0: {"id": 1}})
+
+
+@pytest.mark.parametrize(
+    ("lost", "requests", "said"),
+    [
+        (None, [request()], r"journal resolve --sent dag run task"),
+        ("the journal is gone", [request()], r"journal show dag run task.*retained"),
+        ("the journal is gone", [], r"start a new run, or clear the task with resend_on_clear=True\. on_unknown"),
+    ],
+)
+def test_advice_is_what_can_be_done(lost: str | None, requests: list[RequestRecord], said: str) -> None:
+    send = Send(*requests, lost=lost)
+    send.recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
+    with pytest.raises(UnknownOutcomeError, match=said):
+        resolver(send).resolve()
+
+
+def test_description_names_requests_recipients_and_causes() -> None:
+    first, second = request(reason="no answer. Try again"), request(1, reason="the try ended")
+    assert describe_unknown([first], 1) == "Outcome unknown: request ref-0 (1 recipient). Cause: no answer."
+    assert describe_unknown([first, second], 3, "gone") == (
+        "Outcome unknown: 2 requests ref-0, ref-1 (3 recipients). Cause: gone; no answer."
+    )
+    assert describe_unknown([], 3, "gone") == "Outcome unknown: 3 recipients. Cause: gone."
+    row = record("ref", "create_contact_row")
+    assert describe_unknown([row], 1) == "Outcome unknown: request ref (1 row). Cause: not recorded."
