@@ -20,7 +20,7 @@ PARAMS = {
     schedule=None,
     catchup=False,
     params=PARAMS,
-    # Retries a request that was certainly not sent, after the time the service asks for. Fails at once otherwise.
+    # Retries a request that was not sent, after the time the service asks for. Fails at once where it could not help.
     default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "retry_policy": CpaasRetryPolicy()},
     tags=["cpaas", "example"],
     doc_md="""
@@ -48,14 +48,13 @@ def is_not_dnd():
 
 @task
 async def greet():
-    """Send the text with the async client."""
+    """Send the text with the async idempotent client, so that no retry sends it again."""
     from cpaas_provider.hooks.cpaas import CpaasHook
 
     params = get_current_context()["params"]
-    async with await CpaasHook(params["cpaas_conn_id"]).get_async_conn() as client:
-        message = await client.send_sms(params["phone"], params["sender_id"], params["text"])
-    estimate = message.meta.estimate if message.meta else None
-    return {"id": message.id, "charge": estimate.charge if estimate else None}
+    async with CpaasHook(params["cpaas_conn_id"]).get_async_idempotent_client() as client:
+        sent = await client.send_sms(params["phone"], params["text"], sender_id=params["sender_id"])
+    return {"id": sent["id"], "charge": sent["charge"]}
 
 
 # [end howto_taskflow_hook]

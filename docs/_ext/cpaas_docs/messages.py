@@ -58,13 +58,13 @@ EFFECTS = {
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
-    (r"otp", "passcodes"),
+    (r"otp|_runtime/single/phone", "passcodes"),
     (r"airtime", "airtime"),
-    (r"^contacts/|operators/contacts", "contacts"),
+    (r"^contacts/|operators/(_runtime/)?contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),
-    (r"^(store|database)/|_campaign_database", "database"),
+    (r"^(store|database)/|shared_database", "database"),
     (r"^sources/", "sources"),
-    (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_tracking|concerned|pages/", "delivery"),
+    (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_runtime/delivery/|concerned|pages/", "delivery"),
     (r"campaign", "campaigns"),
     (r"^(api|operators)/", "sends"),
     (r"^sending/|^_lazy", "journal"),

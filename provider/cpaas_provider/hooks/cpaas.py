@@ -122,9 +122,9 @@ class CpaasHook(BaseHook):
 
             @task(retries=3)
             def remind(orders: list[dict[str, str]]) -> None:
-                with CpaasHook().get_idempotent_client() as client:
+                with CpaasHook().get_idempotent_client() as idempotent:
                     for order in orders:
-                        client.send_sms(order["phone"], f"Order {order['id']} is ready", idempotency_key=order["id"])
+                        idempotent.send_sms(order["phone"], order["text"], idempotency_key=order["id"])
 
         Two sends of one task differ by operation, recipient and ``idempotency_key``, not by content or order. A second
         call with the same recipient and content sends nothing and returns the first result. A second call with the

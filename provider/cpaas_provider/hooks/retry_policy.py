@@ -20,6 +20,9 @@ class CpaasRetryPolicy(RetryPolicy):
     * If the request was not sent, the task is retried after the time that the service asked for.
     * After any other error, the task's own ``retries`` and ``retry_delay`` apply.
 
+    It knows only the error of this try. A task that sends several messages is protected by
+    ``CpaasHook().get_idempotent_client()``, whose journal records what was sent.
+
     In an ``ExceptionGroup``, as ``asyncio.TaskGroup`` raises it, every error counts. The cause of an error counts,
     too. If one of them must not be retried, the task fails.
 

@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 from airflow.sdk import BaseOperator, BaseSensorOperator
 
+from cpaas_provider.operators._runtime.idempotent_client import IdempotentClient
 from tests.unit.docs import ROOT
 
 from cpaas_docs import commands, signatures  # isort: skip
@@ -147,6 +148,9 @@ def _check_call(call: ast.Call, known: dict[str, Any]) -> None:
         what, name = known.get(call.func.value.id), f"{call.func.value.id}.partial"
     elif isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("client", "self.client"):
         what, name = getattr(known["CpaasClient"], call.func.attr, None), f"client.{call.func.attr}"
+        assert what is not None, f"{name} is no method"
+    elif isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "idempotent":
+        what, name = getattr(IdempotentClient, call.func.attr, None), f"idempotent.{call.func.attr}"
         assert what is not None, f"{name} is no method"
     else:
         return

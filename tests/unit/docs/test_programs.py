@@ -44,6 +44,8 @@ def test_generated_blocks_are_what_they_say(page: Path) -> None:
         "CsvSource('a.csv', separator=';')",
         "client.send_pigeon('a')",
         "client.send_sms('1', sender='x')",
+        "idempotent.send_pigeon('a')",
+        "idempotent.send_sms('1', sender='x')",
         "OtpStatusSensor(task_id='a', otp_id='1', patience=3)",
         "CpaasClient('https://a', 'key', pigeons=1)",
         "on_campaign_finished(pigeons=True)",

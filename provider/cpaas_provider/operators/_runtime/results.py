@@ -23,7 +23,9 @@ def check_results_path(path: Any) -> None:
     try:
         check_writable(storage_path(path))
     except ResultsFileError as error:
-        raise PreflightError(f"{error} Nothing was sent in this try.", permanent=False) from None
+        raise PreflightError(
+            f"{error} Nothing was sent in this try. Correct results_path or its storage.", permanent=False
+        ) from None
 
 
 def storage_path(path: Any) -> ObjectStoragePath:

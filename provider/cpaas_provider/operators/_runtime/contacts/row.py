@@ -205,7 +205,7 @@ def _hash(key_map: KeyMap, key: Any) -> bytes:
     try:
         return key_hash(key_map, key)
     except ValueError as error:
-        raise AirflowFailException(f"The key {error}. Nothing was sent.") from None
+        raise AirflowFailException(f"The key {error}. Nothing was sent. Correct the key of the row.") from None
 
 
 def _call(stop: StopSignal, client: CpaasClient, request: Callable[[], Any]) -> Any:

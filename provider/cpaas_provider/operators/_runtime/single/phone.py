@@ -170,7 +170,7 @@ def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
     try:
         number = normalise_msisdn(recipient, settings.default_region)
     except InvalidMsisdnError as error:
-        raise AirflowFailException(f"The recipient {error}. Nothing was sent.") from None
+        raise AirflowFailException(f"The recipient {error}. Nothing was sent. Correct the recipient.") from None
     if settings.allowed is not None and not settings.allowed.allows(number):
         raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
     return number
