@@ -28,7 +28,7 @@ class ForgetfulSms(SmsCampaignOperator):
     def make_attempt(self, runtime: Any, **resumed: Any) -> Any:
         from cpaas_provider.sending.journal.log import JournalLog
 
-        JournalLog.replay = lambda ledger: iter(())
+        JournalLog.replay = lambda journal: iter(())
         return super().make_attempt(runtime, **resumed)
 
 
@@ -39,7 +39,7 @@ class CredulousSms(SmsCampaignOperator):
         from cpaas_provider.sending.campaign import journal_index
         from cpaas_provider.sending.journal.model import State
 
-        journal_index._STRENGTH[State.PENDING] = journal_index._SETTLED
+        journal_index.PRECEDENCE[State.PENDING] = journal_index._SETTLED
         return super().make_attempt(runtime, **resumed)
 
 
