@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, ROW, SMS, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, RECIPIENT, ROW, SMS, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 
 WARNING = "The content changed after an earlier try sent it to 1 of 1 recipients."
@@ -14,7 +14,7 @@ BY_TRY = {
     "email": {"subject": "Try {{ ti.try_number }}"},
     "airtime": {"amount": "{{ 100 * ti.try_number }}"},
     "otp": {"length": "{{ 3 + ti.try_number }}"},
-    "row": {"columns": {"Name": "somebody", "Points": "{{ ti.try_number }}"}},
+    "row": {"columns": {"Name": RECIPIENT, "Points": "{{ ti.try_number }}"}},
 }
 BY_KIND = pytest.mark.parametrize("kind", [KINDS[name] for name in BY_TRY], ids=BY_TRY)
 

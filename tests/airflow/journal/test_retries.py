@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, SMS, UPSERT, FailsAfterwards, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, SMS, UPSERT, FailsAfterwards, Kind
 from tests.airflow.harness.stage import Stage, digits, phone
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -81,7 +81,7 @@ def test_a_purchase_keeps_the_amount_it_was_made_with(stage: Stage) -> None:
 
 def test_a_row_that_an_earlier_try_added_is_brought_to_what_the_cells_are_now(stage: Stage) -> None:
     run = UPSERT.run(
-        stage, columns={"Name": "somebody", "Points": "{{ ti.try_number }}"}, post_execute=FailsAfterwards(1)
+        stage, columns={"Name": RECIPIENT, "Points": "{{ ti.try_number }}"}, post_execute=FailsAfterwards(1)
     )
     first, second = run.to_the_end()
     assert (first.state, second.state, UPSERT.requests(stage)) == ("up_for_retry", "success", 1)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.delivery.receiver import endpoints, health
+from cpaas_provider.delivery.receiver import app, endpoints
 from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from tests.tcp_proxy import Mode, Proxy
@@ -22,7 +22,7 @@ WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"}
 
 @pytest.fixture(autouse=True)
 def looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(app, "HEALTH_SECONDS", 0.0)
     monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
 
 
