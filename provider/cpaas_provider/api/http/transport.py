@@ -9,7 +9,6 @@ import functools
 import logging
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 from urllib.request import getproxies
@@ -17,6 +16,7 @@ from urllib.request import getproxies
 import httpx
 
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.api.http.body import BodyReader
 from cpaas_provider.api.http.connections import Connection, ConnectionPool, ExchangeError, ExchangeTimeoutError
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -55,14 +55,14 @@ class SyncTransport:
                     request.method, request.url, headers=dict(request.headers), content=request.body
                 ) as response,
             ):
-                body = _BodyReader(self._settings)
+                body = BodyReader(self._settings, response.headers.get("Content-Encoding"))
                 try:
-                    for chunk in response.iter_bytes():
+                    for chunk in response.iter_raw():
                         if not body.add(chunk):
                             break
                 except httpx.HTTPError as error:
                     body.body_error = _body_error(error)
-                return body.as_response(response)
+                return body.as_response(response.status_code, response.headers.get("Retry-After"))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
 
@@ -91,16 +91,16 @@ class AsyncTransport:
                     extensions=self._extensions,
                 )
             )
-            body = _BodyReader(self._settings)
+            body = BodyReader(self._settings, response.headers.get("Content-Encoding"))
             try:
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():
                     if not body.add(chunk):
                         break
             except httpx.HTTPError as error:
                 body.body_error = _body_error(error)
             finally:
                 await response.aclose()
-            return body.as_response(response)
+            return body.as_response(response.status_code, response.headers.get("Retry-After"))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _failure(error)
 
@@ -276,30 +276,6 @@ def _may_use_proxy(settings: ClientSettings) -> bool:
     return not settings.is_local and not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
-class _BodyReader:
-    """Collects a body within bounds of size and time."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._room = settings.max_response_bytes
-        self._until = time.monotonic() + settings.timeout
-        self._chunks: list[bytes] = []
-        self.body_error: str | None = None
-
-    def add(self, chunk: bytes) -> bool:
-        self._chunks.append(chunk[: self._room])
-        self._room -= len(chunk)
-        if self._room < 0:
-            self.body_error = "it is larger than max_response_bytes"
-        elif time.monotonic() > self._until:
-            self.body_error = "it took longer than timeout"
-        return self.body_error is None
-
-    def as_response(self, response: httpx.Response) -> HttpResponse:
-        return HttpResponse(
-            response.status_code, response.headers.get("Retry-After"), b"".join(self._chunks), self.body_error
-        )
-
-
 def _new_client(kind: Callable[..., C], settings: ClientSettings, connections: int) -> C:
     _check_host(settings.base_url, "The base URL")
     if settings.proxy is not None:
@@ -373,8 +349,6 @@ def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
 def _body_error(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "the rest did not arrive in time"
-    if isinstance(error, httpx.DecodingError):
-        return "its compression is damaged"
     return "the connection broke"
 
 
