@@ -16,7 +16,8 @@ from typing import Any
 
 import httptools
 
-_MAX_HEAD_BYTES = 100 * 1024
+_MAX_FRAMING_BYTES = 100 * 1024
+"""Of a head, or of what stands between and behind the parts of a body."""
 _MAX_BUFFERED_BYTES = 256 * 1024
 _HAPPY_EYEBALLS_DELAY = 0.25
 _BODILESS = frozenset({204, 304})
@@ -36,7 +37,8 @@ class ExchangeTimeoutError(ExchangeError):
 class Connection(asyncio.Protocol):
     """One connection to the server. The event loop and the parser call its methods, and a caller waits for both.
 
-    :param timeout: seconds that a request may take to leave, and seconds of silence after that
+    :param timeout: seconds that a request may take to leave, that the head of its response may then take, and that the
+        server may be silent in the body; a body that goes on for as long without a part of it is given up, too
     """
 
     def __init__(self, timeout: float) -> None:
@@ -53,7 +55,7 @@ class Connection(asyncio.Protocol):
         self._status: int | None = None
         self._headers: Headers = []
         self._chunks: collections.deque[bytes] = collections.deque()
-        self._head_bytes = self._buffered_bytes = 0
+        self._framing_bytes = self._buffered_bytes = 0
         self._complete = self._reusable = self._ends_with_connection = False
         self._error: ExchangeError | None = None
 
@@ -64,16 +66,19 @@ class Connection(asyncio.Protocol):
         self._start()
         self._active = True
         self._transport.write(request)
+        deadline = self._loop.time() + self._timeout
         while not self._can_write and self._status is None and self._error is None:
-            await self._wait()
+            await self._wait(deadline)
+        deadline = self._loop.time() + self._timeout
         while self._status is None:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._wait(deadline)
         return self._status, self._headers
 
     async def body(self) -> AsyncIterator[bytes]:
         """Yield the body of the response as it arrives."""
+        deadline = self._loop.time() + self._timeout
         while True:
             while self._chunks:
                 chunk = self._chunks.popleft()
@@ -83,10 +88,14 @@ class Connection(asyncio.Protocol):
                 return
             if self._error is not None:
                 raise self._error
+            now = self._loop.time()
+            if now > deadline:
+                # Whoever reads the body looks at the clock himself, but sees nothing of trailers and the like.
+                raise ExchangeTimeoutError
             if not self._reads:
                 self._reads = True
                 self._transport.resume_reading()
-            await self._wait()
+            await self._wait(now + self._timeout)
 
     def end(self) -> bool:
         """End the exchange, at whatever point it is. Return whether the connection is open for another one."""
@@ -96,21 +105,26 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         return whole and not self._lost
 
+    def is_open(self) -> bool:
+        """Tell whether the connection is open, as far as the event loop knows."""
+        return not self._lost and not self._transport.is_closing()
+
     def is_quiet(self) -> bool:
         """Tell whether the connection is open and nothing has arrived, such as the end of an idle connection.
 
         It asks the operating system, as the event loop may not have got round to it.
         """
-        return not self._lost and not self._transport.is_closing() and not self._poll.poll(0)
+        return self.is_open() and not self._poll.poll(0)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. A response that it ends is none."""
+        self._fail(None)
         self._transport.abort()
 
-    async def _wait(self) -> None:
+    async def _wait(self, deadline: float) -> None:
         """Wait until something has happened."""
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(self._timeout, self._time_out, self._waiter)
+        timer = self._loop.call_at(deadline, self._time_out, self._waiter)
         try:
             await self._waiter
         finally:
@@ -141,10 +155,14 @@ class Connection(asyncio.Protocol):
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
+    def eof_received(self) -> None:
+        """Take the end of what the server sends for the end of the connection, which waits for what we send."""
+        self.connection_lost(None)
+
     def connection_lost(self, error: Exception | None) -> None:
         """Decide whether that was the end of a body, or too early."""
         self._lost = True
-        if error is None and self._status is not None and self._ends_with_connection:
+        if error is None and self._error is None and self._status is not None and self._ends_with_connection:
             self._complete = True
         else:
             self._fail(error)
@@ -165,17 +183,16 @@ class Connection(asyncio.Protocol):
             # No request is open: whatever this answers, it is not the next one.
             self._transport.abort()
             return
+        self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(error)
             self._transport.abort()
-        if self._status is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MAX_HEAD_BYTES:
-                self._fail(None)
-                self._transport.abort()
-        elif self._buffered_bytes > _MAX_BUFFERED_BYTES and self._reads:
+        if self._framing_bytes > _MAX_FRAMING_BYTES:
+            self._fail(None)
+            self._transport.abort()
+        elif self._buffered_bytes > _MAX_BUFFERED_BYTES and self._reads and not self._complete:
             self._reads = False
             self._transport.pause_reading()
         self._wake()
@@ -195,15 +212,19 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Read the status; those of 1xx precede the response's own."""
         status = self._parser.get_status_code()
+        if status < 100:
+            raise httptools.HttpParserError("no such status")
         if status < 200 or self._complete:
             return
         framed = not _FRAMING.isdisjoint(name.lower() for name, _ in self._headers)
         self._ends_with_connection = not framed and status not in _BODILESS
-        self._reusable = self._parser.should_keep_alive()
+        # A response to half a request may leave the server with the other half, which it takes for the next one.
+        self._reusable = self._can_write and self._parser.should_keep_alive()
         self._status = status
 
     def on_body(self, chunk: bytes) -> None:
         """Collect a part of the body."""
+        self._framing_bytes = 0
         if not self._complete:
             self._chunks.append(chunk)
             self._buffered_bytes += len(chunk)
@@ -221,7 +242,7 @@ class ConnectionPool:
 
     :param context: how TLS is verified; ``None`` for plain http
     :param connect_timeout: seconds to connect, TLS included
-    :param timeout: seconds of silence; see ``Connection``
+    :param timeout: seconds for each part of an exchange; see ``Connection``
     :param keepalive_expiry: seconds an idle connection is kept
     """
 
@@ -238,6 +259,8 @@ class ConnectionPool:
         self._host, self._port, self._context = host, port, context
         self._connect_timeout, self._keepalive_expiry = connect_timeout, keepalive_expiry
         self._new_connection = functools.partial(Connection, timeout)
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[Connection] = set()
         self._idle: collections.deque[tuple[float, Connection]] = collections.deque()
 
@@ -245,8 +268,16 @@ class ConnectionPool:
         """Return the connection used last, or a new one.
 
         :raises OSError: when none can be made
+        :raises RuntimeError: in another event loop than the first
         """
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            # The system would take the request, and nobody could read its response.
+            raise RuntimeError(
+                "Each event loop needs a client of its own; this one was used in another. The request did not leave."
+            )
+        now = loop.time()
         while self._idle and self._idle[0][0] <= now:
             self._discard(self._idle.popleft()[1])
         while self._idle:
@@ -256,6 +287,9 @@ class ConnectionPool:
             self._discard(connection)
         async with asyncio.timeout(self._connect_timeout):
             connection = await self._connect()
+        if self._closed or not connection.is_open():
+            connection.close()
+            raise ConnectionAbortedError("The connection was closed before a request left.")
         self._open.add(connection)
         return connection
 
@@ -268,7 +302,8 @@ class ConnectionPool:
             self._open.discard(connection)
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, also those that are being made."""
+        self._closed = True
         for connection in self._open:
             connection.close()
         self._open.clear()
