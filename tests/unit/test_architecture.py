@@ -7,11 +7,15 @@ import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import grimp
 import pytest
+
+grimp = pytest.importorskip("grimp", reason="grimp comes with import-linter, which is installed for development")
+
+if TYPE_CHECKING:
+    from grimp import ImportGraph
 
 PACKAGE = "cpaas_provider"
 ROOT = Path(__file__).parents[2]
@@ -36,7 +40,7 @@ FILE = re.compile(rf"`((?:{ROOMS})(?:/\w+)*/\w+\.py)`")
 
 
 @pytest.fixture(scope="module")
-def graph() -> grimp.ImportGraph:
+def graph() -> ImportGraph:
     """Return the import graph, with the imports in functions and those under ``TYPE_CHECKING``."""
     return grimp.build_graph(PACKAGE, exclude_type_checking_imports=False, cache_dir=None)
 
@@ -57,7 +61,7 @@ def split(name: str) -> tuple[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def cyclic(graph: grimp.ImportGraph) -> dict[str, str]:
+def cyclic(graph: ImportGraph) -> dict[str, str]:
     """Return the modules of all cycles, each with a shortest cycle."""
     found: dict[str, str] = {}
     for module in sorted(graph.modules):
@@ -75,7 +79,7 @@ class TestCycles:
     def test_table_names_only_modules_that_are_in_a_cycle(self, cyclic: dict[str, str]) -> None:
         assert CYCLIC_MODULES - cyclic.keys() == set()
 
-    def test_imports_for_types_and_in_functions_count(self, graph: grimp.ImportGraph) -> None:
+    def test_imports_for_types_and_in_functions_count(self, graph: ImportGraph) -> None:
         assert graph.direct_import_exists(importer=f"{PACKAGE}.sensors", imported=f"{PACKAGE}.sensors.otp")
         assert graph.direct_import_exists(importer=f"{PACKAGE}.sensors.otp", imported=f"{PACKAGE}.hooks.cpaas")
 
@@ -116,19 +120,19 @@ def arrows() -> list[tuple[str, str]]:
 class TestPicture:
     """Boxes of the picture name a package or module in ``data-module``, arrows name importer and imported."""
 
-    def test_every_box_is_a_package_or_module(self, boxes: list[str], graph: grimp.ImportGraph) -> None:
+    def test_every_box_is_a_package_or_module(self, boxes: list[str], graph: ImportGraph) -> None:
         assert len(boxes) >= 7
         assert [one for one in boxes if f"{PACKAGE}.{one}" not in graph.modules] == []
 
     def test_every_arrow_between_boxes_is_an_import(
-        self, arrows: list[tuple[str, str]], boxes: list[str], graph: grimp.ImportGraph
+        self, arrows: list[tuple[str, str]], boxes: list[str], graph: ImportGraph
     ) -> None:
         assert len(arrows) >= 6
         assert {name for arrow in arrows for name in arrow} <= set(boxes)
         assert [arrow for arrow in arrows if not imports(graph, *arrow)] == []
 
     def test_every_import_between_boxes_is_an_arrow(
-        self, arrows: list[tuple[str, str]], boxes: list[str], graph: grimp.ImportGraph
+        self, arrows: list[tuple[str, str]], boxes: list[str], graph: ImportGraph
     ) -> None:
         outer = [one for one in boxes if not any(one.startswith(f"{other}.") for other in boxes)]
         pairs = [(a, b) for a in outer for b in outer if a != b and b not in SHARED]
@@ -144,7 +148,7 @@ def elements(tag: str) -> list[ElementTree.Element]:
     return list(ElementTree.parse(PICTURE).iter(f"{{http://www.w3.org/2000/svg}}{tag}"))
 
 
-def imports(graph: grimp.ImportGraph, importer: str, imported: str) -> bool:
+def imports(graph: ImportGraph, importer: str, imported: str) -> bool:
     """Return whether a module of one box imports a module of another; a box inside the other is not part of it."""
 
     def modules(box: str, other: str) -> set[str]:
@@ -167,7 +171,7 @@ class TestPage:
                 assert hasattr(found, attribute), f"{PAGE.name} names {name}, and {module} has no {attribute}."
                 found = getattr(found, attribute)
 
-    def test_every_walk_goes_where_imports_go(self, graph: grimp.ImportGraph) -> None:
+    def test_every_walk_goes_where_imports_go(self, graph: ImportGraph) -> None:
         walks = [NAME.findall(one) for one in re.split("^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)]
         assert len([walk for walk in walks if len(walk) > 5]) == 2
         for first, *rest in filter(None, walks):
