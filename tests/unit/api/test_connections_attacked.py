@@ -294,3 +294,37 @@ async def test_each_of_a_thousand_concurrent_requests_gets_its_own_response() ->
         given = await asyncio.gather(*(send(str(number)) for number in range(1000)))
     assert given == [HttpResponse(200, None, str(number).encode()) for number in range(1000)]
     server.close()
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+async def test_host_without_any_address_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object, **__: object) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", nothing)
+    async with sending(at("http://cpaas.invalid", allow_http=True)) as send:
+        assert await send() is TransportFailure.CONNECT
+
+
+async def test_first_of_several_addresses_that_hangs_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def address(port: int) -> Any:
+        return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))
+
+    with socket.socket() as full, contextlib.ExitStack() as stack, Loopback(answering(200, b"mine")) as server:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            # A queue that is full lets further attempts wait.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        found = [address(full.getsockname()[1]), address(int(server.url.rpartition(":")[2]))]
+
+        async def both(*_: object, **__: object) -> list[Any]:
+            return found
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
+        async with asyncio.timeout(3), sending(at("http://cpaas.invalid", allow_http=True)) as send:
+            assert await send() == OK

@@ -314,7 +314,7 @@ class ConnectionPool:
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        several = len(addresses) > 1
+        several = len(addresses) != 1
         options: dict[str, Any] = {"ssl": self._context, "server_hostname": self._host if self._context else None}
         if several and isinstance(loop, asyncio.BaseEventLoop):
             # asyncio soon tries the next address, too; other loops, such as uvloop, try them in turn. A socket that it
