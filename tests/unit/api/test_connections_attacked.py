@@ -222,13 +222,14 @@ async def test_request_whose_connection_is_made_while_the_client_is_closed_is_no
 
 
 def test_connection_of_another_event_loop_gets_no_request() -> None:
-    with Loopback(answering(200, b"mine")) as server:
+    with Loopback(answering(200, b"mine")) as server, asyncio.Runner() as first, asyncio.Runner() as second:
         transport = AsyncTransport(at(server.url, keepalive_expiry=60))
-        assert asyncio.run(transport.send(request(at(server.url)))) == OK
+        assert first.run(transport.send(request(at(server.url)))) == OK
         with pytest.raises(RuntimeError, match="did not leave"):
-            asyncio.run(transport.send(request(at(server.url))))
-        time.sleep(0.05)
-        assert len(server.seen) == 1
+            second.run(transport.send(request(at(server.url))))
+        assert first.run(transport.send(request(at(server.url)))) == OK
+        first.run(transport.aclose())
+    assert (len(server.seen), server.connections) == (2, 1)
 
 
 # Closed by the server -------------------------------------------------------------------------------------------------
@@ -239,10 +240,11 @@ async def test_server_that_closes_a_new_connection_leaves_nothing_to_wait_for(sa
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def close() -> None:
-            while True:
-                connection, _ = listener.accept()
-                connection.sendall(said)
-                connection.close()
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.sendall(said)
+                    connection.close()
 
         threading.Thread(target=close, daemon=True).start()
         host, port = listener.getsockname()
@@ -287,12 +289,19 @@ async def test_each_of_a_thousand_concurrent_requests_gets_its_own_response() ->
         writer.write(http(200, content.encode()))
         await reader.read()
         writer.close()
+        answered.append(content)
+        if len(answered) == 1000:
+            ended.set()
 
+    answered: list[str] = []
+    ended = asyncio.Event()
     server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=2000)
     settings: Any = at("http://{}:{}".format(*server.sockets[0].getsockname()), timeout=30, connect_timeout=30)
     async with sending(settings) as send:
         given = await asyncio.gather(*(send(str(number)) for number in range(1000)))
     assert given == [HttpResponse(200, None, str(number).encode()) for number in range(1000)]
+    async with asyncio.timeout(10):
+        await ended.wait()
     server.close()
 
 
