@@ -79,6 +79,7 @@ def test_refused_key_amid_a_sync_marks_no_row_as_rejected(stage: Stage) -> None:
     failed = sync(stage, people(30), "key").once()
     assert failed.state == "failed"
     assert failed.report["rejected"] == 0
+    stage.sandbox.control("DELETE", "faults", None)
     again = sync(stage, people(30), "key").once()
     assert again.result["rejected_before"] == again.result["unknown"] == 0
     assert len(names(stage)) == 30
