@@ -53,7 +53,7 @@ def test_task_killed_in_a_request_sends_no_message_twice_and_names_unknown_reque
     people.write_text("customer_id,name,phone,email,birthday,plan,points,tags\n" + "".join(rows))
     # The second request to two people is under way for long enough to be killed in; the first is to a colleague alone.
     service.control(
-        "POST", "faults", {"operation": "send_sms", "kind": "latency", "ms": 20_000, "after": 2, "received_count": 1}
+        "POST", "faults", {"operation": "send_sms", "kind": "latency", "ms": 20_000, "after": 2, "times": 1}
     )
     run_id = airflow.trigger(DAG_ID, {"csv": str(people), "folder": f"file://{tmp_path}/out"})
 
