@@ -77,7 +77,7 @@ class Place:
     def prune_all(self, older_than: timedelta) -> None:
         """Prune all reports as if they had come before that, so that replays of them are of something pruned."""
         before = datetime.now(UTC) - older_than
-        long_ago = sqlalchemy.update(reports).values(received=before - timedelta(days=1))
+        long_ago = sqlalchemy.update(reports).values(received_at=before - timedelta(days=1))
         with open_database(self.store) as database:
             database.write(lambda connection: connection.execute(long_ago))
             gone = dict(prune(database, before, before))
