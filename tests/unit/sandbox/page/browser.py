@@ -83,4 +83,9 @@ def browsing(profile: Path) -> Iterator[Browser]:
                 driver.delete(f"/session/{session}")
     finally:
         process.terminate()
-        process.wait(10)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            # At times the driver goes on after its last session has ended; its browser is gone by then.
+            process.kill()
+            process.wait()
