@@ -166,12 +166,15 @@ class UnknownResolver:
     def _probe(self) -> None:
         self._failed = None
         found = {}
-        for request in self._send.requests() if self._probes else ():
-            if (result := self._established(request)) is not None:
-                log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
-                found[request.number] = result
-        if found:
-            self._send.accept(found)
+        try:
+            for request in self._send.requests() if self._probes else ():
+                if (result := self._established(request)) is not None:
+                    log.info("A probe established that request %s of unknown outcome was accepted.", request.reference)
+                    found[request.number] = result
+        finally:
+            # Also if a later request is refuted, or the task is stopped: the journal keeps what is established.
+            if found:
+                self._send.accept(found)
 
     def _established(self, request: RequestRecord) -> dict[str, Any] | None:
         snapshots = request.probe_snapshot or [None] * len(self._probes)

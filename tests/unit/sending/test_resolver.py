@@ -122,6 +122,13 @@ def test_nothing_is_waited_for_without_a_probe_or_when_its_time_is_over() -> Non
             resolver(Send(request()), *probes).resolve()
 
 
+def test_request_that_is_established_before_another_is_refuted_is_recorded() -> None:
+    send = Send(request(0), request(1))
+    with pytest.raises(RefutedError):
+        resolver(send, probe(lambda one: RefutedError("no") if one.number else {"id": 0})).resolve()
+    assert (send.accepted, send.refuted) == ({0: {"id": 0}}, [1])
+
+
 @pytest.mark.parametrize("on_unknown", OnUnknown)
 @pytest.mark.parametrize("changed", [False, True])
 def test_probe_that_failed_decides_nothing(on_unknown: OnUnknown, changed: bool) -> None:
