@@ -52,7 +52,7 @@ class SendSpec:
     """
 
     operation: str
-    recipients: tuple[str, ...]
+    recipients: tuple[str, ...] = field(repr=False)
     body: Mapping[str, Any] = field(repr=False)
     send: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
     personal: Mapping[str, Any] | None = field(default=None, repr=False)

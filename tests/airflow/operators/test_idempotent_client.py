@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from airflow.sdk import task
 from airflow.utils.types import DagRunType
 
 from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient
 from cpaas_provider.sending.journal.journal import Journal
 from tests.airflow.harness.stage import Stage, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
@@ -294,3 +297,14 @@ class TestGuards:
                 client.send_sms(RECIPIENTS[0], "Hello", idempotency_key=key)
 
         assert "idempotency_key must be text" in run_of(stage, own).once().error
+
+
+async def test_async_client_is_closed_off_the_event_loop_and_stops_listening_on_it() -> None:
+    threads: list[int] = []
+    client: Any = SimpleNamespace(
+        stop_listening=lambda: threads.append(threading.get_ident()),
+        release=lambda: threads.append(threading.get_ident()),
+    )
+    await AsyncIdempotentClient(client).close()
+    listened, released = threads
+    assert listened == threading.get_ident() != released

@@ -23,14 +23,20 @@ from cpaas_provider.operators._runtime.runner import airflow_exception
 from cpaas_provider.operators._runtime.runtime import TaskRuntime
 from cpaas_provider.operators._runtime.single.message import EMAIL, SMS, MessageRequest
 from cpaas_provider.operators._runtime.single.phone import AirtimeRequest, OtpRequest
-from cpaas_provider.operators._runtime.single.send import NO_TASK_STATE, SendOptions, SingleRequest, guarded
-from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError, RunNotAllowedError
+from cpaas_provider.operators._runtime.single.send import (
+    NO_TASK_STATE,
+    SendOptions,
+    SingleRequest,
+    build_result,
+    guarded,
+    run_engine,
+)
+from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import RequestRecord, State
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import OnUnknown, Outcome
+from cpaas_provider.sending.spec import Outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -144,9 +150,17 @@ class IdempotentClient:
 
     def close(self) -> None:
         """Close the client, and record where this try has sent nothing."""
+        self.stop_listening()
+        self.release()
+
+    def stop_listening(self) -> None:
+        """Leave the stop of the task to whoever listened before; only in the thread that entered the block."""
         if self._previous_handler is not None:
             signal.signal(signal.SIGTERM, self._previous_handler)
             self._previous_handler = None
+
+    def release(self) -> None:
+        """Record where this try has sent nothing, and close the connections; this may block."""
         try:
             self._runtime.record_nothing_sent()
         finally:
@@ -244,7 +258,8 @@ class IdempotentClient:
         if key is not None and not (isinstance(key, str) and key.strip()):
             raise ValueError("idempotency_key must be text that is not empty.")
         try:
-            journal = self._open_journal()
+            with _opening:
+                journal = self._find_journal()
             with journal.lock:
                 return self._send_once(journal, request, reported, key)
         except RunNotAllowedError as error:
@@ -268,7 +283,7 @@ class IdempotentClient:
             spec = request.build_spec(runtime, reports)
         except NotAllowedError as error:
             log.warning("%s", error)
-            return self._result(request, Outcome(), reported, reports)
+            return build_result(request, Outcome(), runtime, reports)
         spec = guarded(spec, self._options, runtime, reports)
         if key is not None:
             # Keyed, as a key may be a number or an address.
@@ -277,45 +292,19 @@ class IdempotentClient:
         with journal.only(spec.operation, spec.recipients):
             self._check_content(journal, spec)
             outcome = self._run(journal, spec, reports)
-            result = self._result(request, outcome, reported, reports)
+            result = build_result(request, outcome, runtime, reports)
             if "recipients" in result:
                 found = journal.latest(spec.operation, spec.recipients).values()
                 result["recipients"] = sum(1 for entry in found if entry and entry.state is State.ACCEPTED)
             return result
 
     def _run(self, journal: TaskJournal, spec: SendSpec, reports: DeliveryReports) -> Outcome:
-        runtime, options = self._runtime, self._options
         while True:
-            engine = SendEngine(
-                spec,
-                journal,
-                runtime.client,
-                self._stop,
-                on_unknown=OnUnknown(options.on_unknown),
-                unknown_timeout=options.unknown_timeout,
-                address=runtime.cli_address,
-            )
             try:
-                outcome = engine.run()
+                return run_engine(spec, journal, self._options, self._runtime, reports)
             except ProbeLaterError as later:
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 self._stop.pause(max(0.0, (later.until - timezone.utcnow()).total_seconds()))
-            except PartlyRejectedError:
-                reports.record_outcome(engine.outcome(), spec.recipients)
-                raise
-            else:
-                reports.record_outcome(outcome, spec.recipients)
-                return outcome
-
-    def _result(
-        self, request: SingleRequest, outcome: Outcome, reported: ReportOptions, reports: DeliveryReports
-    ) -> dict[str, Any]:
-        return {
-            **request.result(outcome, self._runtime),
-            **({} if reported.operation is None else {"delivery_reports": reports.endpoint}),
-            "unknown_recipients": outcome.doubtful,
-            "unknown_references": [entry.reference for entry in outcome.unknown],
-        }
 
     def _check_content(self, journal: TaskJournal, spec: SendSpec) -> None:
         """Refuse other content for a recipient that this try has sent to: it would be left out without a word."""
@@ -332,10 +321,6 @@ class IdempotentClient:
                 f"This task has sent other content to {changed} of {len(spec.recipients)} recipients of this call. "
                 "This call sent nothing. If both are wanted, give each call its own idempotency_key."
             )
-
-    def _open_journal(self) -> TaskJournal:
-        with _opening:
-            return self._find_journal()
 
     def _find_journal(self) -> TaskJournal:
         if self._journal is None:
@@ -392,7 +377,8 @@ class AsyncIdempotentClient:
 
     async def close(self) -> None:
         """Close the client, and record where this try has sent nothing."""
-        self._client.close()
+        self._client.stop_listening()
+        await asyncio.to_thread(self._client.release)
 
     async def send_sms(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Send one SMS, as ``IdempotentClient.send_sms`` does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ReportOptions:
     """
 
     operation: str | None = None
-    callback: str | None = None
+    callback: str | None = field(default=None, repr=False)
     external_ref: str | None = None
     track_recipients: bool = False
 
@@ -88,6 +88,10 @@ class DeliveryReports:
         from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
 
         return (PurchaseReportProbe(self.tracker),)
+
+    def result_fields(self) -> dict[str, str | None]:
+        """Return what the result of a send says of its delivery reports."""
+        return {} if self._options.operation is None else {"delivery_reports": self.endpoint}
 
     def record_outcome(self, outcome: Outcome, recipients: Sequence[str]) -> None:
         """Record the accepted requests of a single send, and link to them."""

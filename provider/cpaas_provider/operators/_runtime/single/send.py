@@ -111,29 +111,10 @@ class SingleSend(Attempt):
         reports = DeliveryReports(self._report_options, runtime)
         self._journal = open_journal(runtime, options)
         spec = self._build_spec(self._journal, reports)
-        engine = SendEngine(
-            spec,
-            self._journal,
-            runtime.client,
-            runtime.stop,
-            on_unknown=OnUnknown(options.on_unknown),
-            unknown_timeout=options.unknown_timeout,
-            address=runtime.cli_address,
-        )
-        try:
-            outcome = engine.run()
-        except PartlyRejectedError:
-            reports.record_outcome(engine.outcome(), spec.recipients)
-            raise
+        outcome = run_engine(spec, self._journal, options, runtime, reports)
         if outcome.settled and outcome.earlier:
             runtime.log.info("%s", task_log.nothing_left())
-        reports.record_outcome(outcome, spec.recipients)
-        result = {
-            **self._request.result(outcome, runtime),
-            **({} if self._report_options.operation is None else {"delivery_reports": reports.endpoint}),
-            "unknown_recipients": outcome.doubtful,
-            "unknown_references": [entry.reference for entry in outcome.unknown],
-        }
+        result = build_result(self._request, outcome, runtime, reports)
         runtime.log.info("%s", task_log.done(self.task_type, result))
         return result
 
@@ -156,6 +137,40 @@ class SingleSend(Attempt):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
         return guarded(spec, self._options, self._runtime, reports)
+
+
+def run_engine(
+    spec: SendSpec, journal: Journal, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports
+) -> Outcome:
+    """Send, or send what is left, and record it for delivery tracking, also if the service rejects some recipients."""
+    engine = SendEngine(
+        spec,
+        journal,
+        runtime.client,
+        runtime.stop,
+        on_unknown=OnUnknown(options.on_unknown),
+        unknown_timeout=options.unknown_timeout,
+        address=runtime.cli_address,
+    )
+    try:
+        outcome = engine.run()
+    except PartlyRejectedError:
+        reports.record_outcome(engine.outcome(), spec.recipients)
+        raise
+    reports.record_outcome(outcome, spec.recipients)
+    return outcome
+
+
+def build_result(
+    request: SingleRequest, outcome: Outcome, runtime: TaskRuntime, reports: DeliveryReports
+) -> dict[str, Any]:
+    """Return the result of a single send, as small JSON."""
+    return {
+        **request.result(outcome, runtime),
+        **reports.result_fields(),
+        "unknown_recipients": outcome.doubtful,
+        "unknown_references": [entry.reference for entry in outcome.unknown],
+    }
 
 
 def guarded(spec: SendSpec, options: SendOptions, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
