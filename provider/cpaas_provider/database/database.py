@@ -18,7 +18,7 @@ from cpaas_provider.database._engine.failures import translate_errors
 from cpaas_provider.database._engine.leftovers import contains_match
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
 from cpaas_provider.database._engine.timeouts import TimeLimit, discard_lost_sessions, enforce_time_limit
-from cpaas_provider.database._engine.transactions import HAS_LOG, WriteTransaction
+from cpaas_provider.database._engine.transactions import HAS_LOG, write_transaction
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
 from cpaas_provider.database.url import redacted, resolve_url
 
@@ -122,18 +122,8 @@ class Database:
         :raises DatabaseError: when the database cannot be written; nothing of it was, unless the connection broke at
             the very end
         """
-        written = self.begin_write(work)
-        written.finish()
-        return written.result
-
-    def begin_write(self, work: Callable[[Connection], Result]) -> WriteTransaction[Result]:
-        """Do something in one transaction that is finished later, by any thread; see ``WriteTransaction``.
-
-        :raises RejectedDataError: as ``write``
-        :raises DatabaseError: as ``write``; so does ``WriteTransaction.finish``
-        """
         self.reopen_if_moved()
-        return WriteTransaction(work, self.engine, self._file, self._limit, self._write_timeout)
+        return write_transaction(work, self.engine, self._file, self._limit, self._write_timeout)
 
     def open(self) -> None:
         """Open the database where it is now, creating what is missing.
@@ -152,7 +142,7 @@ class Database:
                     self._file.track()
                 if not migrations.is_newest(revision):
                     # Creating and migrating tables may take its time.
-                    WriteTransaction(migrations.migrate, self.engine, self._file, None, None).finish()
+                    write_transaction(migrations.migrate, self.engine, self._file, None, None)
             except BaseException:
                 if self._file is not None:
                     self._file.untrack()

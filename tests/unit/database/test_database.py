@@ -75,13 +75,20 @@ class TestTheDiskUnderSqlite:
                 database.write(partial(add, campaign=f"c{number}"))
                 assert synced == [log] * (number + 1)
 
-    def test_next_can_be_written_before_and_is_there_with_the_first(self, sqlite_url: str, synced: list[int]) -> None:
+    def test_next_is_written_while_the_first_waits_for_the_disk(
+        self, sqlite_url: str, synced: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with open_database(sqlite_url) as database:
             synced.clear()
-            first, second = (database.begin_write(partial(add, campaign=name)) for name in ("one", "two"))
-            assert not synced
-            first.finish()
-            second.finish()
+            plain, rest = sqlite_file._sync, ["two"]
+
+            def sync(file: int) -> None:
+                if rest:
+                    database.write(partial(add, campaign=rest.pop()))
+                plain(file)
+
+            monkeypatch.setattr(sqlite_file, "_sync", sync)
+            database.write(partial(add, campaign="one"))
             assert names(database) == {"one", "two"}
             assert len(synced) == 2
 
@@ -132,16 +139,6 @@ def add(connection: sqlalchemy.Connection, campaign: str) -> None:
 def names(database: Database) -> set[str]:
     with database.connect() as connection:
         return set(connection.execute(sqlalchemy.select(schema.campaigns.c.campaign)).scalars())
-
-
-class TestATransactionInTwoSteps:
-    def test_is_committed_by_the_second_on_a_server(self, postgres_url: str) -> None:
-        with open_database(postgres_url) as database:
-            written = database.begin_write(partial(add, campaign="one"))
-            assert names(database) == set()
-            with ThreadPoolExecutor(1) as other:
-                other.submit(written.finish).result()
-            assert names(database) == {"one"}
 
 
 def test_opening_again_changes_nothing(url: str) -> None:
