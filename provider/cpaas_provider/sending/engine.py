@@ -35,14 +35,14 @@ class SendEngine:
     """Does a deed so that it happens once, whatever ended earlier tries.
 
     :param client: makes the requests; told to stop when the task is
-    :param on_unknown: what to do where no evidence settles a request
-    :param unknown_timeout: for how long after a claim evidence is waited for
+    :param on_unknown: what to do where no probe establishes an outcome
+    :param unknown_timeout: for how long after an intent a probe is waited for
     :param address: the task instance as `airflow cpaas journal` takes it
     """
 
     def __init__(
         self,
-        deed: SendSpec,
+        spec: SendSpec,
         journal: Journal,
         client: Any,
         stop: StopSignal,
@@ -52,14 +52,14 @@ class SendEngine:
         address: str = "DAG_ID RUN_ID TASK_ID",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._deed = deed
+        self._spec = spec
         self._journal = journal
         self._client = client
         self._stop = stop
         self._requested = False
         self._resolver = UnknownResolver(
             self,
-            deed.evidence,
+            spec.probes,
             lambda probe, request: stop.call(partial(probe.check, client, request), client),
             stop,
             on_unknown=on_unknown,
@@ -73,9 +73,9 @@ class SendEngine:
 
         :raises CpaasError: when a request was surely not carried out: rejected, or not sent
         :raises SendingError: what else may happen, see there
-        :raises ProbeLaterError: when evidence may yet come
+        :raises ProbeLaterError: when a probe may establish it later
         """
-        self._journal.record_loss(self._deed.operation, self._deed.recipients)
+        self._journal.record_loss(self._spec.operation, self._spec.recipients)
         self._send_to_those_not_reached()
         self._resolver.resolve()
         return self.outcome()
@@ -85,7 +85,7 @@ class SendEngine:
         return Outcome.of(self._journal.records, earlier=not self._requested)
 
     def _standings(self) -> dict[str, RequestRecord | None]:
-        return self._journal.latest(self._deed.operation, self._deed.recipients)
+        return self._journal.latest(self._spec.operation, self._spec.recipients)
 
     def _send_to_those_not_reached(self) -> None:
         standings = self._standings()
@@ -103,7 +103,7 @@ class SendEngine:
 
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise where the service has refused the very same request in an earlier try."""
-        reference = self._journal.reference(self._deed.operation, recipients)
+        reference = self._journal.reference(self._spec.operation, recipients)
         for entry in by_reference(self._journal.records):
             if entry.reference == reference and entry.state is State.REJECTED and not self.is_changed(entry):
                 raise CpaasRejectedError(
@@ -113,14 +113,14 @@ class SendEngine:
 
     def _request(self, recipients: tuple[str, ...]) -> None:
         """Claim, make the request, and note what became of it."""
-        deed, stop = self._deed, self._stop
-        stop.call(deed.preflight, self._client)
-        notes = [stop.call(partial(way.snapshot, self._client), self._client) for way in deed.evidence]
+        spec, stop = self._spec, self._stop
+        stop.call(spec.preflight, self._client)
+        notes = [stop.call(partial(way.snapshot, self._client), self._client) for way in spec.probes]
         stop.raise_if_stopped()
-        entry = self._journal.begin(deed.operation, recipients, deed.body, deed.personal, probe_snapshot=notes or None)
+        entry = self._journal.begin(spec.operation, recipients, spec.body, spec.personal, probe_snapshot=notes or None)
         self._requested = True
         try:
-            result = stop.call(partial(deed.send, recipients, entry.reference, entry.previous_unknown), self._client)
+            result = stop.call(partial(spec.send, recipients, entry.reference, entry.previous_unknown), self._client)
         except AnswerNotAwaitedError as error:
             self._journal.end(entry, State.UNKNOWN, reason=str(error))
             raise AnswerNotAwaitedError(f"{error} {describe_unknown([entry], len(entry.members))}") from None
@@ -204,17 +204,17 @@ class SendEngine:
         hasher = self._journal.hasher
         if entry.body is None:
             return False
-        if entry.body != hasher.body(self._deed.body):
+        if entry.body != hasher.body(self._spec.body):
             return True
-        now = self._deed.personal
+        now = self._spec.personal
         if entry.is_personal != bool(now):
             return True
         if not now:
             return False
         return any(
             entry.intent.words_of(member) not in (None, hasher.personalisation_hash(now.get(one)))
-            for one in self._deed.recipients
-            if (member := hasher.member(self._deed.operation, one)) in entry.members
+            for one in self._spec.recipients
+            if (member := hasher.member(self._spec.operation, one)) in entry.members
         )
 
     def _tell_of_changes(self, standings: Mapping[str, RequestRecord | None], left: int) -> None:

@@ -1,4 +1,4 @@
-"""What is to happen once, and what became of it."""
+"""What is to be sent at most once, and the outcome over all tries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpaas_provider.sending.journal.model import RequestRecord, State, by_refere
 
 
 class OnUnknown(StrEnum):
-    """What an author wants done about a request whose outcome nobody can find out."""
+    """What an author wants done about a request of unknown outcome."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -20,35 +20,35 @@ class OnUnknown(StrEnum):
 
 
 class OutcomeProbe(Protocol):
-    """A way to find out whether a request was carried out.
+    """A way to establish whether a request was accepted.
 
-    ``max_wait`` is for how long after the claim it may still learn something.
+    ``max_wait`` is for how long after the intent a probe may still establish it.
     """
 
     max_wait: timedelta
 
     def snapshot(self, client: Any) -> Any:
-        """Return small JSON to note with the claim, ``None`` where there is nothing to note."""
+        """Return small JSON to record with the intent, ``None`` where there is nothing to record."""
 
     def check(self, client: Any, entry: RequestRecord) -> dict[str, Any] | None:
-        """Return the result of a request that was carried out, ``None`` where that cannot be told.
+        """Return the result of an accepted request, ``None`` where its outcome stays unknown.
 
-        :raises RefutedError: when it came to nothing
+        :raises RefutedError: when it was not accepted
         """
 
 
 @dataclass(frozen=True)
 class SendSpec:
-    """What a task instance is to do once.
+    """What a task instance sends at most once.
 
     :param operation: the operation's name
-    :param recipients: whom it reaches, normalised, each once
-    :param body: what it says to all of them
-    :param personal: what it says to each of them alone
-    :param send: makes the request to some of the recipients under a reference, ``again`` telling that an earlier
-        request to them is unknown; returns small JSON, or raises CpaasError or PartlyRejectedError
-    :param preflight: called where something is to be sent, before it is claimed; raises where it may not be
-    :param probes: ways to find out what became of it
+    :param recipients: normalised, each once
+    :param body: the fields that are the same for all recipients
+    :param send: makes the request to some of the recipients under a reference. Its third argument tells whether an
+        earlier request to them is unknown. Returns small JSON, or raises CpaasError or PartlyRejectedError
+    :param personal: the values of the placeholders, by recipient
+    :param preflight: called before the first intent; raises where the task may not send
+    :param probes: ways to establish an unknown outcome
     """
 
     operation: str
@@ -57,12 +57,12 @@ class SendSpec:
     send: Callable[[tuple[str, ...], str, bool], dict[str, Any]]
     personal: Mapping[str, Any] | None = field(default=None, repr=False)
     preflight: Callable[[], None] = lambda: None
-    evidence: Sequence[OutcomeProbe] = ()
+    probes: Sequence[OutcomeProbe] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a deed over all tries: requests that were carried out, and those nobody knows of.
+    """The outcome of a send over all tries: its accepted requests, and those of unknown outcome.
 
     :param earlier: whether all of it was done by earlier tries, and this one made no request
     """

@@ -56,7 +56,7 @@ class Looking:
         self.result = request.result
 
     def build_spec(self, *given: Any) -> Any:
-        return dataclasses.replace(self._request.build_spec(*given), evidence=self._ways)
+        return dataclasses.replace(self._request.build_spec(*given), probes=self._ways)
 
 
 class SmsWithReports(SendSmsOperator):

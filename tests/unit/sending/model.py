@@ -559,7 +559,7 @@ class World:
                 personal=self.personal and {one: {"name": self.personal[one]} for one in self.source},
                 send=partial(self.perform, attempt),
                 preflight=partial(self._may_begin, attempt),
-                evidence=(self.evidence(attempt),) if self.looks else (),
+                probes=(self.evidence(attempt),) if self.looks else (),
             )
             client = SimpleNamespace(stop=lambda: attempt.happened.add("client stopped"))
             attempt.once = SendEngine(deed, journal, client, attempt.stop, on_unknown=policy, clock=self.now)

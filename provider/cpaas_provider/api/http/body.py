@@ -14,7 +14,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 class BodyReader:
     """Collects a body as it arrives. Every request asks for a plain one, but some servers compress all they send.
 
-    httpx's decoders expand whatever arrived in one go, and coding upon coding, so that a few kilobytes fill the memory.
+    httpx's decoders expand all that arrived at once, one coding after the other: a few kilobytes can fill the memory.
 
     :param coding: the response's ``Content-Encoding``; a body in any other than gzip or deflate is left as it is
     """

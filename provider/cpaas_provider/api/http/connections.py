@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._complete = self._reusable = self._ends_with_connection = False
         self._error: ExchangeError | None = None
 
-    # Called by whoever sends.
+    # Called by the sender.
 
     async def exchange(self, request: bytes) -> tuple[int, Headers]:
         """Send a request and return the status and headers of its response."""
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
                 raise self._error
             now = self._loop.time()
             if now > deadline:
-                # Whoever reads the body looks at the clock himself, but sees nothing of trailers and the like.
+                # The reader of the body has a time limit, but trailers and the like do not reach it.
                 raise ExchangeTimeoutError
             if not self._reads:
                 self._reads = True
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
             await self._wait(now + self._timeout)
 
     def end(self) -> bool:
-        """End the exchange, at whatever point it is. Return whether the connection is open for another one."""
+        """End the exchange, at whatever point it is. Return whether the connection can be used again."""
         self._active = False
         whole = self._complete and self._reusable and self._can_write and self._reads
         if not whole:
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived."""
         if not self._active:
-            # No request is open: whatever this answers, it is not the next one.
+            # No request waits for a response, so this answers none of ours.
             self._transport.abort()
             return
         self._framing_bytes += len(data)
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Notice a second response, which nobody asked for."""
+        """Notice a second response, for which there was no request."""
         if self._complete:
             self._reusable = False
 
@@ -273,7 +273,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if self._loop is not loop:
-            # The system would take the request, and nobody could read its response.
+            # The request would leave, and its response could not be read.
             raise RuntimeError(
                 "Each event loop needs a client of its own; this one was used in another. The request did not leave."
             )

@@ -332,7 +332,7 @@ def _verification(verify: bool | str) -> ssl.SSLContext:
 
 
 def _failure(error: httpx.HTTPError | httpx.InvalidURL) -> TransportFailure:
-    """Tell whether bytes may have left; whatever is not surely before that, may have."""
+    """Return the kind of failure. Without proof that no byte of the request left, some may have."""
     if isinstance(error, httpx.ConnectTimeout):
         return TransportFailure.CONNECT_TIMEOUT
     if isinstance(error, httpx.ConnectError):

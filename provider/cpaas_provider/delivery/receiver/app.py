@@ -143,7 +143,7 @@ class _LazyDatabase:
             return self._database
 
     def writer(self) -> ReportWriter:
-        """Return a desk that stores there.
+        """Return a writer that stores there.
 
         :raises DatabaseError: when it cannot be opened
         """
@@ -151,18 +151,18 @@ class _LazyDatabase:
 
 
 class _Receiver(FastAPI):
-    """Goes to the doors straight away: what FastAPI puts before a route costs as much as they do."""
+    """Goes to the endpoints directly: what FastAPI does before a route costs as much as they do."""
 
     endpoints: tuple[Route, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or what else a server says."""
         if scope["type"] == "http":
-            for source in self.endpoints:
-                match, found = source.matches(scope)
+            for endpoint in self.endpoints:
+                match, found = endpoint.matches(scope)
                 if match is not Match.NONE:
                     scope.update(found)
-                    await source.app(scope, receive, send)
+                    await endpoint.app(scope, receive, send)
                     return
         await super().__call__(scope, receive, send)
 
@@ -179,18 +179,18 @@ def build_app(
     prefix: str = "",
     described: bool = False,
 ) -> FastAPI:
-    """Return the application. Everything on it but the two doors is behind the guard.
+    """Return the application. All of it but the two endpoints is behind the guard.
 
     :param secrets: reads what proves the reports of a connection; called in a thread, ``None`` for no such connection
     :param writer: opens what stores them; called in a thread by the first report
-    :param guard: dependency that lets nobody in who is not logged in; ``None`` where only the doors are published
+    :param guard: dependency that admits users who are logged in; ``None`` where only the endpoints are published
     :param database_id: names the store that reports go to; called in a thread
     :param check_database: raises ``DatabaseError`` where no report could be stored; called in a thread
     :param expected: names connections there are, as far as can be told, so that they are read before unknown names;
         called in a thread
-    :param emit_metric: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` where nobody wants them
-    :param prefix: path before all others, where nobody mounts it under one
-    :param described: publish the description of the doors also without a guard
+    :param emit_metric: takes measurements: an ``int`` counts, a ``float`` is seconds; ``None`` for none
+    :param prefix: path before all others, where it is not mounted under one
+    :param described: publish the description of the endpoints also without a guard
     """
     lazy_writer = LazyReportWriter(writer)
 

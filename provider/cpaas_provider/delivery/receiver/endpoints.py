@@ -1,4 +1,4 @@
-"""The two doors delivery reports come in by, as ASGI applications: what is measured is what stands between them.
+"""The two endpoints of delivery reports as ASGI applications, without a framework's cost between them.
 
 No request is logged: a callback URL is a credential.
 """
@@ -51,7 +51,7 @@ from cpaas_provider.delivery.reports import read_report, reported_at
 
 MAX_IN_FLIGHT = 1000
 MAX_BYTES = 64 * 1024 * 1024
-"""What each door has room for, of each connection."""
+"""What each endpoint has room for, of each connection."""
 
 throttled_log = ThrottledLogger(logging.getLogger(__name__))
 
@@ -68,7 +68,7 @@ Observe = Callable[[str, "int | float"], None]
 
 
 class _ReportEndpoint:
-    """What both doors do. Each has a room of its own, so that a crowd at one leaves the other free."""
+    """What both endpoints do. Each has limits of its own, so that a flood at one leaves the other free."""
 
     source: ReportSource
 

@@ -25,7 +25,7 @@ _TOKEN = ("token", "Callback token: created for each request that is sent.", "[^
 
 
 def endpoint_paths(prefix: str) -> dict[str, Any]:
-    """Return the paths of both doors.
+    """Return the paths of both endpoints.
 
     :param prefix: the path before theirs
     """

@@ -45,7 +45,7 @@ class ConnectionSecrets:
 
     :param callback_secrets: the first signs callback URLs, all verify them
     :param webhook_secret: what account webhooks are signed with
-    :param signature_header: the header their signature is in; without either of the two that door is closed
+    :param signature_header: the header their signature is in; without either of the two that endpoint is closed
     :param callback_lifetime: how long a callback URL takes reports
     """
 

@@ -53,10 +53,10 @@ class StoreResult(Enum):
 Write = Callable[[Sequence[ReceivedReport]], list[StoreResult]]
 
 MAX_PENDING = 2000
-"""Arrivals of one connection in hand; of all, twice as many."""
+"""Reports of one connection that wait to be stored; of all, twice as many."""
 
 MAX_BATCH = 500
-"""Arrivals in one transaction, so that none takes long."""
+"""Reports in one transaction, so that none takes long."""
 
 _Waiting = tuple[ReceivedReport, "Future[StoreResult]"]
 
@@ -66,7 +66,7 @@ class BackpressureError(Exception):
 
 
 class ReportSink(Protocol):
-    """What stores arrivals for good."""
+    """What stores reports."""
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
         """Return once it is stored."""
@@ -78,13 +78,13 @@ class ReportSink(Protocol):
 
 
 class ReportWriter:
-    """Takes arrivals from one event loop and stores them in a thread of its own.
+    """Takes reports from one event loop and stores them in a thread of its own.
 
-    A transaction begins with the first arrival, without waiting for more. What arrives before its commit goes into the
-    next one, so an arrival waits for at most two commits. Beginning the next one before it would halve its size,
+    A transaction begins with the first report, without waiting for more. What arrives before its commit goes into the
+    next one, so a report waits for at most two commits. Beginning the next one before it would halve its size,
     and most of the work is by transaction.
 
-    :param write: stores arrivals in one transaction, durably, and returns what became of each
+    :param write: stores reports in one transaction, durably, and returns the result of each
     :param max_pending: how many of one connection may be in hand, 1 or more; of all, twice as many
     """
 
@@ -99,9 +99,9 @@ class ReportWriter:
         self._thread.start()
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return what became of an arrival, once it is stored for good. Giving up waiting does not take it back.
+        """Return the result of a report, once it is stored. Giving up waiting does not take it back.
 
-        :raises BackpressureError: when there is no room, or the desk is closed; it was not stored
+        :raises BackpressureError: when there is no room, or the writer is closed; it was not stored
         :raises RejectedDataError: when the database rejects what this one says; those that came with it are stored
         :raises DatabaseError: when the transaction failed; nothing of it was stored
         """
@@ -172,9 +172,9 @@ class ReportWriter:
 
 
 class LazyReportWriter:
-    """A desk that is opened, off the loop, by the first who hands something in.
+    """A writer that is opened, off the event loop, by the first report.
 
-    :param open_writer: opens the store, which may block; called again by the next arrival when it failed
+    :param open_writer: opens the database, which may block; called again by the next report when it failed
     """
 
     def __init__(self, open_writer: Callable[[], ReportSink]) -> None:
@@ -183,7 +183,7 @@ class LazyReportWriter:
         self._writer: ReportSink | None = None
 
     async def submit(self, received: ReceivedReport) -> StoreResult:
-        """Return what became of an arrival.
+        """Return the result of a report.
 
         :raises BackpressureError: as ``ReportWriter``
         :raises DatabaseError: as ``ReportWriter``, and when the store cannot be opened
@@ -192,7 +192,7 @@ class LazyReportWriter:
         return await writer.submit(received)
 
     async def close(self) -> None:
-        """Store what is in hand. The next arrival opens it anew."""
+        """Store what is in hand. The next report opens it anew."""
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()

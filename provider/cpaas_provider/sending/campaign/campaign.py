@@ -119,7 +119,7 @@ OpenSession = Callable[[], AbstractAsyncContextManager[SendSession]]
 class Campaign:
     """One try of a campaign.
 
-    :param part: which part it is, where all parts go by the same ledger's name
+    :param part: which part it is, where all partitions share the name of one journal
     :param preflight: called before anything is claimed; raises where nothing may be
     :param address: the task instance as `airflow cpaas journal` takes it
     """
@@ -131,7 +131,7 @@ class Campaign:
     stop: StopSignal
     address: str
     preflight: Callable[[], None] = lambda: None
-    evidence: Sequence[OutcomeProbe] = ()
+    probes: Sequence[OutcomeProbe] = ()
     publish: Publish = lambda figures: None
     part: int | None = None
     drawn_up: bool = field(default=False, init=False)
@@ -219,7 +219,7 @@ class Campaign:
         self.unknown.send = partial(self._resend, open_line)
         UnknownResolver(
             self.unknown,
-            self.evidence,
+            self.probes,
             lambda probe, request: probe.check(None, request),
             self.stop,
             on_unknown=self.options.on_unknown,
@@ -275,12 +275,12 @@ class Campaign:
                 may_fail=self._may_fail() if options.max_failure_ratio > 0 else None,
                 doubted=only is not None,
             )
-            teller = asyncio.create_task(report_progress(progress, self._spent, options.progress_interval))
+            reporting = asyncio.create_task(report_progress(progress, self._spent, options.progress_interval))
             try:
                 with self.plan.transaction(), _fewer_collections():
                     await sending.run()
             finally:
-                teller.cancel()
+                reporting.cancel()
                 progress.tell(*self._spent())
         return sending.rejected_again
 

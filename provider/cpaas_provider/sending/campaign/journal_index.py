@@ -1,4 +1,4 @@
-"""What earlier tries did, brought from the ledger into the plan; and what this one does, noted beside it."""
+"""What earlier tries recorded, added to the recipient table from the journal, and what this try records beside it."""
 
 from __future__ import annotations
 

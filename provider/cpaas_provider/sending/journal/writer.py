@@ -1,4 +1,4 @@
-"""Writes the ledger while requests are under way: whatever is to be stored meanwhile goes into one write."""
+"""Writes the journal while requests are in flight: all that is to be stored meanwhile goes into one write."""
 
 from __future__ import annotations
 

@@ -496,7 +496,7 @@ class World:
         )
         with RecipientTable() as plan:
             campaign = Campaign(
-                plan, journal_log, said, options, attempt.stop, "a task", evidence=[self] if self.evidence else ()
+                plan, journal_log, said, options, attempt.stop, "a task", probes=[self] if self.evidence else ()
             )
             planner = RecipientLoader(plan, said, journal_log.hasher, default_region="NG")
             rows = Rows(*({"phone": f"+{one}", "name": self.name} for one in self.source))

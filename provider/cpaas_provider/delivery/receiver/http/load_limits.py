@@ -1,4 +1,4 @@
-"""How much a door may have in hand, for each connection and in all; who is slow makes room for who is not."""
+"""How much an endpoint may have in hand, for each connection and in all; slow senders make room for others."""
 
 from __future__ import annotations
 

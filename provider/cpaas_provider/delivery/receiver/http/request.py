@@ -1,4 +1,4 @@
-"""One request at a door: its headers, and its body within bounds of size and time."""
+"""One request at an endpoint: its headers, and its body within bounds of size and time."""
 
 from __future__ import annotations
 

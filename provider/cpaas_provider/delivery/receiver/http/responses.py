@@ -1,4 +1,4 @@
-"""What the doors answer, ready to be sent."""
+"""The responses of the endpoints, ready to be sent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _refusal(status: int, detail: str, **headers: str) -> Response:
 STORED = Response.of(200, {"status": "stored"})
 CLIENT_DISCONNECTED = _refusal(400, "The connection closed before the whole body arrived.")
 BAD_SIGNATURE = _refusal(401, "The signature is missing or wrong.", www_authenticate="Signature")
-# The same for a connection that is not there, a bad token and a closed door: it tells nothing of which.
+# The same for a connection that is not there, an invalid token and a closed endpoint: it does not say which.
 NOT_FOUND = _refusal(404, "Not found.")
 METHOD_NOT_ALLOWED = _refusal(405, "Send delivery reports with POST.", allow="POST")
 REQUEST_TIMEOUT = _refusal(408, f"The body did not arrive within {BODY_TIMEOUT:g} s.")

@@ -188,7 +188,7 @@ class CampaignRunner(Attempt):
             runtime.stop,
             runtime.cli_address,
             preflight=partial(self._preflight, reports, reference),
-            evidence=reports.probes(reference),
+            probes=reports.probes(reference),
             publish=partial(runtime.publish, CAMPAIGN),
             part=part,
         )

@@ -123,7 +123,7 @@ class MessageRequest:
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
             preflight=partial(self._log_estimate, runtime, len(allowed), list((entries or {}).values())),
             send=partial(self._send, runtime, reports, sender, entries),
-            evidence=reports.probes(),
+            probes=reports.probes(),
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class OtpRequest:
             recipients=(recipient,),
             body={"length": self.length, "expires_in": self.expires_in, "token": self.token, "channel": self.channel},
             send=partial(self._send, runtime),
-            evidence=(OtpRecordProbe(recipient, self._result), *reports.probes()),
+            probes=(OtpRecordProbe(recipient, self._result), *reports.probes()),
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class AirtimeRequest:
             recipients=(_allowed_msisdn(self.recipient, runtime.connection),),
             body={"network": self.network, "amount": str(self.amount)},
             send=partial(self._send, runtime, reports),
-            evidence=reports.purchase_probes(),
+            probes=reports.purchase_probes(),
         )
 
     def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
